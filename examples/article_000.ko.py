@@ -137,6 +137,18 @@ print("GELU의 최솟값: x = {:.4f}, y = {:.4f}".format(*pictures.gelu_minimum(
 lesson.show("activations", pictures.activations)
 
 # %% [markdown]
+# 글은 "자연어 처리에서는 왜 꼭 GELU여야 할까, 가우시안이 연속이어서일까" 하고 묻습니다. SiLU, 곧
+# x · sigmoid(x)도 똑같이 매끄럽습니다. 매끄러움이 이유라면 SiLU도 ReLU보다 나아야 합니다. 작은 번역
+# 모델을 활성화 함수마다 학습한 결과입니다.
+
+# %%
+curves = stored_runs("activations")
+print("\n활성화 함수  검증 손실(토큰당 nat), 난수 시드별")
+for change in ("relu", "leaky_relu", "silu", "gelu") if curves else ():
+    losses = sorted(r["metrics"]["best_valid_loss"] for r in curves if r["change"] == change)
+    print(f"{change:<12} " + " ".join(f"{loss:.3f}" for loss in losses))
+
+# %% [markdown]
 # ## 점수를 스케일링하는 이유
 # 글은 쿼리 하나와 키 10개로 그림을 그립니다. 스케일이 없으면 가중치 하나가 1.0이 되고, 있으면
 # 0.4가 되어 나머지도 보입니다. 글의 쿼리는 무작위로 뽑은 하나이므로, 쿼리 2,000개의 평균으로

@@ -137,6 +137,18 @@ print("minimum of GELU: x = {:.4f}, y = {:.4f}".format(*pictures.gelu_minimum())
 lesson.show("activations", pictures.activations)
 
 # %% [markdown]
+# "Why must it be GELU in language? Because the Gaussian is continuous?", the article asks. SiLU,
+# x · sigmoid(x), is as smooth. If smoothness were it, SiLU would beat ReLU too. The lab trained a
+# small translation model with each:
+
+# %%
+curves = stored_runs("activations")
+print("\nactivation   validation loss, nats a token, by random seed")
+for change in ("relu", "leaky_relu", "silu", "gelu") if curves else ():
+    losses = sorted(r["metrics"]["best_valid_loss"] for r in curves if r["change"] == change)
+    print(f"{change:<12} " + " ".join(f"{loss:.3f}" for loss in losses))
+
+# %% [markdown]
 # ## Why the scores are scaled
 # The article draws one query over 10 keys: without the scale one weight is 1.0, with it 0.4 and
 # the others show. Its query was random; the mean over 2,000 queries says what to expect.

@@ -16,8 +16,10 @@ from lesson import (
     Lesson,
     final_loss,
     prediction_interval,
+    scaled_variance,
     stored_runs,
     trained_variances,
+    width_and_power,
 )
 from pellucid import ops
 from pellucid.apps.teach import pictures
@@ -148,9 +150,44 @@ interaction("챗봇, 본 적 없는 답변", stored_runs("scaling-held-out"), "b
 interaction("독일어-영어", stored_runs("scaling-multi30k"), "best_valid_loss")
 
 # %% [markdown]
+# ## QKᵀ는 더 작아지는가?
+# 글쓴이는 둘을 함께 쓰면 QKᵀ의 크기가 전체적으로 더 작아져서 효과가 있는 것이 아닐까 짐작합니다.
+# 글의 모델을 학습해 저장한 결과를 보면 처음에는 그렇습니다. 위치가 작으면 입력이 짧기 때문입니다.
+# 끝에는 그렇지 않습니다. 학습하면서 점수가 같은 크기로 자랍니다.
+
+# %%
+print("\nq·k와 스케일한 점수의 분산, 디코더 셀프 어텐션, 실행들의 최소와 최대")
+for change in ("sqrt_d_k", "d_k", "positions", "positions_and_d_k") if runs else ():
+    chosen = [run for run in runs if run["change"] == change]
+    width, power = width_and_power(change)
+    for moment, probe in (("처음", 0), ("끝", -1)):
+        scaled = np.sort([scaled_variance(run, probe) for run in chosen])
+        raw = scaled * width ** (2 * power)
+        line = f"q·k {raw[0]:.4g}~{raw[-1]:.4g}, 스케일한 점수 {scaled[0]:.2g}~{scaled[-1]:.2g}"
+        print(f"{change:<18} {moment:<6} {line}")
+
+# %% [markdown]
+# ## 입력이 크면 해로운가?
+# "입력의 스케일이 전체적으로 크면 통상적으로 수렴에 도움이 되지 않는다." 글쓴이가 위치 / √d_model에
+# 기대를 건 이유입니다. 실험 `embedding-init`에는 그 크기만 다른 두 실행이 있고, 결과는 글쓴이의
+# 말과 같습니다. 그러나 0.02로 뽑은 테이블보다 큰 토큰 × √d_model이 셋 가운데 가장 잘 학습됩니다.
+# 크기가 전부는 아닙니다. 15에폭까지 한 번씩 실행했으므로 일반화할 수는 없습니다.
+
+# %%
+print("\n답변당 학습 손실(nat)")
+tables = {
+    "both_0.02": "두 테이블 모두 N(0, 0.02²)",
+    "both_1": "두 테이블 모두 N(0, 1)",
+    "scaled_xavier": "Xavier, 토큰 × √d_model",
+}
+for run in stored_runs("embedding-init"):
+    if run["change"] in tables and run["seed"] == 0:
+        print(f"{run['metrics']['train_loss']:6.2f}  {tables[run['change']]}")
+
+# %% [markdown]
 # ## 가장 좋은 배율
 # 글은 최적의 스케일이 있을 것이라고 두 번 말합니다. 토큰의 배율(√d_model = 11.3)과 위치의 배율을
-# 바꾸어 가며 4분의 1의 스텝씩 학습합니다. Adam에서는 16을 곱하는 표가 16배 빠르게 움직이기도
+# 바꾸어 가며 4분의 1의 스텝씩 학습합니다. Adam에서는 16을 곱하는 테이블이 16배 빠르게 움직이기도
 # 하므로, 초기 크기만의 효과가 아닙니다.
 
 # %%

@@ -10,7 +10,7 @@
 
 import numpy as np
 
-from lesson import Lesson, final_loss
+from lesson import Lesson, final_loss, stored_runs
 from pellucid import nn, ops
 
 lesson = Lesson(__doc__)
@@ -109,6 +109,19 @@ for before, after, units in ((0, 1, 512), (1, 1, 256), (0, 2, 256)):
         f"ffn-{before}-{after}", *settings, f"--model.ffn-dim={units}", share=0.25
     )
     print(f"{before} before, {after} after: loss {final_loss(folder):.3f} nats a token")
+
+# %% [markdown]
+# ## The same exercise with the runs of the lab
+# German to English, a small model, all with the same number of parameters (to 1 %). A row that has
+# one run makes no general claim; `pellucid lab run heads-and-ffns` runs what is missing.
+
+# %%
+print("\nvariant          runs   validation loss, nats a token")
+variants = {}
+for run in stored_runs("heads-and-ffns"):
+    variants.setdefault(run["change"], []).append(run["metrics"]["best_valid_loss"])
+for change, losses in sorted(variants.items(), key=lambda item: min(item[1])):
+    print(f"{change:<16} {len(losses):<6} " + " ".join(f"{loss:.3f}" for loss in sorted(losses)))
 
 # %% [markdown]
 # ## Machine translation

@@ -8,7 +8,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,12 +208,42 @@ def trained_variances() -> tuple[dict[str, Any], dict[str, Any]]:
     return over_steps, at_the_end
 
 
-TASKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "copy": lambda tokens: np.arange(len(tokens)),
-    "reverse": lambda tokens: np.arange(len(tokens))[::-1],
-    "sort": np.argsort,
+def letters(order: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.random.Generator], Any]:
+    """Return what draws 5 to 10 different letters, and the order in which they are written."""
+
+    def draw(draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        source = draws.permutation(20)[: draws.integers(5, 11)]
+        return source, order(source)
+
+    return draw
+
+
+def brackets(draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw 3 to 5 letters as opening brackets, closed by token 19 in the right order.
+
+    A B ) ) C ) is answered by B A C: for each closing bracket the letter that it closes.
+    """
+    names = list(draws.permutation(19)[: draws.integers(3, 6)])
+    source: list[int] = []
+    opened: list[int] = []
+    order: list[int] = []
+    while names or opened:
+        if names and (not opened or draws.random() < 0.5):
+            opened.append(len(source))
+            source.append(names.pop())
+        else:
+            order.append(opened.pop())
+            source.append(19)
+    return np.array(source), np.array(order)
+
+
+TASKS: dict[str, Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]] = {
+    "copy": letters(lambda tokens: np.arange(len(tokens))),
+    "reverse": letters(lambda tokens: np.arange(len(tokens))[::-1]),
+    "sort": letters(np.argsort),
+    "brackets": brackets,
 }
-"""What a task writes: the source positions in the order in which their tokens are written."""
+"""Draws a source, and the source positions in the order in which their tokens are written."""
 
 
 def known_answers(task: str, steps: int) -> tuple[float, list[float], float]:
@@ -224,15 +254,15 @@ def known_answers(task: str, steps: int) -> tuple[float, list[float], float]:
     """
     draws, first = np.random.default_rng(0), 4  # 0 to 3 are padding, begin, end, unknown
 
-    def batch(count: int) -> tuple[Batch, list[np.ndarray]]:
-        sources = [draws.permutation(20)[: draws.integers(5, 11)] for _ in range(count)]
-        orders = [TASKS[task](tokens) for tokens in sources]
+    def batch(count: int) -> tuple[Batch, Sequence[np.ndarray]]:
+        sources, orders = zip(*(TASKS[task](draws) for _ in range(count)), strict=True)
         targets = [[1, *(first + s[o]), 2] for s, o in zip(sources, orders, strict=True)]
         return Batch(Packed.of([first + s for s in sources]), Packed.of(targets)), orders
 
     config = Seq2SeqConfig(
         source_vocab_size=24, target_vocab_size=24, d_model=64, num_attention_heads=4,
-        encoder_layers=1, decoder_layers=1, ffn_dim=128, dropout=0.0,
+        encoder_layers=2 if task == "brackets" else 1,  # it has to count before it can match
+        decoder_layers=1, ffn_dim=128, dropout=0.0,
     )  # fmt: skip
     model = Seq2Seq(config)
     optimizer = ModelOptimizer(model.named_parameters())

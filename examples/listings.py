@@ -396,6 +396,9 @@ heads = attention.transpose_qkv(X)
 line(
     "004", "transpose_qkv: (B h, T, d)", "(10, 4, 20)", str(heads.shape), heads.shape == (10, 4, 20)
 )
+split = X.reshape(2, 4, 5, 20)
+walk = (X, split, split.transpose(0, 2, 1, 3), heads)
+print(" " * 5 + Text("line by line:", "한 줄씩:").to(LANGUAGE), *(part.shape for part in walk))
 same(
     "004",
     Text("transpose_output undoes transpose_qkv", "transpose_output은 transpose_qkv의 역"),
@@ -425,6 +428,18 @@ for bias in (False, True):
         attention.forward(X, Y, Y, valid_lens),
         ours_mha(X, Y, Y, mask)[0],
     )
+examples = [b for head in heads for b in (0, 1) if np.isin(head, X[b]).all()]
+same(
+    "004",
+    Text("np.repeat gives each head its example's length", "np.repeat: 헤드마다 자기 예시의 길이"),
+    np.repeat(valid_lens, 5),
+    valid_lens[examples],
+)
+right, by_tile = (
+    attention.transpose_output(attention.scaled_dot_product_attention(heads, heads, heads, lengths))
+    for lengths in (np.repeat(valid_lens, 5), np.tile(valid_lens, 5))
+)
+line("004", Text("  with np.tile", "  np.tile이라면"), "", off(by_tile, right), agrees=False)
 row = np.array([0.5, 0.3, 0.2])
 line(
     "004",

@@ -1,4 +1,6 @@
-"""Write a Jupyter notebook from every script in examples/; `--check` only says which are stale.
+"""Write a Jupyter notebook from every script in examples/, and one of the exercises.
+
+`--check` only says which are stale.
 
 article_000.ko.py is the Korean twin of article_000.py, and has a notebook of its own.
 A script is in the percent format: `# %%` begins a cell of code, `# %% [markdown]` one of text,
@@ -9,8 +11,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from pellucid.apps.teach.exercise import EXERCISES, page, read, text
+from pellucid.core.language import Language
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INSTALL = """\
@@ -23,6 +29,64 @@ INSTALLED = {
     "en": "Not installed? Clone the repository, open its examples folder in Jupyter, then run:",
     "ko": "설치되어 있지 않다면 저장소를 복제하고, Jupyter에서 examples 폴더를 연 다음 실행하세요:",
 }
+EXERCISE_FILES: dict[Language, str] = {"en": "exercises.ipynb", "ko": "exercises.ko.ipynb"}
+EXERCISE_HEAD = {
+    "en": """\
+# %% [markdown]
+# # Derive it yourself
+#
+# Fill in each function and run its cell. `check` compares what it returns with central differences,
+# and names a known mistake. The same exercises at the command line: `pellucid exercise`.
+""",
+    "ko": """\
+# %% [markdown]
+# # 직접 유도하기
+#
+# 함수를 채우고 셀을 실행하세요. `check`가 반환값을 중앙 차분과 비교하고, 알려진 실수라면 무엇인지
+# 알려 줍니다. 명령줄에서는 `pellucid exercise`로 같은 문제를 풀 수 있습니다.
+""",
+}
+EXERCISE_CHECK = """
+# %%
+import os
+
+import numpy as np
+
+os.environ["PELLUCID_LANG"] = "{}"
+from pellucid.apps.cli.exercise import verdict
+from pellucid.apps.teach.exercise import diagnose
+
+
+def check(function):
+    try:
+        for result in diagnose(function.__name__, function):
+            print(verdict(result))
+    except NotImplementedError as empty:
+        print(empty)
+"""
+HINTS = {"en": "Hints", "ko": "힌트"}
+
+
+def exercises(language: Language) -> str:
+    """Return all exercises as a script in the percent format."""
+
+    def parts() -> Iterator[str]:
+        yield EXERCISE_HEAD[language]
+        yield EXERCISE_CHECK.format(language)
+        for name in EXERCISES:
+            exercise = read(name)
+            head = page(name, language).splitlines()[0].removeprefix('"""')
+            hints = [f"{i}. {text(h, language)}" for i, h in enumerate(exercise["hints"], start=1)]
+            equation = [f"    {line}" for line in exercise["equation"].strip().split("\n")]
+            lines = (
+                f"## {head}", "", *equation,
+                "", f"<details><summary>{HINTS[language]}</summary>", "", *hints, "", "</details>",
+            )  # fmt: skip
+            yield "\n# %% [markdown]\n" + "".join(f"# {line}\n" for line in lines)
+            function = page(name, language).partition("import numpy as np")[2].strip()
+            yield f"\n# %%\n{function}\n\n\ncheck({name})\n"
+
+    return "".join(parts())
 
 
 def notebook(script: str, language: str) -> dict[str, Any]:
@@ -56,7 +120,11 @@ def notebook(script: str, language: str) -> dict[str, Any]:
 def written(script: Path) -> str:
     """Return the text of a script's notebook file."""
     language = "ko" if script.stem.endswith(".ko") else "en"
-    made = notebook(script.read_text(encoding="utf-8"), language)
+    return dumped(notebook(script.read_text(encoding="utf-8"), language))
+
+
+def dumped(made: dict[str, Any]) -> str:
+    """Return the text of a notebook's file."""
     return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -71,12 +139,15 @@ def _cell(kind: str, source: str, number: int) -> dict[str, Any]:
 def main() -> int:
     """Write the notebooks, or say which are stale; return the exit code."""
     stale = []
-    for script in sorted(EXAMPLES.glob("article_*.py")):
-        path, text = script.with_suffix(".ipynb"), written(script)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+    scripts = sorted(EXAMPLES.glob("article_*.py"))
+    made = {script.with_suffix(".ipynb"): written(script) for script in scripts}
+    for language, name in EXERCISE_FILES.items():
+        made[EXAMPLES / name] = dumped(notebook(exercises(language), language))
+    for path, content in made.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != content:
             stale.append(path.name)
             if "--check" not in sys.argv:
-                path.write_text(text, encoding="utf-8")
+                path.write_text(content, encoding="utf-8")
     verb = "stale" if "--check" in sys.argv else "wrote"
     print(f"{verb}: {', '.join(stale)}" if stale else "all notebooks are up to date")
     return 1 if stale and "--check" in sys.argv else 0

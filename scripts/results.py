@@ -24,7 +24,7 @@ from pellucid.apps.lab.report import answers_to_markdown
 from pellucid.apps.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ("proof", "results", "speed", "demo")
+README = ("proof", "demo")
 STUDIES = ROOT / "results" / "studies"
 FINDINGS = ("curves", *(f"study {path.stem}" for path in sorted(STUDIES.glob("*.jsonl"))))
 PAGES = (
@@ -32,12 +32,12 @@ PAGES = (
     (ROOT / "README.ko.md", "ko", README),
     (ROOT / "docs" / "index.md", "en", ("proof",)),
     (ROOT / "docs" / "index.ko.md", "ko", ("proof",)),
-    (ROOT / "docs" / "speed.md", "en", ("goals",)),
+    (ROOT / "docs" / "speed.md", "en", ("goals", "speed")),
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
     (ROOT / "docs" / "quality.md", "en", ("results",)),
     (ROOT / "docs" / "findings.md", "en", FINDINGS),
     (ROOT / "docs" / "robustness.md", "en", ("faults",)),
-    (ROOT / "docs" / "speed.ko.md", "ko", ("goals",)),
+    (ROOT / "docs" / "speed.ko.md", "ko", ("goals", "speed")),
     (ROOT / "docs" / "decoding.ko.md", "ko", ("decoding",)),
     (ROOT / "docs" / "quality.ko.md", "ko", ("results",)),
     (ROOT / "docs" / "findings.ko.md", "ko", FINDINGS),
@@ -124,11 +124,11 @@ MKL = {
     },
 }
 SPEED_NAMES = {
-    "train_step": {"en": "training step, length {}, ms", "ko": "학습 한 단계, 길이 {}, ms"},
+    "train_step": {"en": "training step, length {}, ms", "ko": "학습 스텝 하나, 길이 {}, ms"},
     "real_data": {"en": "{}, useful tokens/s", "ko": "{}, 유효 토큰/초"},
     "memory": {
         "en": "training step, length 50, peak MB",
-        "ko": "학습 한 단계, 길이 50, 최대 메모리(MB)",
+        "ko": "학습 스텝 하나, 길이 50, 최대 메모리(MB)",
     },
     "attention": {
         "en": "attention over {} tokens, forward and backward, s",
@@ -451,10 +451,10 @@ PROOF = {
         "비교해 검증합니다. 테스트에서는 PyTorch와도 비교합니다.",
         "- **빠릅니다.** AMD EPYC 서버의 코어 두 개에서 PyTorch {torch}보다 {low:.2f}배에서 "
         "{high:.2f}배 빠르게 학습합니다. 배율은 데이터와 양쪽이 쓸 수 있는 명령어에 따라 다릅니다. "
-        "한 단계에서 PyTorch의 최대 메모리는 Pellucid의 {memory:.2f}배입니다. {length:,}토큰 "
-        "이상의 어텐션 속도는 PyTorch의 {slow:.2f}배에서 {fast:.2f}배입니다. 목표 {goals}개 가운데 "
-        "{missed}개는 달성하지 못했습니다. 노트북에서는 측정하지 않았습니다.",
-        "- **쓸모가 있습니다.** 파라미터 {parameters:,}개인 모델이 같은 종류의 서버에서 코어 "
+        "학습 스텝 하나에서 PyTorch가 쓰는 최대 메모리는 Pellucid의 {memory:.2f}배입니다. "
+        "{length:,}토큰 이상의 어텐션 속도는 PyTorch의 {slow:.2f}배에서 {fast:.2f}배입니다. "
+        "목표 {goals}개 가운데 {missed}개는 달성하지 못했습니다. 노트북에서는 측정하지 않았습니다.",
+        "- **쓸모가 있습니다.** 매개변수 {parameters:,}개인 모델이 같은 종류의 서버에서 코어 "
         "하나로 {minutes:.0f}분 만에 영어 발음을 배웁니다. 한 번도 보지 못한 단어 {words:,}개에서 "
         "틀린 음소는 {per:.1f} %입니다.",
     ),

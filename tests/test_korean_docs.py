@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,7 @@ PAGES = (
     "differences",
     "families",
     "findings",
+    "glossary",
     "lab",
     "quality",
     "robustness",
@@ -139,6 +141,80 @@ def test_hangul_does_not_break_the_markup(name: str) -> None:
     for before, inside, after in re.findall(r"(^|.)\*\*(.+?)\*\*(.|$)", text, re.MULTILINE):
         assert not (re.match(r"\w", after) and re.match(r"\W", inside[-1])), inside
         assert not (re.match(r"\w", before) and re.match(r"\W", inside[0])), inside
+
+
+SOURCES = (
+    *sorted(DOCS.rglob("*.ko.md")),
+    ROOT / "README.ko.md",
+    ROOT / "scripts" / "korean.toml",
+    ROOT / "viewer" / "src" / "text.ts",
+    *sorted((ROOT / "examples").glob("*.ko.py")),
+    *sorted((ROOT / "src" / "pellucid" / "apps" / "teach").rglob("*.ko.md")),
+    *sorted((ROOT / "src" / "pellucid" / "apps").rglob("*.toml")),
+)
+"""Everything that is written in Korean."""
+OLD_WORDS: dict[str, tuple[str, ...]] = {
+    "decoding.ko.md": ("폭", "작업자"),
+    "lab.ko.md": ("작업자",),
+    "text.ts": ("소프트맥스", "빔 서치", "파라미터", "최적화기", "그리디"),
+}
+"""Rejected words that a file still has."""
+QUOTED = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"(?=[^\n]*(?:글|라고|는 말))|《[^》]*》")
+PARTICLES = (
+    "이|가|은|는|을|를|과|와|의|에|도|만|로|으로|이나|나|마다|에서|까지|보다|처럼|이고|이며|인"
+)
+
+
+def rejected_words() -> list[str]:
+    rows = tables((DOCS / "glossary.ko.md").read_text(encoding="utf-8"))[2:]
+    return [word for *_, cell in rows for word in cell.split(", ") if word != "–"]
+
+
+def rejected(text: str) -> list[str]:
+    """Return the rejected words of a text, with what follows them; code and quotations left out."""
+    prose = QUOTED.sub("", CODE.sub("", text))
+    words = "|".join(rejected_words())
+    pattern = rf"(?<![가-힣])(?<!변동 )(?:{words})들?(?:{PARTICLES})?(?![가-힣])"
+    return re.findall(pattern, prose)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_one_korean_word_for_one_thing(path: Path) -> None:
+    if path.name != "glossary.ko.md":
+        found = rejected(path.read_text(encoding="utf-8"))
+        old = OLD_WORDS.get(path.name, ())
+        assert [word for word in found if not word.startswith(tuple(old))] == []
+        assert all(any(word.startswith(one) for word in found) for one in old), "no exception left"
+
+
+def test_a_rejected_word_is_found() -> None:
+    text = "너비(폭이 아니라)와 보폭, 폭주, 하이퍼파라미터. 파라미터는 `폭`이다.\n```\n폭\n```\n"
+    assert rejected(text) == ["폭이", "파라미터는"]
+    assert len(rejected_words()) > 30
+
+
+PLAIN_STYLE = ("findings.ko.md", "lab.ko.md", "python.ko.md")
+"""Pages whose tables still end sentences in 한다; those of findings are claims to be tested."""
+
+
+def plain_sentences(cell: str) -> list[str]:
+    """Return the ends of sentences in 한다, where tables and help have 합니다."""
+    ends = re.findall(r"[가-힣]+(?<!니)다(?=[.(]|\s*$|: )", cell)
+    return [end for end in ends if not end.endswith(("마다", "보다"))]
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.ko.md")), ids=lambda path: path.name)
+def test_tables_are_polite(path: Path) -> None:
+    cells = [cell for row in tables(path.read_text(encoding="utf-8")) for cell in row]
+    found = [end for cell in cells for end in plain_sentences(cell)]
+    assert bool(found) == (path.name in PLAIN_STYLE), found
+
+
+def test_help_is_polite() -> None:
+    path = ROOT / "src" / "pellucid" / "apps" / "cli" / "korean.toml"
+    texts = tomllib.loads(path.read_text(encoding="utf-8")).values()
+    assert [end for text in texts for end in plain_sentences(text)] == []
+    assert plain_sentences("더한다(예). 스텝마다 더합니다: 같다") == ["더한다", "같다"]
 
 
 def test_the_pages_of_differences_are_up_to_date() -> None:

@@ -28,9 +28,12 @@ SHOWN = {
     "`pellucid explain`": "explain/index.md",
     **{f"`pellucid explain {topic}`": f"explain/{topic}.md" for topic in TOPICS},
     "`pellucid recipes`": "recipes.md",
-    "`pellucid train g2p-en --help`": "settings.md",
+    "`pellucid train g2p-en --help-all`": "settings.md",
 }
 """Commands, and the generated pages that show what they print."""
+STUDY = re.compile(r"<!-- study ([\w-]+) -->\n(.*?)<!-- end study \1 -->\n?", re.DOTALL)
+"""What `scripts/results.py` writes of a study below an answer: folded on the site."""
+EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
 LIVE = "<!-- the model itself -->"
 """Where docs/view.md has a link to the page that runs it."""
 OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
@@ -65,8 +68,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     if here in GENERATED:
         return markdown
+    korean = here.endswith(".ko.md")
+    summary = "자세한 표와 그림" if korean else "Tables and pictures"
+    markdown = STUDY.sub(
+        rf'<details markdown="1" class="study"><summary>\1: {summary}</summary>\n\2</details>\n',
+        markdown,
+    )
     if LIVE in markdown:
-        korean = here.endswith(".ko.md")
         page_url = f"{'../' if korean else ''}{TRY}#tab=run"
         words = "여기서 바로 해 보기" if korean else "Try it here"
         markdown = markdown.replace(LIVE, f'<a href="{page_url}" target="_blank">{words}</a>')
@@ -116,3 +124,6 @@ def on_post_build(config: MkDocsConfig) -> None:
         folder.mkdir(exist_ok=True)
         (folder / "search_index.json").write_text(text, encoding="utf-8")
         (folder / "search_index.js").write_text(f"var __index = {text}", encoding="utf-8")
+    # The theme's language menu asks for one in the folder of the page that it leads to.
+    for folder in {page.parent for page in site.rglob("*.html")} - {site}:
+        (folder / "sitemap.xml").write_text(EMPTY_SITEMAP, encoding="utf-8")

@@ -236,17 +236,40 @@ def _block(block: Block, here: str, language: Language) -> Iterator[str]:
 def _paragraph(text: str) -> str:
     """Return a topic's paragraph with its links, and links from the articles' numbers.
 
-    >>> _paragraph("From q_i to [Softmax](softmax.md); article 003")
-    'From q\\\\_i to [Softmax](softmax.md); [article 003](../articles/map.md)'
+    >>> _paragraph("From q_i to [Softmax](softmax.md); article 003")[:64]
+    'From <math><msub><mi>q</mi><mi>i</mi></msub></math> to [Softmax]('
     """
     parts = TOPIC_LINK.split(text)  # text, title, name, text, …
-    parts[::3] = [ARTICLE.sub(r"[\g<0>](../articles/map.md)", escaped(p)) for p in parts[::3]]
+    parts[::3] = [ARTICLE.sub(r"[\g<0>](../articles/map.md)", _with_symbols(p)) for p in parts[::3]]
     for i in range(1, len(parts), 3):
         parts[i : i + 2] = [f"[{parts[i]}](", f"{parts[i + 1]}.md)"]
     return "".join(parts)
 
 
 ARTICLE = re.compile(r"(?:article|글) \d{3}")
+SYMBOL = re.compile(
+    r"`[^`]+`|(?<![\w/.])[√∂]?(?:[A-ZΣΠa-z]|d[a-zA-Z])_(?:[a-z]{1,2}|[A-Z]|model)(?![\w(])"
+)
+"""Code, or a letter with an index in a paragraph, as in "W_ls" or "√d_k"."""
+
+
+def _with_symbols(text: str) -> str:
+    """Return a paragraph's text for Markdown, its letters with indices as MathML."""
+    found = [each if each.startswith("`") else symbol(each) for each in SYMBOL.findall(text)]
+    texts = [escaped(part) for part in SYMBOL.split(text)]
+    whole = "".join(part + math for part, math in zip(texts, [*found, ""], strict=True))
+    # Markdown takes a line that begins with <math> for a block.
+    return re.sub("^<math>", "<span></span><math>", whole, flags=re.MULTILINE)
+
+
+def symbol(text: str) -> str:
+    """Return one symbol as MathML within a line.
+
+    >>> symbol("W_ls")
+    '<math><msub><mi>W</mi><mrow><mi>l</mi><mi>s</mi></mrow></msub></math>'
+    """
+    xml = mathml(text)
+    return "<math>" + xml.partition(">")[2]
 
 
 def formula(text: str) -> str:

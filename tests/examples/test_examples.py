@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import lesson
+from pellucid.apps.teach.exercise import EXERCISES, solution
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("article_*.py"))
@@ -42,6 +44,8 @@ def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
     assert "minimum of GELU: x = -0.7518, y = -0.1700" in text
     assert re.search(r"^sqrt_d_k +0\.5 to 0\.63 +4\.17 to 4\.86 +0\.346$", text, re.MULTILINE)
     assert re.search(r"^d_k +0\.015 to 0\.019 +0\.956 to 1\.11 +0\.269$", text, re.MULTILINE)
+    losses = dict(re.findall(r"^(relu|silu|gelu) +(1\.\d{3})", text, re.MULTILINE))
+    assert losses["gelu"] < losses["relu"] < losses["silu"]
     assert {"softmax.png", "activations.png", "variance.png"} <= {p.name for p in folder.iterdir()}
 
 
@@ -52,8 +56,10 @@ def test_article_001(printed: Callable[[str], str], folder: Path) -> None:
     gradients = re.findall(r"^(\d+) +(\S+e-\d+|\S+e\+\d+) +(\S+)$", text, re.MULTILINE)
     sizes = {int(distance): (float(a), float(b)) for distance, a, b in gradients}
     assert sizes[100][0] < 1e-15 < 1e-3 < sizes[100][1]
-    marks = re.findall(r"^(copy|reverse|sort) +\d+% +((?:0\.\d\d +){4})0\.14$", text, re.MULTILINE)
-    assert [task for task, _ in marks] == ["copy", "reverse", "sort"]
+    marks = re.findall(
+        r"^(copy|reverse|sort|brackets) +\d+% +((?:0\.\d\d +){4})0\.1\d$", text, re.MULTILINE
+    )
+    assert [task for task, _ in marks] == ["copy", "reverse", "sort", "brackets"]
     assert "hard lookup returns www.youtube.com/my_dog_is_happy" in text
     assert "P[0]·P[5] = 23.503971\nP[20]·P[25] = 23.503971" in text
     assert {"scores-encoder.png", "scores-cross.png"} <= {path.name for path in folder.iterdir()}
@@ -82,6 +88,8 @@ def test_article_003(printed: Callable[[str], str]) -> None:
     assert text.count("difference (0 = additive)") == 3
     assert "difference (0 = additive):     [ 0.008  0.014 -0.007]" in text
     assert len(re.findall(r"^(?:packed|separate) +\w+ +\d+\.\d{3}$", text, re.MULTILINE)) == 4
+    ends = re.findall(r"^positions_and_d_k +(\w+) +q·k \S+ to (\S+); scaled", text, re.MULTILINE)
+    assert [(moment, float(most) < 2) for moment, most in ends] == [("start", True), ("end", False)]
     assert "q·(2q)" in text
 
 
@@ -91,6 +99,7 @@ def test_article_004(printed: Callable[[str], str]) -> None:
     assert "weight on keys beyond valid_lens: 0.0 0.0" in text
     assert "position-wise: True" in text
     assert len(re.findall(r"loss \d+\.\d{3} nats a token", text)) == 6
+    assert len(re.findall(r"^(?:base|heads_|before)\S* +\d +1\.\d{3}", text, re.MULTILINE)) == 10
 
 
 def test_an_example_without_matplotlib_says_so(
@@ -119,6 +128,28 @@ def test_the_notebook_holds_the_scripts_code(script: Path) -> None:
     together = ast.unparse(ast.parse("\n".join(code[1:])))  # the first says how to install
     assert together == ast.unparse(ast.parse(script.read_text(encoding="utf-8")))
     ast.parse(code[0])
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_notebook_of_the_exercises_checks_what_is_written(
+    language: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PELLUCID_LANG", language)
+    path = ROOT / "examples" / notebooks().EXERCISE_FILES[language]
+    made = json.loads(path.read_text(encoding="utf-8"))
+    assert made == notebooks().notebook(notebooks().exercises(language), language)
+    code = ["".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code"]
+    scope: dict[str, Any] = {}
+    for cell in code[1:]:  # the first says how to install
+        exec(cell, scope)
+    empty = {"en": "Write it here", "ko": "여기에 쓰세요"}[language]
+    assert capsys.readouterr().out == f"{empty}\n" * len(EXERCISES)
+    said = {"en": ("right", "row's sum"), "ko": ("맞았습니다", "행의 합을 빠뜨")}[language]
+    for change, expected in zip(({}, {"(dp - row)": "(1 - p) * dp"}), said, strict=True):
+        written = solution("softmax_backward", change)
+        written.__name__ = "softmax_backward"
+        scope["check"](written)
+        assert expected in capsys.readouterr().out
 
 
 def test_there_is_a_script_for_every_article_in_both_languages() -> None:

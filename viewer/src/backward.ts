@@ -4,16 +4,16 @@
 import { PLAIN, sees } from "./attention.ts";
 import type { Matrix, Moved } from "./attention.ts";
 import { signedIndex } from "./colours.ts";
-import { el, markup, number, signed } from "./dom.ts";
+import { el, markup, number, token, worked, writtenSum } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import { lossTable } from "./loss.ts";
 import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
 import { unpackHead } from "./record.ts";
-import type { Rows } from "./record.ts";
+import type { Label, Rows } from "./record.ts";
 import type { State } from "./store.ts";
-import { strip } from "./strips.ts";
+import { vectors } from "./strips.ts";
 import { t } from "./text.ts";
 import { Through } from "./through.ts";
 
@@ -31,6 +31,7 @@ export class Backward {
   private readonly key = el("select", { id: "backward-key" });
   private readonly entry = el("select", { id: "backward-entry" });
   private readonly bodies = {} as { [name in Name]: HTMLElement };
+  private opened = false;
 
   constructor(model: Model) {
     this.model = model;
@@ -66,9 +67,27 @@ export class Backward {
     this.root = el("div", { class: "steps" }, through.chooser, attention, through.root);
     store.listen((state, changed) => {
       if (state.tab !== "backward") return;
+      this.open();
       attention.hidden = state.through !== null;
       if (state.through === null) this.update(changed);
     });
+  }
+
+  /** Unless the reader has chosen a cell, go to the largest ∂L/∂A: where a weight is nearly 1,
+   * and a page opens on such a one, every gradient is nearly 0. */
+  private open(): void {
+    const { model } = this;
+    const { record, head, state, store } = model;
+    const { opens } = record;
+    if (this.opened) return;
+    this.opened = true;
+    if (!opens || opens.query !== state.query || opens.key !== state.key) return;
+    const { values, columns } = head.scoreGradient;
+    const cell = largest(values);
+    const query = Math.floor(cell / columns);
+    const { width, values: gradient } = head.queryGradient;
+    const entry = largest(gradient.subarray(query * width, (query + 1) * width));
+    store.set({ query, key: cell % columns, entry });
   }
 
   private card(name: Name): HTMLElement {
@@ -159,15 +178,13 @@ export class Backward {
       if (!sees(i, j, matrix.columns, rule)) continue;
       pairs.push([matrix.values[i * matrix.columns + j]!, at(other, n, entry)]);
     }
-    const sum = sumOf(pairs);
-    const terms = name === "dV" ? sum : `${number(scale)} × (${sum})`;
     const moved: Moved = {
       what: ({ dV: "v", dQ: "q", dK: "k" } as const)[name],
       row,
       column: entry,
     };
     this.show(name, asMatrix(gradient), row, entry, [
-      gradientLine(`${name.toLowerCase()}${index(row, entry)}`, terms, at(gradient, row, entry)),
+      sumLine(`${name.toLowerCase()}${index(row, entry)}`, pairs, name === "dV" ? null : scale),
       this.difference(moved),
     ]);
   }
@@ -181,10 +198,9 @@ export class Backward {
       at(dz, query, d),
       at(v, key, d),
     ]);
-    const value = dw.values[query * dw.columns + key]!;
     this.show("dW", dw, query, key, open
       ? [
-          gradientLine(`dw${index(query, key)}`, sumOf(pairs), value),
+          sumLine(`dw${index(query, key)}`, pairs, null),
           this.difference({ what: "w", row: query, column: key }),
         ]
       : [t.forbidden]);
@@ -198,11 +214,11 @@ export class Backward {
     const start = query * dw.columns;
     let mean = 0;
     for (let s = 0; s < dw.columns; s++) mean += own.values[start + s]! * dw.values[start + s]!;
-    const terms =
-      `${number(own.values[start + key]!)} × (${number(dw.values[start + key]!)} − ${signed(mean)})`;
+    const numbers = [own.values[start + key]!, dw.values[start + key]!, mean];
+    const { texts, result } = worked(numbers, (w, gradient, average) => w * (gradient - average));
     this.show("dA", da, query, key, open
       ? [
-          gradientLine(`da${index(query, key)}`, terms, da.values[start + key]!),
+          `da${index(query, key)} = ${texts[0]} × (${texts[1]} − ${texts[2]}) = ${result}`,
           this.difference({ what: "a", row: query, column: key }),
         ]
       : [t.forbidden]);
@@ -232,14 +248,14 @@ export class Backward {
       map.kind === "cross" ? el("p", { class: "hint" }, t.crossInput) : "",
       ...parts.flatMap(([name, values]) => [
         el("h4", {}, name),
-        strip(colours.signed, [["dx", values]]),
+        vectors(colours, [["dx", values]]),
       ]),
     );
   }
 
   private difference(moved: Moved): string {
     const value = this.model.head.finiteDifference(moved, STEP);
-    return t.byDifference(number(value), number(STEP));
+    return t.byDifference(number(value), number(STEP, 1));
   }
 
   /** A gradient as a picture with the chosen number, and lines of text under it. */
@@ -255,6 +271,9 @@ export class Backward {
     cursor.style.width = `${100 / matrix.columns}%`;
     cursor.style.height = `${100 / matrix.rows}%`;
     const picture = el("div", { class: "picture", "aria-hidden": "true" }, canvas, cursor);
+    const { queries, keys } = this.model;
+    const rows = name === "dV" || name === "dK" ? keys : queries;
+    const columns = name === "dW" || name === "dA" ? keys : [];
     picture.addEventListener("click", (event) => {
       const box = canvas.getBoundingClientRect();
       const r = Math.floor(((event.clientY - box.top) / box.height) * matrix.rows);
@@ -265,7 +284,14 @@ export class Backward {
       el(
         "div",
         { class: "gradient" },
-        el("div", {}, picture, el("p", { class: "axes" }, axes(name))),
+        el(
+          "div",
+          { class: "labelled" },
+          labels("above", columns, column),
+          labels("before", rows, row),
+          picture,
+          el("p", { class: "axes" }, axes(name)),
+        ),
         el("div", {}, ...lines.map((line) => el("p", { class: "value" }, line))),
       ),
     );
@@ -291,8 +317,26 @@ function code(model: Model, name: string): HTMLElement | null {
   );
 }
 
-function gradientLine(name: string, terms: string, value: number): string {
-  return `${name} = ${terms} = ${number(value)}`;
+/** More labels than this find no room next to a picture: then only the chosen one is written. */
+const LABELS = 16;
+
+/** The tokens of a picture's rows or columns. */
+function labels(side: "above" | "before", tokens: Label[], chosen: number): HTMLElement {
+  const all = tokens.length <= LABELS;
+  const long = tokens.some(([text]) => [...text].length > 2);
+  return el(
+    "div",
+    { class: `labels ${side} ${long ? "long" : ""}`, "aria-hidden": "true" },
+    ...tokens.map((label, i) => {
+      const shown = all || i === chosen ? token(label) : el("span");
+      shown.classList.toggle("chosen", i === chosen);
+      return shown;
+    }),
+  );
+}
+
+function largest(values: Float32Array): number {
+  return values.reduce((at, x, i) => (Math.abs(x) > Math.abs(values[at]!) ? i : at), 0);
 }
 
 /** What a click on a cell of a step's picture chooses. */
@@ -320,10 +364,11 @@ function index(row: number, column: number): string {
   return `[${row + 1}, ${column + 1}]`;
 }
 
-/** A sum of products, its largest terms written out. */
-function sumOf(pairs: [number, number][]): string {
+/** A sum of products, times a factor if there is one; its largest terms are written out. */
+function sumLine(name: string, pairs: [number, number][], factor: number | null): string {
   const sorted = [...pairs].sort((a, b) => Math.abs(b[0] * b[1]) - Math.abs(a[0] * a[1]));
-  const shown = sorted.slice(0, TERMS).map(([a, b]) => `${signed(a)}·${signed(b)}`);
-  const rest = pairs.length - shown.length;
-  return [...shown, ...(rest > 0 ? [t.moreTerms(rest)] : [])].join(" + ");
+  const shown = sorted.slice(0, TERMS);
+  const rest = sorted.slice(TERMS);
+  const sum = writtenSum(shown, rest.reduce((sum, [a, b]) => sum + a * b, 0), rest.length, factor);
+  return `${name} = ${sum}`;
 }

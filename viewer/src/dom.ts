@@ -1,6 +1,7 @@
 // Small helpers to make elements and to write numbers.
 
 import type { Label } from "./record.ts";
+import { t } from "./text.ts";
 
 type Attributes = { [name: string]: string | number | boolean | EventListener | undefined };
 type Child = Node | string | null;
@@ -65,19 +66,54 @@ export function announcing(region: HTMLElement, words: (hidden: Hidden) => strin
   return el("div", { class: "announcing" }, region, more);
 }
 
-/** Write a number with four digits, small ones as powers of ten, with a true minus sign. */
-export function number(x: number): string {
+const DIGITS = 4;
+const MOST_DIGITS = 15;
+
+/** Write a number with four digits, very small ones as powers of ten, with a true minus sign. */
+export function number(x: number, digits = DIGITS): string {
   const size = Math.abs(x);
-  let text: string;
-  if (size === 0) text = "0";
-  else if (size >= 1e4 || size < 5e-4) text = x.toExponential(1).replace("e+", "e");
-  else text = x.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : size >= 0.1 ? 3 : 4);
-  return text.replaceAll("-", "−");
+  if (size === 0) return "0";
+  const plain = size < 1e4 && size >= 1e-3;
+  const text = plain ? x.toPrecision(digits) : x.toExponential(digits - 1);
+  return text.replace("e+", "e").replaceAll("-", "−");
 }
 
 /** A number in a product or a difference: one below zero in brackets. */
-export function signed(x: number): string {
-  return x < 0 ? `(${number(x)})` : number(x);
+export function signed(x: number, digits = DIGITS): string {
+  return x < 0 ? `(${number(x, digits)})` : number(x, digits);
+}
+
+/** Write the numbers of a calculation with as many digits as its result needs to follow from them. */
+export function worked(
+  numbers: number[],
+  compute: (...numbers: number[]) => number,
+): { texts: string[]; result: string } {
+  const result = number(compute(...numbers));
+  let digits = DIGITS;
+  const follows = () => compute(...numbers.map((x) => Number(x.toPrecision(digits))));
+  while (digits < MOST_DIGITS && number(follows()) !== result) digits++;
+  return { texts: numbers.map((x) => signed(x, digits)), result };
+}
+
+/** "a·b + c·d + rest (n more terms) = result", in brackets after a factor. */
+export function writtenSum(
+  shown: [number, number][],
+  rest: number,
+  more: number,
+  factor: number | null = null,
+): string {
+  const numbers = [...(factor === null ? [] : [factor]), ...shown.flat()];
+  const first = factor === null ? 0 : 1;
+  const compute = (...n: number[]) => {
+    let sum = more > 0 ? n.at(-1)! : 0;
+    for (let i = 0; i < shown.length; i++) sum += n[first + 2 * i]! * n[first + 2 * i + 1]!;
+    return factor === null ? sum : n[0]! * sum;
+  };
+  const { texts, result } = worked(more > 0 ? [...numbers, rest] : numbers, compute);
+  const terms = shown.map((_, i) => `${texts[first + 2 * i]}·${texts[first + 2 * i + 1]}`);
+  if (more > 0) terms.push(t.moreTerms(texts.at(-1)!, more));
+  const sum = terms.join(" + ");
+  return `${factor === null ? sum : `${texts[0]} × (${sum})`} = ${result}`;
 }
 
 export function percent(p: number): string {

@@ -3,8 +3,8 @@
 import { sees } from "./attention.ts";
 import type { Matrix } from "./attention.ts";
 import { signedIndex, weightIndex } from "./colours.ts";
-import { announcing, clamp, el, number } from "./dom.ts";
-import { LinesView, ROW } from "./lines.ts";
+import { announcing, clamp, el, number, worked } from "./dom.ts";
+import { LinesView } from "./lines.ts";
 import { MatrixView, pixels } from "./matrix.ts";
 import type { Cell, MatrixEvents } from "./matrix.ts";
 import type { Model } from "./model.ts";
@@ -75,7 +75,7 @@ export class Large {
       });
     this.asMatrix = cells(this.weights);
     this.asLines = announcing(this.lines.root, ({ down }) =>
-      t.below(Math.round(down / ROW), t.rowNames.tokens),
+      t.below(Math.round(down / this.lines.rowHeight), t.rowNames.tokens),
     );
     this.maps = el(
       "div",
@@ -96,14 +96,12 @@ export class Large {
         this.asLines,
         el(
           "p",
-          { class: "legend" },
-          "0",
-          el("span", { class: "ramp weight" }),
-          t.shaded,
-          el("span", { class: "box masked" }),
-          t.masked,
-          el("span", {}, `· ${t.axes}`),
+          { class: "legend of-matrix" },
+          el("span", {}, "0 ", el("span", { class: "ramp weight" }), ` ${t.shaded}`),
+          el("span", {}, el("span", { class: "box masked" }), ` ${t.masked}`),
+          el("span", {}, t.axes),
         ),
+        el("p", { class: "legend of-lines" }, t.linesLegend),
       ),
       el(
         "div",
@@ -167,6 +165,12 @@ export class Large {
     this.describe(this.model.state);
   }
 
+  print(paper: boolean): void {
+    this.stack();
+    for (const view of [this.weights, this.beside]) view.print(paper);
+    this.lines.print();
+  }
+
   private relabel(): void {
     const { queries, keys } = this.model;
     for (const view of [this.weights, this.beside, this.lines]) view.setLabels(queries, keys);
@@ -203,6 +207,7 @@ export class Large {
     const lines = state.form === "lines";
     this.asMatrix.hidden = lines;
     this.asLines.hidden = !lines;
+    this.root.classList.toggle("drawn-as-lines", lines);
     for (const [form, button] of this.forms) {
       button.setAttribute("aria-pressed", String(form === state.form));
     }
@@ -257,14 +262,14 @@ export class Large {
       this.readout.textContent = (key > query && head.map.causal ? t.lookAhead : t.tooFar)(from, to);
       return;
     }
-    const raw = head.products.values[i]!;
+    const { texts, result } = worked([head.products.values[i]!, scale], (raw, c) => raw * c);
     this.readout.textContent =
       t.cell(
         from,
         to,
-        number(raw),
-        number(scale),
-        number(raw * scale),
+        texts[0]!,
+        texts[1]!,
+        result,
         number(head.weights(scale).values[i]!),
       ) +
       `; ∂L/∂W ${number(head.weightGradient.values[i]!)}, ∂L/∂A ${number(head.scoreGradient.values[i]!)}`;

@@ -11,7 +11,9 @@ import { Surface } from "./surface.ts";
 import type { View } from "./surface.ts";
 import { t } from "./text.ts";
 
-export const ROW = 22;
+/** Height of a row: few tokens have more, many have less, so that all are in view. */
+const [LEAST_ROW, MOST_ROW] = [12, 36];
+const HEIGHT = 660;
 const TOP = 10;
 /** Lighter lines are left out where every query's lines are drawn. */
 const FAINTEST = 0.02;
@@ -24,6 +26,7 @@ export class LinesView {
   private weights: Matrix | null = null;
   private cursor: Cell = { query: 0, key: 0 };
   private colours: Colours;
+  private row = LEAST_ROW;
 
   constructor(name: string, describedBy: string, colours: Colours, events: MatrixEvents) {
     this.colours = colours;
@@ -50,6 +53,15 @@ export class LinesView {
     return this.surface.root;
   }
 
+  get rowHeight(): number {
+    return this.row;
+  }
+
+  print(): void {
+    this.fit();
+    this.surface.flush();
+  }
+
   setLabels(rows: Label[], columns: Label[]): void {
     this.rows = rows;
     this.columns = columns;
@@ -64,23 +76,34 @@ export class LinesView {
 
   setCursor(query: number, key: number): void {
     this.cursor = { query, key };
-    this.surface.reveal(0, TOP + query * ROW, 0, ROW, 0, TOP);
+    for (const y of [this.place(query, this.rows), this.place(key, this.columns)]) {
+      this.surface.reveal(0, y - this.row / 2, 0, this.row, 0, TOP);
+    }
     this.surface.redraw();
   }
 
   private fit(): void {
     const longest = Math.max(this.rows.length, this.columns.length);
-    this.surface.setSize(this.root.clientWidth, TOP * 2 + longest * ROW);
+    this.row = Math.max(LEAST_ROW, Math.min(MOST_ROW, (HEIGHT - 2 * TOP) / longest));
+    this.surface.setSize(this.root.clientWidth, TOP * 2 + longest * this.row);
+  }
+
+  /** Middle of a token of a side: the shorter side is spread over the height of the longer. */
+  private place(i: number, side: Label[]): number {
+    const height = Math.max(this.rows.length, this.columns.length) * this.row;
+    return TOP + ((i + 0.5) * height) / side.length;
   }
 
   /** The side of the mouse decides whether it moves the query or the key. */
   private at(event: MouseEvent): Cell | null {
     const { x, y } = this.surface.place(event);
-    const i = Math.floor((y - TOP) / ROW);
-    if (i < 0) return null;
+    const left = x < this.root.clientWidth / 2;
+    const side = left ? this.rows : this.columns;
+    const height = this.place(side.length - 0.5, side) - TOP;
+    const i = Math.floor(((y - TOP) / height) * side.length);
+    if (i < 0 || i >= side.length) return null;
     const { query, key } = this.cursor;
-    if (x < this.root.clientWidth / 2) return i < this.rows.length ? { query: i, key } : null;
-    return i < this.columns.length ? { query, key: i } : null;
+    return left ? { query: i, key } : { query, key: i };
   }
 
   private key(event: KeyboardEvent, events: MatrixEvents): void {
@@ -108,21 +131,23 @@ export class LinesView {
     if (!this.weights) return;
     const side = Math.min(130, view.width * 0.3);
     const [from, to] = [side, view.width - side];
-    const y = (i: number) => TOP + (i + 0.5) * ROW - view.y;
-    this.drawAll(context, view, from, to, y);
-    this.drawChosen(context, from, to, y);
+    const query = (i: number) => this.place(i, this.rows) - view.y;
+    const key = (i: number) => this.place(i, this.columns) - view.y;
+    this.drawAll(context, view, from, to, query, key);
+    this.drawChosen(context, from, to, query, key);
     context.textBaseline = "middle";
-    const first = Math.max(0, Math.floor((view.y - TOP) / ROW));
-    const last = Math.ceil((view.y + view.height) / ROW);
+    const seen = (y: number) => y > -this.row && y < view.height + this.row;
     context.textAlign = "right";
-    this.rows.slice(first, last).forEach((label, i) => {
-      this.style(context, label, first + i === this.cursor.query);
-      context.fillText(label[0], from - 8, y(first + i), side - 12);
+    this.rows.forEach((label, i) => {
+      if (!seen(query(i))) return;
+      this.style(context, label, i === this.cursor.query);
+      context.fillText(label[0], from - 8, query(i), side - 12);
     });
     context.textAlign = "left";
-    this.columns.slice(first, last).forEach((label, i) => {
-      this.style(context, label, first + i === this.cursor.key);
-      context.fillText(label[0], to + 8, y(first + i), side - 12);
+    this.columns.forEach((label, i) => {
+      if (!seen(key(i))) return;
+      this.style(context, label, i === this.cursor.key);
+      context.fillText(label[0], to + 8, key(i), side - 12);
     });
   }
 
@@ -132,7 +157,8 @@ export class LinesView {
     view: View,
     from: number,
     to: number,
-    y: (i: number) => number,
+    query: (i: number) => number,
+    key: (i: number) => number,
   ): void {
     const { values, rows, columns } = this.weights!;
     const paths = Array.from({ length: SHADES + 1 }, () => new Path2D());
@@ -141,7 +167,7 @@ export class LinesView {
       for (let s = 0; s < columns; s++) {
         const w = values[l * columns + s]!;
         if (w < FAINTEST) continue;
-        const [a, b] = [y(l), y(s)];
+        const [a, b] = [query(l), key(s)];
         if (Math.max(a, b) < 0 || Math.min(a, b) > view.height) continue;
         const path = paths[Math.ceil(w * SHADES)]!;
         path.moveTo(from, a);
@@ -161,10 +187,12 @@ export class LinesView {
     context: CanvasRenderingContext2D,
     from: number,
     to: number,
-    y: (i: number) => number,
+    queryAt: (i: number) => number,
+    keyAt: (i: number) => number,
   ): void {
     const { values, columns } = this.weights!;
     const { query, key } = this.cursor;
+    const start = queryAt(query);
     for (let s = 0; s < columns; s++) {
       const w = values[query * columns + s]!;
       if (w <= 0) continue;
@@ -172,16 +200,17 @@ export class LinesView {
       context.strokeStyle = s === key ? this.colours.accent : css(colour, Math.sqrt(w));
       context.lineWidth = 0.5 + 5 * w;
       context.beginPath();
-      context.moveTo(from, y(query));
-      context.bezierCurveTo((from + to) / 2, y(query), (from + to) / 2, y(s), to, y(s));
+      const end = keyAt(s);
+      context.moveTo(from, start);
+      context.bezierCurveTo((from + to) / 2, start, (from + to) / 2, end, to, end);
       context.stroke();
       context.fillStyle = css(this.colours.weight[weightIndex(w)]!);
-      context.fillRect(to, y(s) - ROW / 2 + 2, 5, ROW - 4);
+      context.fillRect(to, end - this.row / 2 + 2, 5, this.row - 4);
     }
   }
 
   private style(context: CanvasRenderingContext2D, label: Label, chosen: boolean): void {
-    context.font = font(13, chosen ? 700 : 400);
+    context.font = font(Math.min(13, this.row - 1), chosen ? 700 : 400);
     const plain = label[1] === "text" ? this.colours.ink : this.colours.muted;
     context.fillStyle = chosen ? this.colours.accent : plain;
   }

@@ -1,6 +1,6 @@
 // The gradient of the logits: p − y of the most likely tokens, each with a finite difference.
 
-import { el, number, token } from "./dom.ts";
+import { el, number, token, worked } from "./dom.ts";
 import type { Step } from "./record.ts";
 import { t } from "./text.ts";
 
@@ -26,17 +26,18 @@ export function lossTable(step: Step): HTMLElement {
     el(
       "tbody",
       {},
-      ...rows.map(({ label, p, y }) =>
-        el(
+      ...rows.map(({ label, p, y }) => {
+        const { texts, result } = worked([p], (x) => x - y);
+        return el(
           "tr",
           {},
           el("th", { scope: "row" }, token([...label])),
-          el("td", {}, number(p)),
+          el("td", {}, texts[0]!),
           el("td", {}, String(y)),
-          el("td", { class: "by-hand" }, number(p - y)),
+          el("td", { class: "by-hand" }, result),
           el("td", {}, number((loss(p, y, STEP) - loss(p, y, -STEP)) / (2 * STEP))),
-        ),
-      ),
+        );
+      }),
     ),
   );
 }

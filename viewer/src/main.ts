@@ -26,6 +26,18 @@ const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "r
 const IN_ADDRESS = ["tab", "kind", "layer", "head", "query", "key"] as const;
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
+/** "text → answer": a long text is cut, the answer never. */
+function title(text: string): HTMLElement {
+  const at = text.lastIndexOf(" → ");
+  if (at < 0) return el("h1", {}, text);
+  return el(
+    "h1",
+    {},
+    el("span", { class: "asked", title: text.slice(0, at) }, text.slice(0, at)),
+    el("span", {}, text.slice(at)),
+  );
+}
+
 function header(model: Model, tour: Tour): HTMLElement {
   const { record, store, state } = model;
   const korean = state.language === "ko" ? record.korean : undefined;
@@ -68,7 +80,7 @@ function header(model: Model, tour: Tour): HTMLElement {
     el(
       "div",
       { class: "what" },
-      el("h1", {}, record.title),
+      title(record.title),
       el("p", { class: "hint" }, korean?.model ?? record.model),
       ...(korean?.notes ?? record.notes).map((note) => el("p", { class: "note" }, note)),
     ),
@@ -225,6 +237,17 @@ function show(record: PageRecord, state: State): void {
     }
   });
   model.store.redraw();
+  // Paper is white and shows no scrolled part: draw for it before the browser lays it out.
+  globalThis.onbeforeprint = () => {
+    document.documentElement.dataset["printing"] = "";
+    model.usePaper(true);
+    large.print(true);
+  };
+  globalThis.onafterprint = () => {
+    delete document.documentElement.dataset["printing"];
+    model.usePaper(false);
+    large.print(false);
+  };
   DARK.onchange = () => model.chooseTheme(model.state.theme);
   globalThis.pellucid = {
     record,

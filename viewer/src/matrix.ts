@@ -11,8 +11,9 @@ import type { View } from "./surface.ts";
 import { t } from "./text.ts";
 
 const LARGEST_CELL = 44;
-/** Cells are at least so wide unless the reader makes them smaller. */
-const READABLE_CELL = 18;
+/** Cells side by side with another map are at least so wide. */
+const COMFORTABLE_CELL = 18;
+/** Smaller cells have no labels; the reader alone makes them so small. */
 const LABELLED_CELL = 12;
 const LONGEST_LABEL = 110;
 const SLANT = Math.SQRT1_2;
@@ -63,6 +64,7 @@ export class MatrixView {
   private columns: Label[] = [];
   private cursor: Cell = { query: 0, key: 0 };
   private zoom: Zoom = "readable";
+  private paper = false;
   private slope = 0;
   private cell = 1;
   private left = 0;
@@ -110,7 +112,9 @@ export class MatrixView {
   setCursor(query: number, key: number): void {
     this.cursor = { query, key };
     const { cell, left, top } = this;
-    this.surface.reveal(left + key * cell, top + query * cell, cell, cell, left, top);
+    // With the label that leans to the right above it.
+    const width = Math.max(3 * cell, cell + this.slope);
+    this.surface.reveal(left + key * cell, top + query * cell, width, cell, left, top);
     this.redraw();
   }
 
@@ -123,9 +127,9 @@ export class MatrixView {
     return this.cell;
   }
 
-  /** Width of the whole map with the smallest cells that can be read. */
+  /** Width of the whole map with cells that are easy to read. */
   get readableWidth(): number {
-    return this.left + this.columns.length * READABLE_CELL + this.slope;
+    return this.left + this.columns.length * COMFORTABLE_CELL + this.slope;
   }
 
   redraw(): void {
@@ -135,6 +139,13 @@ export class MatrixView {
   /** Draw other cells under the same labels. */
   redrawCells(): void {
     this.surface.redraw(false);
+  }
+
+  /** Draw at once all that fits on paper, or again as chosen. */
+  print(paper: boolean): void {
+    this.paper = paper;
+    this.fit();
+    this.surface.flush();
   }
 
   private fit(): void {
@@ -151,9 +162,14 @@ export class MatrixView {
     const longest = measure(this.columns, 13);
     const room = width - this.left;
     const cell = (slope: number) => {
-      if (typeof this.zoom === "number") return this.zoom;
-      const fitting = Math.min(LARGEST_CELL, (room - slope) / this.columns.length);
-      return Math.max(this.zoom === "whole" ? 1.5 : READABLE_CELL, fitting);
+      const zoom = this.paper ? "whole" : this.zoom;
+      if (typeof zoom === "number") return zoom;
+      const wide = Math.min(LARGEST_CELL, (room - slope) / this.columns.length);
+      const top = slope + 16;
+      const high = (parseFloat(getComputedStyle(this.root).maxHeight) - top) / this.rows.length;
+      if (zoom === "whole") return Math.max(1.5, Math.min(wide, high || wide));
+      // All rows in view, unless that makes cells small.
+      return Math.max(LABELLED_CELL, Math.min(wide, Math.max(COMFORTABLE_CELL, high || wide)));
     };
     this.slanted = longest > cell(0) - 2;
     this.slope = this.slanted ? longest * SLANT : 0;

@@ -68,6 +68,13 @@ export class Model {
     this.store.set({ theme, colours: this.state.colours + 1 });
   }
 
+  /** Draw at once in light colours for paper, or again as chosen. */
+  usePaper(paper: boolean): void {
+    this.chooseTheme(this.state.theme);
+    if (paper) this.colours = showTheme("light");
+    this.store.flush();
+  }
+
   get state(): State {
     return this.store.state;
   }

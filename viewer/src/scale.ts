@@ -87,7 +87,7 @@ export class ScalePanel {
         el("sup", {}, "−p"),
         t.scaleLabel[1]!,
       ),
-      el("div", { class: "range" }, this.slider, this.power, more),
+      el("div", { class: "range" }, el("span", { class: "short" }, t.scale), this.slider, this.power, more),
       el(
         "div",
         { class: "presets", role: "group", "aria-label": t.usualScales },

@@ -3,7 +3,7 @@
 import { changes, output, PLAIN, score, sees, span } from "./attention.ts";
 import type { Matrix, Rule } from "./attention.ts";
 import { css, signedIndex, weightIndex } from "./colours.ts";
-import { el, markup, number, signed } from "./dom.ts";
+import { el, markup, number, worked } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import { pixels } from "./matrix.ts";
@@ -16,6 +16,7 @@ type Name = (typeof NAMES)[number];
 
 interface Stage {
   root: HTMLElement;
+  title: HTMLElement;
   equation: HTMLElement;
   canvas: HTMLCanvasElement;
   cursor: HTMLElement;
@@ -36,6 +37,7 @@ export class Stages {
   private make(name: Name): HTMLElement {
     const stage: Stage = {
       root: el("div", { class: "stage" }),
+      title: el("h3"),
       equation: el("div", { class: "equation" }, markup(name === "masked" ? equations.masked(PLAIN) : equations[name]())),
       canvas: el("canvas", { width: 1, height: 1 }),
       cursor: el("span", { class: "cursor" }),
@@ -50,11 +52,10 @@ export class Stages {
       const key = Math.floor(((event.clientX - box.left) / box.width) * columns);
       this.model.store.set(name === "output" ? { query } : { query, key });
     });
-    const [title, meaning] = t.stages[name];
     stage.root.append(
-      el("h3", {}, title!),
+      stage.title,
       stage.equation,
-      el("p", { class: "hint" }, ...explained(meaning!)),
+      el("p", { class: "hint" }, ...explained(t.stages[name][1]!)),
       picture,
       stage.value,
     );
@@ -65,7 +66,11 @@ export class Stages {
   drawScores(): void {
     const { products, rule } = this.model.head;
     const { masked } = this.stages;
-    masked.root.classList.toggle("idle", !changes(rule));
+    masked.root.hidden = !changes(rule);
+    const shown = NAMES.filter((name) => !this.stages[name].root.hidden);
+    for (const [n, name] of shown.entries()) {
+      this.stages[name].title.textContent = `${n + 1} ${t.stages[name][0]}`;
+    }
     masked.equation.replaceChildren(markup(equations.masked(rule)));
     this.most = 0;
     for (const x of products.values) this.most = Math.max(this.most, Math.abs(x));
@@ -153,14 +158,15 @@ export class Stages {
     const product = raw[state.key]!;
     const scaled = product * scale;
     const a = score(scaled, state.query - state.key, head.rule);
-    const weight = head.weights(scale).values[start + state.key]!;
     const seen = sees(state.query, state.key, keys.length, head.rule);
     const hidden = head.map.causal && state.key > state.query ? t.ahead : t.far;
+    const times = worked([scale, product], (c, s) => c * s);
+    const share = worked([Math.exp(a - peak), sum], (e, total) => e / total);
     const values: { [name in Name]: string } = {
       scores: `sᵢⱼ = ${number(product)}`,
-      scaled: `${number(scale)} × ${number(product)} = ${number(scaled)}`,
-      masked: !changes(head.rule) ? t.noMask : seen ? scoreLine(scaled, a, head.rule) : hidden,
-      softmax: seen ? `${number(Math.exp(a - peak))} / ${number(sum)} = ${number(weight)}` : "0",
+      scaled: `${times.texts.join(" × ")} = ${times.result}`,
+      masked: seen ? scoreLine(scaled, a, head.rule) : hidden,
+      softmax: seen ? `${share.texts.join(" / ")} = ${share.result}` : "0",
       output: t.outputRow(state.query + 1, head.v.width),
     };
     for (const name of NAMES) this.stages[name].value.textContent = values[name];
@@ -169,9 +175,13 @@ export class Stages {
 
 /** How a score comes of a scaled product. */
 function scoreLine(scaled: number, a: number, { softcap, added }: Rule): string {
-  const inner = `${number(scaled)} / ${number(softcap ?? 1)}`;
+  if (softcap === null && added === null) return number(a);
   const capped = softcap === null ? scaled : softcap * Math.tanh(scaled / softcap);
-  const first = softcap === null ? number(scaled) : `${number(softcap)} tanh(${inner})`;
-  const sum = added === null ? first : `${first} + ${signed(a - capped)}`;
-  return softcap === null && added === null ? number(a) : `${sum} = ${number(a)}`;
+  const cap = (x: number, most: number) => (softcap === null ? x : most * Math.tanh(x / most));
+  const { texts, result } = worked([scaled, softcap ?? 1, a - capped], (x, most, more) =>
+    added === null ? cap(x, most) : cap(x, most) + more,
+  );
+  const [x, most, more] = texts;
+  const first = softcap === null ? x : `${most} tanh(${x} / ${most})`;
+  return `${added === null ? first : `${first} + ${more}`} = ${result}`;
 }

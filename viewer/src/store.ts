@@ -60,7 +60,7 @@ export class Store {
     this.state = { ...this.state, ...change };
     if (this.changed.size > 0 && !this.scheduled) {
       this.scheduled = true;
-      requestAnimationFrame(() => this.notify());
+      requestAnimationFrame(() => this.flush());
     }
   }
 
@@ -68,6 +68,11 @@ export class Store {
   redraw(): void {
     this.changed.add("tab");
     this.set({});
+  }
+
+  /** Call the listeners now. */
+  flush(): void {
+    if (this.scheduled) this.notify();
   }
 
   listen(listener: Listener): void {

@@ -111,14 +111,14 @@ export function strip(
       cell.style.setProperty("--shade", css(shades[signedIndex(x, most[n]!)]!));
       return cell;
     });
-    return el("tr", {}, el("th", { scope: "row" }, name), ...cells);
+    return el("tr", {}, el("th", { scope: "row", "data-from": start + 1 }, name), ...cells);
   };
   const blocks = [];
   for (let start = 0; start < vectors[0]![1].length; start += BLOCK) {
     blocks.push(
       el(
         "table",
-        { class: "strip" },
+        { class: vectors.length > 1 ? "strip" : "strip single" },
         el("tbody", {}, ...vectors.map((vector, n) => row(vector, n, start))),
       ),
     );

@@ -47,10 +47,14 @@ export class Surface {
     this.whole ||= whole;
     if (this.scheduled) return;
     this.scheduled = true;
-    requestAnimationFrame(() => {
-      this.scheduled = false;
-      this.paint();
-    });
+    requestAnimationFrame(() => this.flush());
+  }
+
+  /** Paint now what is to be painted. */
+  flush(): void {
+    if (!this.scheduled) return;
+    this.scheduled = false;
+    this.paint();
   }
 
   /** Where a mouse event happened in the whole picture, and in what is seen of it. */

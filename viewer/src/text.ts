@@ -167,6 +167,7 @@ const en = {
   shaded: "1, shaded by √w",
   masked: "masked",
   axes: "rows: queries, columns: keys",
+  linesLegend: "left: queries, right: keys; the thicker a line, the larger the weight",
   subtitle: (name: string, entropy: string, count: string, keys: number) =>
     `${name} · entropy ${entropy} nats, as if it attended to ${count} of ${keys} keys`,
   token: (i: number, token: string) => `token ${i} “${token}”`,
@@ -206,13 +207,12 @@ const en = {
 
   stepsTitle: (head: string) => `${head}, step by step`,
   stages: {
-    scores: ["1 Scores", "How well what i asks for matches what j offers."],
-    scaled: ["2 Scaled", "q·k spreads as √dₖ: unscaled, softmax would saturate."],
-    masked: ["3 Masked", "Keys that may not be seen are removed."],
-    softmax: ["4 Softmax", "Scores become shares: each row adds up to 1."],
-    output: ["5 Output", "Each query gets the values, mixed by its shares."],
+    scores: ["Scores", "How well what i asks for matches what j offers."],
+    scaled: ["Scaled", "q·k spreads as √dₖ: unscaled, softmax would saturate."],
+    masked: ["Masked", "Keys that may not be seen are removed."],
+    softmax: ["Softmax", "Scores become shares: each row adds up to 1."],
+    output: ["Output", "Each query gets the values, mixed by its shares."],
   },
-  noMask: "nothing is masked here",
   ifAhead: "if",
   ahead: "−∞: j is ahead of i",
   far: "−∞: j is too far from i",
@@ -227,7 +227,7 @@ const en = {
   scoreAsSum: "The score as a sum of products",
   headOutput: "The output of the head",
   scoreOf: (query: string, key: string) => `Score: q of “${query}” · k of “${key}”`,
-  sumIs: (total: string) => `The last row adds up to sᵢⱼ = ${total}.`,
+  sumIs: (total: string) => `The last row adds up to sᵢⱼ = ${total}; entries are rounded to four digits.`,
   outputOf: (query: string) => `Output of “${query}”: every value times its weight`,
   concatenated:
     "The outputs of all heads are concatenated and multiplied by W_O; that is the layer’s output.",
@@ -297,22 +297,23 @@ const en = {
 
   backwardTitle: (head: string) => `${head}: the backward pass`,
   backwardHint: (loss: string) =>
-    `dX means ∂L/∂X, with L = Σ −log p = ${loss} nats. The steps undo the forward pass in reverse ` +
+    `dX means ∂L/∂X, with L = Σ −log p = ${loss} nats. A training step goes against the gradient: ` +
+    "a number grows where its dX is negative. The steps undo the forward pass in reverse " +
     "order, at the model’s own scale. Choose a number: its gradient is compared with a finite " +
     "difference, computed here from Σ dZ ⊙ Z with that number moved by ±ε.",
   backwardSteps: {
     dlogits: ["0 Softmax and cross-entropy", "Each logit’s gradient is its probability, minus 1 for the expected token."],
     dZ: ["1 Output of the head", "The gradient arrives through W_O, which joins the heads."],
     dV: ["2 Values", "A value gets the gradient of every output, by its weight there."],
-    dW: ["3 Weights", "A weight’s gradient says how well the value fits what the output needs."],
-    dA: ["4 Softmax", "Only a weight above the row’s average gains: rows add up to 0."],
-    dQ: ["5 Queries", "A query moves towards the keys that deserve more weight."],
-    dK: ["6 Keys", "A key moves towards the queries that should attend to it more."],
+    dW: ["3 Weights", "dZ of the query · value of the key: negative where more of this value would lower the loss."],
+    dA: ["4 Softmax", "A step raises only scores whose dW is below the row’s average: rows of dA add up to 0."],
+    dQ: ["5 Queries", "The keys, each times its dA. A step goes against it: towards keys whose dA is negative."],
+    dK: ["6 Keys", "The queries, each times its dA. A step goes against it: towards queries whose dA is negative."],
     dx: ["7 Input of the layer", "Q, K and V come from the same rows, so their gradients add up, over all heads."],
   },
   crossInput: "Queries come from the decoder, keys and values from the encoder: two gradients.",
   entryChoice: "entry d",
-  moreTerms: (n: number) => `… (${n} more terms)`,
+  moreTerms: (sum: string, n: number) => `${sum} (${n} more terms)`,
   byDifference: (value: string, step: string) => `finite difference: ${value} (ε = ${step})`,
   forbidden: "masked: no gradient",
   axesOf: { keys: "rows: queries, columns: keys", entries: "columns: entries d; rows: " },
@@ -344,7 +345,7 @@ const en = {
       "feed_forward.da": ["1 After the activation", "The gradient arrives through the second layer, W₂."],
       "feed_forward.dh": ["2 Activation", "Each number is multiplied by the slope of the activation there."],
       "feed_forward.dx": ["3 Input", "Back through the first layer, W₁."],
-      "feed_forward.dW1": ["4 Weights of the first layer", "Every row adds its share: this is what the optimizer steps along."],
+      "feed_forward.dW1": ["4 Weights of the first layer", "Every row adds its share: the optimizer steps against this sum."],
       "output.dlog_p": ["1 Cross-entropy", "The loss is −log p of the expected token alone, so only its entry has a gradient: −1."],
       "output.dlogits": ["2 Softmax", "Probabilities add up to 1: raising one lowers the others. What remains is p − y."],
       "output.dx": ["3 Output layer", "Each token of the vocabulary sends its dℓ back along its row of W."],
@@ -545,6 +546,7 @@ const ko: Text = {
   shaded: "1, 농도는 √w에 비례",
   masked: "마스크",
   axes: "행: 쿼리, 열: 키",
+  linesLegend: "왼쪽: 쿼리, 오른쪽: 키. 선이 굵을수록 가중치가 큽니다",
   subtitle: (name, entropy, count, keys) =>
     `${name} · 엔트로피 ${entropy} nat, 키 ${keys}개 중 ${count}개에 집중하는 것과 같습니다`,
   token: (i, token) => `토큰 ${i} “${token}”`,
@@ -584,13 +586,12 @@ const ko: Text = {
 
   stepsTitle: (head) => `${head}, 단계별 계산`,
   stages: {
-    scores: ["1 점수", "i가 찾는 것과 j가 가진 것이 얼마나 맞는지 나타냅니다."],
-    scaled: ["2 스케일", "q·k의 표준편차는 √dₖ에 비례합니다. 나누지 않으면 소프트맥스가 포화됩니다."],
-    masked: ["3 마스크", "볼 수 없는 키를 제외합니다."],
-    softmax: ["4 소프트맥스", "점수를 비율로 바꿉니다. 각 행의 합은 1입니다."],
-    output: ["5 출력", "쿼리마다 값을 비율대로 섞어 받습니다."],
+    scores: ["점수", "i가 찾는 것과 j가 가진 것이 얼마나 맞는지 나타냅니다."],
+    scaled: ["스케일", "q·k의 표준편차는 √dₖ에 비례합니다. 나누지 않으면 소프트맥스가 포화됩니다."],
+    masked: ["마스크", "볼 수 없는 키를 제외합니다."],
+    softmax: ["소프트맥스", "점수를 비율로 바꿉니다. 각 행의 합은 1입니다."],
+    output: ["출력", "쿼리마다 값을 비율대로 섞어 받습니다."],
   },
-  noMask: "여기서는 마스크를 쓰지 않습니다",
   ifAhead: "조건:",
   ahead: "−∞: j가 i보다 뒤에 있음",
   far: "−∞: j가 i에서 너무 멂",
@@ -605,7 +606,7 @@ const ko: Text = {
   scoreAsSum: "곱의 합으로 본 점수",
   headOutput: "헤드의 출력",
   scoreOf: (query, key) => `점수: “${query}”의 q · “${key}”의 k`,
-  sumIs: (total) => `마지막 행을 모두 더하면 sᵢⱼ = ${total}입니다.`,
+  sumIs: (total) => `마지막 행을 모두 더하면 sᵢⱼ = ${total}입니다. 성분은 네 자리로 반올림했습니다.`,
   outputOf: (query) => `“${query}”의 출력: 값에 가중치를 곱해 더합니다`,
   concatenated: "모든 헤드의 출력을 이어 붙이고 W_O를 곱하면 이 층의 출력이 됩니다.",
 
@@ -674,22 +675,22 @@ const ko: Text = {
 
   backwardTitle: (head) => `${head}: 역전파`,
   backwardHint: (loss) =>
-    `dX는 ∂L/∂X이고 L = Σ −log p = ${loss} nat입니다. 순전파의 단계를 거꾸로 되짚으며, 모델의 스케일을 ` +
-    "씁니다. 숫자를 하나 고르면 그 기울기를 유한 차분과 비교합니다. 유한 차분은 그 숫자를 ±ε만큼 " +
+    `dX는 ∂L/∂X이고 L = Σ −log p = ${loss} nat입니다. 학습은 기울기의 반대 방향으로 움직이므로, dX가 ` +
+    "음수인 숫자가 커집니다. 순전파의 단계를 거꾸로 되짚으며, 모델의 스케일을 씁니다. 숫자를 하나 고르면 그 기울기를 유한 차분과 비교합니다. 유한 차분은 그 숫자를 ±ε만큼 " +
     "움직인 Σ dZ ⊙ Z로 이 페이지에서 계산합니다.",
   backwardSteps: {
     dlogits: ["0 소프트맥스와 교차 엔트로피", "로짓의 기울기는 확률이며, 정답 토큰에서만 1을 뺍니다."],
     dZ: ["1 헤드의 출력", "헤드를 합치는 W_O를 거쳐 기울기가 들어옵니다."],
     dV: ["2 값", "값은 모든 출력의 기울기를 가중치만큼 받습니다."],
-    dW: ["3 가중치", "가중치의 기울기는 값이 출력에 필요한 방향과 얼마나 맞는지 나타냅니다."],
-    dA: ["4 소프트맥스", "행의 평균과의 차이만 남습니다. 각 행의 합은 0입니다."],
-    dQ: ["5 쿼리", "쿼리는 가중치를 더 받아야 할 키 쪽으로 움직입니다."],
-    dK: ["6 키", "키는 자신을 더 봐야 할 쿼리 쪽으로 움직입니다."],
+    dW: ["3 가중치", "쿼리의 dZ와 키의 값을 내적한 것입니다. 이 값을 더 섞어 손실이 줄면 음수입니다."],
+    dA: ["4 소프트맥스", "dW가 행의 평균보다 작은 점수만 학습에서 커집니다. dA의 각 행의 합은 0입니다."],
+    dQ: ["5 쿼리", "키마다 dA를 곱해 더합니다. 학습은 그 반대로, dA가 음수인 키 쪽으로 쿼리를 움직입니다."],
+    dK: ["6 키", "쿼리마다 dA를 곱해 더합니다. 학습은 그 반대로, dA가 음수인 쿼리 쪽으로 키를 움직입니다."],
     dx: ["7 층의 입력", "Q, K, V가 같은 행에서 나오므로 모든 헤드의 기울기를 더합니다."],
   },
   crossInput: "쿼리는 디코더에서, 키와 값은 인코더에서 나오므로 기울기가 둘입니다.",
   entryChoice: "성분 d",
-  moreTerms: (n) => `… (항 ${n}개 더)`,
+  moreTerms: (sum, n) => `${sum} (나머지 항 ${n}개)`,
   byDifference: (value, step) => `유한 차분: ${value} (ε = ${step})`,
   forbidden: "마스크된 칸에는 기울기가 없습니다",
   axesOf: { keys: "행: 쿼리, 열: 키", entries: "열: 성분 d, 행: " },
@@ -721,7 +722,7 @@ const ko: Text = {
       "feed_forward.da": ["1 활성화 뒤", "두 번째 층 W₂를 거쳐 기울기가 들어옵니다."],
       "feed_forward.dh": ["2 활성화 함수", "숫자마다 그 자리에서의 활성화 함수의 기울기를 곱합니다."],
       "feed_forward.dx": ["3 입력", "첫 번째 층 W₁을 거꾸로 지납니다."],
-      "feed_forward.dW1": ["4 첫 번째 층의 가중치", "모든 행의 몫을 더합니다. 최적화기는 이 방향으로 움직입니다."],
+      "feed_forward.dW1": ["4 첫 번째 층의 가중치", "모든 행의 몫을 더합니다. 최적화기는 이 합의 반대 방향으로 움직입니다."],
       "output.dlog_p": ["1 교차 엔트로피", "손실은 정답 토큰의 −log p뿐이므로 그 성분에만 기울기 −1이 있습니다."],
       "output.dlogits": ["2 소프트맥스", "확률의 합은 1이므로 하나가 오르면 나머지는 내립니다. 남는 것은 p − y입니다."],
       "output.dx": ["3 출력층", "어휘의 토큰마다 자신의 dℓ을 W의 행을 따라 돌려보냅니다."],

@@ -1,7 +1,7 @@
 // The backward pass through what is no attention: norms, feed-forward networks, the loss. Its
 // numbers and finite differences were computed when the record was made.
 
-import { el, markup, number, signed } from "./dom.ts";
+import { el, markup, number, worked, writtenSum } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import { lossTable } from "./loss.ts";
@@ -120,7 +120,7 @@ export class Through {
         el(
           "p",
           { class: "hint" },
-          ...explained(t.through.hint(name, number(record.moved ?? 0))),
+          ...explained(t.through.hint(name, number(record.moved ?? 0, 1))),
         ),
         el("p", { class: "hint" }, moduleOf(derivation)),
       ),
@@ -155,7 +155,7 @@ export class Through {
       el(
         "div",
         { class: "body" },
-        el("p", { class: "value" }, `${shown}[${entry}] = ${terms(step)}${number(step.value)}`),
+        el("p", { class: "value" }, `${shown}[${entry}] = ${calculation(step)}`),
         el("p", { class: "value" }, t.through.difference(number(step.difference))),
         logits
           ? name === "output.dlogits" && predicted
@@ -173,20 +173,33 @@ function equationOf(name: string): string | null {
   return name in equations ? equations[name as "norm.g"]() : null;
 }
 
-/** How a number comes about, up to its last equals sign. */
-function terms({ name, terms, rest, numbers }: Derived): string {
-  const n = numbers.map(signed);
+/** How a number comes about. */
+function calculation({ name, terms, rest, numbers, value }: Derived): string {
   if (terms.length > 0) {
-    const products = terms.map(([a, b]) => `${signed(a)}·${signed(b)}`);
-    if (rest > 0) products.push(t.moreTerms(rest));
-    return `${products.join(" + ")} = `;
+    return writtenSum(terms, terms.reduce((sum, [a, b]) => sum - a * b, value), rest);
   }
-  if (n.length === 0) return "";
-  if (name === "dlogits") return `${n[0]} − ${n[1]} = `;
-  if (name === "dlog_p") return `−${n[0]} = `;
-  if (n.length === 5) return `(${n[0]} − ${n[1]} − ${n[2]}·${n[3]}) × ${n[4]} = `;
-  if (n.length === 4) return `(${n[0]} − ${n[1]}·${n[2]}) × ${n[3]} = `;
-  return `${n.join(" × ")} = `;
+  const written = (compute: (...n: number[]) => number, write: (n: string[]) => string) => {
+    const { texts, result } = worked(numbers, compute);
+    return `${write(texts)} = ${result}`;
+  };
+  if (name === "dlogits") return written((p, y) => p - y, (n) => `${n[0]} − ${n[1]}`);
+  if (name === "dlog_p") return written((y) => -y, (n) => `−${n[0]}`);
+  switch (numbers.length) {
+    case 0:
+      return number(value);
+    case 4:
+      return written(
+        (a, b, c, d) => (a - b * c) * d,
+        (n) => `(${n[0]} − ${n[1]}·${n[2]}) × ${n[3]}`,
+      );
+    case 5:
+      return written(
+        (a, b, c, d, e) => (a - b - c * d) * e,
+        (n) => `(${n[0]} − ${n[1]} − ${n[2]}·${n[3]}) × ${n[4]}`,
+      );
+    default:
+      return written((...n) => n.reduce((a, b) => a * b), (n) => n.join(" × "));
+  }
 }
 
 /** The module that its first parameter is of, as the library names it. */

@@ -7,9 +7,9 @@ import type { Placed } from "./layout.ts";
 import type { Model } from "./model.ts";
 import { t } from "./text.ts";
 
-const [WIDTH, HEIGHT, ACROSS, DOWN, EDGE] = [112, 34, 140, 46, 12];
-/** Room for a token's text in a node, in halves of a square. */
-const ROOM = 7;
+const [HEIGHT, BETWEEN, DOWN, EDGE] = [34, 28, 46, 12];
+/** Pixels: of a probability, of a square sign; the least and the most width of a node. */
+const [PROBABILITY, SQUARE, LEAST, MOST] = [70, 13.5, 96, 190];
 
 export class Tree {
   readonly root: HTMLElement;
@@ -19,6 +19,8 @@ export class Tree {
   private readonly all: HTMLInputElement;
   private placed: Placed[] = [];
   private nodes = new Map<number, SVGElement>();
+  /** Where each column begins, and how wide its nodes are. */
+  private columns: { x: number; width: number }[] = [];
 
   constructor(model: Model) {
     this.model = model;
@@ -51,12 +53,20 @@ export class Tree {
     this.placed = place(tree, this.all.checked);
     const best = path(tree, tree.findIndex((node) => node[6] === 1));
     const at = new Map(this.placed.map((one) => [one.index, one]));
-    const [columns, rows] = [
-      Math.max(...this.placed.map((p) => p.column)) + 1,
-      Math.max(...this.placed.map((p) => p.row)) + 1,
-    ];
+    const rows = Math.max(...this.placed.map((p) => p.row)) + 1;
+    this.columns = [];
+    for (const { column, index } of this.placed) {
+      const needed = PROBABILITY + SQUARE * squares(tree[index]![1]);
+      const width = Math.min(MOST, Math.max(LEAST, needed, this.columns[column]?.width ?? 0));
+      this.columns[column] = { x: 0, width };
+    }
+    let x = EDGE;
+    for (const one of this.columns) {
+      one.x = x;
+      x += one.width + BETWEEN;
+    }
     const picture = svg("svg", {
-      width: columns * ACROSS - ACROSS + WIDTH + 2 * EDGE,
+      width: x - BETWEEN + EDGE,
       height: rows * DOWN - DOWN + HEIGHT + 2 * EDGE,
       role: "tree",
       "aria-label": t.treeName,
@@ -66,12 +76,13 @@ export class Tree {
     this.nodes.clear();
     for (const one of this.placed) {
       const [, text, kind, p, , state, rank] = tree[one.index]!;
-      const [x, y] = corner(one);
+      const [x, y] = this.corner(one);
+      const { width } = this.columns[one.column]!;
       const from = at.get(one.parent);
       const thick = best.has(one.index);
       if (from) {
-        const [px, py] = corner(from);
-        const [x0, y0, y1] = [px + WIDTH, py + HEIGHT / 2, y + HEIGHT / 2];
+        const [px, py] = this.corner(from);
+        const [x0, y0, y1] = [px + this.columns[from.column]!.width, py + HEIGHT / 2, y + HEIGHT / 2];
         const middle = (x0 + x) / 2;
         edges.append(
           svg("path", {
@@ -89,15 +100,15 @@ export class Tree {
           "aria-level": one.column + 1,
           onclick: () => this.model.store.set({ node: one.index }),
         },
-        svg("rect", { width: WIDTH, height: HEIGHT, rx: 7 }),
-        svg("text", { x: 9, y: HEIGHT / 2, class: "name" }, shortened(text)),
+        svg("rect", { width, height: HEIGHT, rx: 7 }),
+        svg("text", { x: 9, y: HEIGHT / 2, class: "name" }, shortened(text, (width - PROBABILITY) / SQUARE)),
         " ",
-        svg("text", { x: WIDTH - 8, y: HEIGHT / 2, class: "p" }, one.parent < 0 ? "" : percent(p)),
+        svg("text", { x: width - 8, y: HEIGHT / 2, class: "p" }, one.parent < 0 ? "" : percent(p)),
       );
       if (rank > 0) {
         node.append(
-          svg("circle", { cx: WIDTH, cy: 0, r: 9, class: "rank" }),
-          svg("text", { x: WIDTH, y: 0, class: "rank" }, String(rank)),
+          svg("circle", { cx: width, cy: 0, r: 9, class: "rank" }),
+          svg("text", { x: width, y: 0, class: "rank" }, String(rank)),
         );
       }
       this.nodes.set(one.index, node);
@@ -105,6 +116,10 @@ export class Tree {
     }
     this.picture.replaceChildren(picture);
     this.mark();
+  }
+
+  private corner({ column, row }: Placed): [number, number] {
+    return [this.columns[column]!.x, EDGE + row * DOWN];
   }
 
   private mark(): void {
@@ -148,18 +163,16 @@ export class Tree {
   }
 }
 
-function corner({ column, row }: Placed): [number, number] {
-  return [EDGE + column * ACROSS, EDGE + row * DOWN];
+/** Signs from U+1100 on (Hangul, Han, emoji) are square, others half as wide. */
+function squares(text: string): number {
+  const square = (sign: string) => sign.codePointAt(0)! >= 0x1100 && !/[₀-₉‹›…]/u.test(sign);
+  return [...text].reduce((sum, sign) => sum + (square(sign) ? 1 : 0.6), 0);
 }
 
-/** Cut a text to the room there is; signs from U+1100 on (Hangul, Han, emoji) are square. */
-function shortened(text: string): string {
-  let used = 0;
-  let shown = "";
-  for (const sign of text) {
-    used += sign.codePointAt(0)! >= 0x1100 && !/[₀-₉‹›…]/u.test(sign) ? 2 : 1;
-    if (used > ROOM) return `${shown}…`;
-    shown += sign;
-  }
-  return shown;
+/** Cut a text to the room there is, in squares. */
+function shortened(text: string, room: number): string {
+  if (squares(text) <= room + 1e-9) return text;
+  const signs = [...text];
+  while (signs.length > 0 && squares(`${signs.join("")}…`) > room) signs.pop();
+  return `${signs.join("")}…`;
 }

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { scoreGradient } from "../src/attention.ts";
 import { TEXTS as OPENING } from "../src/opening.ts";
 import { TEXTS as TRIAL } from "../src/run/text.ts";
 import { TEXTS } from "../src/text.ts";
@@ -48,5 +49,21 @@ test("every term of the glossary occurs in a text of its language", () => {
       assert.ok([...own.values()].some((text) => text.includes(term)), term);
       assert.ok(meaning.length > 10, term);
     }
+  }
+});
+
+test("captions of the backward pass have the sign of a step, which goes against the gradient", () => {
+  const weights = Float32Array.from([0.2, 0.5, 0.3]);
+  const dw = { values: Float32Array.from([3, -1, 0.5]), rows: 1, columns: 3 };
+  const mean = weights.reduce((sum, w, i) => sum + w * dw.values[i]!, 0);
+  const steps = scoreGradient(weights, dw).values.map((x) => -x);
+  const below = Array.from(dw.values, (x) => x < mean);
+  assert.deepEqual(Array.from(steps, (x) => x > 0), below);
+  const captions = (text: Text) => text.backwardSteps;
+  assert.match(captions(TEXTS.en).dA[1]!, /raises only scores whose dW is below/);
+  assert.match(captions(TEXTS.ko).dA[1]!, /평균보다 작은 점수만 학습에서 커집니다/);
+  for (const step of ["dQ", "dK"] as const) {
+    assert.match(captions(TEXTS.en)[step][1]!, /goes against it: towards .* whose dA is negative/);
+    assert.match(captions(TEXTS.ko)[step][1]!, /그 반대로, dA가 음수인/);
   }
 });

@@ -286,13 +286,13 @@ class StackConfig:
 
     @property
     def token_factor(self) -> float:
-        """What a token embedding is multiplied by."""
+        """The factor of the token embeddings: √d_model, or the number that is set."""
         scale = self.embedding_scale
         return float(self.d_model**0.5) if isinstance(scale, str) else scale
 
     @property
     def position_factor(self) -> float:
-        """What a position is multiplied by."""
+        """The factor of the positions: 1/√d_model, or the number that is set."""
         scale = self.position_scale
         return float(self.d_model**-0.5) if isinstance(scale, str) else scale
 

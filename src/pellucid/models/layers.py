@@ -114,7 +114,7 @@ class VariedLayer(TransformerLayer):
         self.after = nn.ModuleList(FurtherNetwork(config, dtype) for _ in after)
 
     def blocks(self) -> list[Block]:
-        """Return the residual steps in order."""
+        """Return the layer's residual blocks in the order in which they run."""
         before, after = ([each.block() for each in more] for more in (self.before, self.after))
         return [*before, *super().blocks(), *after]
 

@@ -43,7 +43,7 @@ class Arrangement:
 
     @property
     def cu_seqlens(self) -> Array:
-        """(N + 1,) where the sequences begin among the rows."""
+        """Offsets (N + 1,): the rows of sequence n are cu_seqlens[n] to cu_seqlens[n + 1] − 1."""
         return one_length(self.n, self.length)
 
     def rows(self, x: Array) -> Array:

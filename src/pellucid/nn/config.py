@@ -17,7 +17,10 @@ Rotate = Callable[..., tuple[Any, Any]]
 
 
 class Relative(NamedTuple):
-    """How distances share the rows of a table: `ops.relative_buckets`."""
+    """T5's relative positions: a table of learnt biases with a row for each bucket of distances.
+
+    Distances of `longest` and more share the last bucket. See `ops.relative_buckets`.
+    """
 
     buckets: int = 32
     longest: int = 128
@@ -108,7 +111,7 @@ class AttentionConfig:
 
     @property
     def groups(self) -> int:
-        """Heads G of keys and values."""
+        """The number G of key and value heads; query heads share them where G < H."""
         return self.key_value_heads or self.num_heads
 
     @property

@@ -84,7 +84,10 @@ class Cache:
         return Cache(dict(self.layers))
 
     def select(self, index: Array) -> Cache:
-        """Return the cache of these sequences, in this order; one may come several times."""
+        """Return a cache of the sequences `index` (N',), in that order; an index may repeat.
+
+        Beam search reorders and repeats its hypotheses so.
+        """
         return Cache(
             {
                 path: kept.take(*selected(kept.cu_seqlens, index))

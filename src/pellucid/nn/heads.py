@@ -75,7 +75,7 @@ def _unchanged(dq: Array, dk: Array) -> tuple[Array, Array]:
 
 
 def split(y: Array, widths: Sequence[int], d: int) -> list[Array]:
-    """Return the columns of y (T, Σ widths) apart, as heads (T, width / d, d)."""
+    """Split the columns of y (T, Σ widths) into one array of heads (T, width / d, d) per width."""
     xp, heads, begin = namespace(y), [], 0
     for width in widths:
         heads.append(xp.reshape(y[:, begin : begin + width], (y.shape[0], width // d, d)))

@@ -127,9 +127,11 @@ def checked_masks(
     key_padding_mask: Array | None,
     sizes: tuple[int | None, int, int, int],
 ) -> tuple[Array | None, Array | None]:
-    """Return torch's masks, (L, S) or (N, H, L, S), and (N, 1, 1, S); sizes: N, H, L, S.
+    """Check torch's two masks and return them in shapes that broadcast to scores (N, H, L, S).
 
-    N is None without a batch. Raises as `check_mask` does.
+    attn_mask: (L, S) or (N·H, L, S), returned as (L, S) or (N, H, L, S). key_padding_mask: (N, S),
+    returned as (N, 1, 1, S). sizes: N, H, L, S; without a batch N is None, and the masks are (H, L,
+    S) and (S,). Raises as `check_mask` does.
     """
     batch, heads, length, source_length = sizes
     n, attn, padding = 1 if batch is None else batch, None, None

@@ -81,10 +81,11 @@ class Projected(Module):
         return [p for p in apart if p is not None]
 
     def project(self, path: str, *inputs: tuple[Array, int, int]) -> tuple[Heads, Backward]:
-        """Return q, k and v; `backward(dq, dk, dv)` the gradients of the inputs.
+        """Project rows to the heads of q, k and v, (T, H, D) each.
 
-        inputs: rows, and the numbers of the projections (0 q, 1 k, 2 v) that read them, first and
-        end. One product makes all that one input gives.
+        inputs: (x, first, end), rows x (T, width) and the projections first to end − 1 that read
+        them (0 = q, 1 = k, 2 = v); one matrix product makes all projections of an input.
+        `backward(dq, dk, dv)` returns the gradient of each x and adds to those of the parameters.
         """
         d, parts, backwards = self.head_width, [], []
         for x, first, end in inputs:

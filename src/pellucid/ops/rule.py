@@ -45,11 +45,11 @@ class Score(ABC):
     """A part that changes scores (…, H, L, S), with its derivative."""
 
     last: ClassVar[bool] = False
-    """Whether it stands behind all others."""
+    """Whether it is applied after all others."""
 
     @property
     def parameters(self) -> tuple[Array, ...]:
-        """Return what it has learnt; `backward` gives them gradients."""
+        """Return the learnt parameters, in the order of their gradients from `backward`."""
         return ()
 
     @abstractmethod

@@ -123,9 +123,9 @@ class Task(ABC):
         search: SearchConfig = GREEDY,
         arithmetic: Arithmetic = "float32",
     ) -> Self:
-        """Return a model with its tokenizers, one or two.
+        """Return the task of a model and its tokenizers: one, or the source's and the target's.
 
-        A task that does not generate leaves out the search and the arithmetic.
+        A task that does not generate ignores `search` and `arithmetic`.
         """
         return cls(model, tokenizers[0], tokenizers[-1])
 
@@ -204,9 +204,12 @@ class Task(ABC):
         max_tokens: int,
         batch_tokens: int,
     ) -> Scores:
-        """Score the model on held-out pairs: the loss of each pair's first target, and more.
+        """Return the loss of each pair's first target, and what the kind of task adds.
 
-        metric: what compares answers with the targets, by its name in `METRICS`.
+        That is a metric of the generated answers, or the accuracy of labels or of masked tokens.
+
+        metric: a name in `METRICS`; "none" generates nothing. max_tokens: pairs with a longer
+        side are left out. batch_tokens: most tokens in a batch; it changes speed, not scores.
         """
         examples = self.encode(pairs, max_tokens=max_tokens, first_target_only=True)
         batches = held_out_batches(examples, batch_tokens)

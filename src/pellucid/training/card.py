@@ -10,16 +10,25 @@ from typing import Any
 
 from pellucid.core.settings import flat
 from pellucid.data.corpora import find_corpus
+from pellucid.data.pairs import TextPair
 from pellucid.models.quantize import WeightFormat
 from pellucid.tasks import task_of
+from pellucid.tasks.masked_lm import MASK
 from pellucid.tasks.scores import Scores
 from pellucid.training.config import RunConfig
 
 SCORES_HEADING, NO_SCORES = "## Scores on held-out data", "None were taken."
+EXAMPLES, LONGEST_EXAMPLE = 3, 60
+EXAMPLES_HEADING, NO_EXAMPLES = "## Examples", "None were kept."
 
 
-def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
-    """Return the model card of a run as Markdown, in the layout that Hugging Face shows."""
+def card(
+    folder: Path, config: RunConfig, scores: Scores | None, examples: Sequence[str] = ()
+) -> str:
+    """Return the model card of a run as Markdown, in the layout that Hugging Face shows.
+
+    examples: texts that the model can be given.
+    """
     if config.data.train:
         data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
     else:
@@ -39,10 +48,44 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
         title=folder.resolve().name,
         about=f"{task_of(config.model).about} {config.description}".strip(),
         scores="\n".join(_table("score", "value", scores.written() if scores else {})),
+        examples="\n".join(f"- {text}" for text in examples) or NO_EXAMPLES,
         data="\n".join(f"- {line}" for line in data),
         folder=shlex.quote(str(folder)),
         settings="\n".join(_table("setting", "value", flat(config.as_mapping()))),
     )
+
+
+def examples_of(kind: str, pairs: Sequence[TextPair]) -> list[str]:
+    """Return a few short texts that a model can be given: held-out ones, cut to what it does.
+
+    >>> examples_of("continue", [TextPair("a b c d", ("",))])
+    ['a b']
+    >>> examples_of("fill", [TextPair("a b c", ("",))])
+    ['a [MASK] c']
+    """
+    texts = dict.fromkeys(pair.source for pair in pairs if len(pair.source) <= LONGEST_EXAMPLE)
+    chosen = [text for text in texts if "\n" not in text][:EXAMPLES]
+    if kind not in ("continue", "fill"):
+        return chosen
+    made = []
+    for words in map(str.split, chosen):
+        middle = len(words) // 2
+        rest = [MASK, *words[middle + 1 :]] if kind == "fill" else []
+        made.append(" ".join(words[:middle] + rest))
+    return [text for text in made if text]
+
+
+def about_and_examples(card: str) -> tuple[str, list[str]]:
+    """Return a card's first paragraph and its examples; of another file "" and none.
+
+    >>> about_and_examples("# m\\n\\nIt reads.\\n\\n## Examples\\n\\n- a b\\n- c\\n\\n## Data\\n")
+    ('It reads.', ['a b', 'c'])
+    """
+    body = card.partition("\n# ")[2] if not card.startswith("# ") else card
+    about = "".join(body.partition("\n\n")[2].partition("\n\n")[0].splitlines())
+    section = card.partition(f"{EXAMPLES_HEADING}\n")[2].partition("\n#")[0]
+    texts = [line.removeprefix("- ") for line in section.splitlines() if line.startswith("- ")]
+    return about if not about.startswith("#") else "", texts
 
 
 def with_scores(card: str, scores: Mapping[str, str]) -> str:

@@ -312,7 +312,7 @@ class TrainingConfig:
 
     @property
     def checkpoints_kept(self) -> int:
-        """How many of the last checkpoints stay on the disk."""
+        """The number of latest checkpoints kept on disk: `keep`, or as many as `average` needs."""
         return max(self.keep, self.average) if self.use == "average" else self.keep
 
 

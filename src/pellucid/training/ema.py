@@ -12,7 +12,7 @@ from pellucid.nn.module import Parameter
 
 
 class MovingAverage:
-    """The average a of every parameter θ, which follows it slowly.
+    """Keep an exponential moving average (EMA) a of every parameter θ.
 
         a ← d_t a + (1 − d_t) θ        after step t,  d_t = min(d, (1 + t) / (10 + t))
 

@@ -41,7 +41,7 @@ from pellucid.tasks.folder import (
 )
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
-from pellucid.training.card import card, note_quantized
+from pellucid.training.card import card, examples_of, note_quantized
 from pellucid.training.config import (
     PARTS,
     DataConfig,
@@ -325,7 +325,9 @@ def _write_model(
     prepared: Prepared, folder: Path, scores: Scores | None, weights: WeightFormat
 ) -> None:
     config, trained = prepared.config, prepared.trained
-    made = note_quantized(card(folder, config, scores), weights)
+    # The user's own texts are not for those whom a model is given to.
+    texts = [] if config.data.train else examples_of(trained.kind, prepared.pairs.valid)
+    made = note_quantized(card(folder, config, scores, texts), weights)
     if config.start is not None and config.start.model_type:
         write_pretrained(trained.model, folder / START, folder / "model", {CARD: made.encode()})
     else:
@@ -387,7 +389,7 @@ def encode(
 
 
 def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
-    """Score a model on pairs: the loss of each pair's first target, and what its task adds."""
+    """Evaluate a model on pairs with the run's metric and sizes: `Task.evaluate`."""
     return trained.evaluate(
         pairs,
         config.evaluation.metric,

@@ -172,11 +172,12 @@ def settings_of(
 
 
 def load_recipe_from(name: str, start: Start) -> RunConfig:
-    """Return a recipe's data and training, for the model of `start`.
+    """Return the settings that continue `start`'s model with a recipe's data and training.
 
-    A recipe of Pellucid's gives way in what belongs to the model; so do `max_tokens` where the
-    model reads fewer. Raises `UsageError` for a recipe of another family, and for what a file of
-    the user's own sets and the model has otherwise.
+    The model, tokenizers and search are those of `start`. The recipes that come with Pellucid
+    lose theirs; a TOML file of the user's that sets them otherwise is an error. `max_tokens` falls
+    to what the model can read. Raises `UsageError` for such a file, and for a recipe of another
+    family of models.
     """
     values, source, own = recipe_values(name)
     model, task = start.trained.model.config, start.trained

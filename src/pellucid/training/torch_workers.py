@@ -225,11 +225,11 @@ def started_as_worker(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def join(timeout: float = TIMEOUT) -> Workers:
-    """Return this process's place among the workers that it was started with.
+    """Connect to the run's other workers, and return this process's rank among them.
 
-    The threads of a machine's workers are divided among them, unless PELLUCID_THREADS is set.
-
-    Raises `UserError` when they cannot be reached.
+    Rank, number and address come from the environment, as torchrun sets it. The workers of a
+    machine divide its processors, unless PELLUCID_THREADS is set. Raises `UserError` when the
+    others do not answer within `timeout` seconds.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", size))

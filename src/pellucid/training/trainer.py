@@ -211,7 +211,7 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far, resumed parts included; of several workers, the first's."""
+        """Training time so far in seconds, with that before a resume; the first worker's."""
         return time.monotonic() - self._began if self.workers.size == 1 else self._agreed
 
     # A step, and what falls due after it. The checkpoint comes last: it holds all the rest.

@@ -12,12 +12,14 @@ from typing import get_args, get_type_hints
 import pytest
 from rich.cells import cell_len
 
+import pellucid
 from pellucid.apps.cli import generate, language
 from pellucid.apps.cli.commands import COMMANDS
 from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import korean, speaking, tr
 from pellucid.apps.cli.main import main
 from pellucid.apps.cli.options import parse
+from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.training.config import TrainingConfig, load_recipe, recipe_names
 from pellucid.training.events import Chosen, Ended, Started, Stepped, Validated
 
@@ -30,12 +32,13 @@ HELP = (
 )
 NAMES = r"--[a-z-]+|`[^`]*`|\.[a-z]{2,}(?![a-z])|\{[^}]*\}|[A-Z]{2,}[A-Z_]*|[a-z]+_[a-z_]+|\"\w+\""
 """What both languages must have: options, code, file names, fields, and names like MODEL."""
-WORDS = r"\b(a minute|half|hour|three|five|ten|million|quarter)\b"
+WORDS = r"\b(a minute|half|hour|three|five|ten|million|quarter|zero)\b"
 """Numbers that English may spell out; Korean then has digits."""
 
 
 def helped(command: list[str], capsys: Capture) -> str:
-    assert main([*command, "--help"]) == 0
+    whole = "--help-all" if command[:1] == ["train"] else "--help"
+    assert main([*command, whole]) == 0
     return capsys.readouterr().out
 
 
@@ -57,8 +60,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_every_text_has_an_entry_and_every_entry_a_text(asked: set[str], capsys: Capture) -> None:
     for command in HELP:
         helped(command, capsys)
+    main(["train", "g2p-demo", "--help"])
     parse(generate._fill(None), "generate MODEL", ["--help"])  # type: ignore[arg-type]
     asked |= {load_recipe(name).description for name in recipe_names()}
+    asked |= {load_study(name).plan.question for name in study_names()}
     asked |= {"step", "steps", "epoch", "epochs", *get_args(get_type_hints(TrainingConfig)["use"])}
     for path in sorted(Path(generate.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -160,3 +165,82 @@ def test_a_training_run_is_reported_in_korean(capsys: Capture) -> None:
         "스텝 7 · 손실 0.250 · 1:15 남음 · 검증 손실 0.500, PER 25.0 %",
         "스텝 400까지 학습, 0:17 걸림(400 스텝)",
     ]
+
+
+def errors_raised() -> set[str]:
+    """The messages of the source, with {} for what is put in."""
+    found = {"out of memory; try a smaller batch (data.batch_tokens), beam or model"}
+    for path in sorted(Path(pellucid.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                found.add(template(node))
+            elif isinstance(node, ast.BinOp) and isinstance(node.left, ast.JoinedStr):
+                found.add(template(node.left) + "{}")
+    return found
+
+
+def template(text: ast.JoinedStr) -> str:
+    return "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in text.values)
+
+
+def test_errors_in_korean_are_of_errors_that_there_are() -> None:
+    raised = errors_raised()
+    for english, translation in language._catalogue()["errors"].items():
+        assert english in raised, english
+        holes = english.count("{}")
+        assert len(re.findall(r"\{\d?\}", translation)) == holes, translation
+        names = [set(re.findall(r"--[a-z-]+|`[^`]*`", text)) for text in (english, translation)]
+        assert names[0] == names[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        (["trian"], "'trian' 명령이 없습니다 (train?). 명령 목록: demo, chat"),
+        (["train", "nope"], "'nope' 레시피나 TOML 파일이 없습니다. 레시피 목록: bert-ko"),
+        (["view", "nofolder"], "nofolder: 폴더가 없습니다. 먼저 모델을 학습하거나"),
+        (["view", "g2p-en", "a", "--head", "0"], "0번 헤드가 없습니다. 헤드는 1번부터 4번까지"),
+    ],
+)
+def test_errors_are_in_korean(typed: list[str], shown: str, capsys: Capture) -> None:
+    assert main(["--lang", "ko", *typed]) != 0
+    assert shown in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_errors_and_topics_are_wrapped_between_words(
+    columns: int, lang: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    asked = ["--lang", lang]
+    main([*asked, "train", "nope"])
+    whole = capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    main([*asked, "train", "nope"])
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert max(map(cell_len, lines)) <= columns
+    assert " ".join(line.strip() for line in lines) == whole.strip()
+    assert all(line.startswith("  ") for line in lines[1:])
+    main([*asked, "explain", "attention"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= columns
+    spaced = " ".join(line.strip() for line in lines)
+    assert "dv = xp.matrix_transpose(weights) @ dout # 3: out = weights @ v" in " ".join(
+        spaced.split()
+    )
+    assert "if dweights is not None: " in spaced
+
+
+def test_a_long_help_is_short_until_all_is_asked_for(capsys: Capture) -> None:
+    assert main(["train", "g2p-demo", "--help"]) == 0
+    short = capsys.readouterr().out
+    whole = helped(["train", "g2p-demo"], capsys)
+    flags = [set(re.findall(r"--[a-z][a-z.-]+", text)) for text in (short, whole)]
+    assert flags[0] - flags[1] == {"--help-all"}
+    named = {flag for flag in flags[1] - flags[0] if re.match(r"--[a-z]+\.(?!.*no-)", flag)}
+    assert not named
+    assert len(short.splitlines()) < 0.4 * len(whole.splitlines())

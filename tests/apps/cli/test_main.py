@@ -119,7 +119,7 @@ def test_every_command_has_help(verb: str) -> None:
 
 
 def test_train_shows_every_setting_with_default_and_meaning() -> None:
-    shown = " ".join(pellucid("train", "g2p-en", "--help").stdout.split())
+    shown = " ".join(pellucid("train", "g2p-en", "--help-all").stdout.split())
     for words in ("--model.d-model INT", "--training.schedule.lr FLOAT", "--data.train", "--seed"):
         assert words in shown
     assert "Heads H of every attention; they divide d_model. (default: 4)" in shown

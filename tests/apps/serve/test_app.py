@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import socket
 import threading
 import time
@@ -246,6 +247,28 @@ def test_the_openapi_document_lists_every_path(server: Running) -> None:
     assert schema["required"] == ["model", "messages"]
     assert schema["properties"]["temperature"]["anyOf"][0]["maximum"] == 2
     assert all("description" in field for field in schema["properties"].values())
+
+
+def test_every_path_has_a_command_that_works_and_the_errors_it_can_give(server: Running) -> None:
+    paths = ask(server, "/openapi.json")[2]["paths"]
+    for path, methods in paths.items():
+        ((method, one),) = methods.items()
+        name, address, *options = shlex.split(one["x-curl"])
+        assert name == "curl"
+        assert address.startswith("SERVER/")
+        body = json.loads(options[-1]) if method == "post" else None
+        status, _, answered = ask(server, address.removeprefix("SERVER"), body)
+        assert status == 200, (path, answered)
+    given = {path: set(next(iter(one.values()))["responses"]) for path, one in paths.items()}
+    assert given["/health"] == {"200"}
+    assert given["/v1/models"] == {"200", "401"}
+    assert given["/fill"] == {"200", "400", "401", "404", "408", "413", "429", "504"}
+
+
+def test_the_models_say_what_they_are_and_have_texts_to_try(server: Running) -> None:
+    models = {one["id"]: one for one in ask(server, "/v1/models")[2]["data"]}
+    assert all(one["about"] for one in models.values())
+    assert models["sounds"]["examples"] == ["transparent"]
 
 
 def begun(server: Running, sent: bytes = b"") -> socket.socket:

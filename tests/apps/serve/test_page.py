@@ -83,6 +83,21 @@ def test_a_chat_is_answered_in_pieces(open_page: Open) -> None:
     assert page.locator(".answered").text_content() == right
 
 
+def test_the_page_says_what_the_model_is_and_its_examples_can_be_pressed(open_page: Open) -> None:
+    page = open_page("en-GB")
+    page.locator("#use-pronounce").click()
+    assert page.locator("#about .what").text_content() == PIPELINES["sounds"].about
+    assert page.get_by_text("Each message is answered alone").is_visible()
+    page.locator(".examples button").first.click()
+    shows(page, ".answered", re.escape(PIPELINES["sounds"].generate(["transparent"])[0]))
+    assert page.locator(".asked").inner_text() == "transparent"
+    field, send = (page.locator(f"#{name}").bounding_box() for name in ("text", "send"))
+    assert field
+    assert send
+    assert abs(field["y"] - send["y"]) < 2, "Send is next to the field"
+    assert send["x"] >= field["x"] + field["width"]
+
+
 def test_an_answer_grows_and_can_be_stopped(open_page: Open) -> None:
     page = open_page()
     send(page, "chat", "hello", "endless")

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import tyro
 from rich.table import Table
 
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
 from pellucid.check import TOLERANCE, run_checks
 
+SHOWN = 10
 
-def check() -> int:
+
+def check(*, whole: Annotated[bool, tyro.conf.arg(name="all")] = False) -> int:
     """Verify the hand-written derivative of every op and layer against finite differences.
 
     One random projection of the output, central differences along one random direction per input
-    and parameter, in float64. The exit code is 1 if any error is above the tolerance.
+    and parameter, in float64. Shows the ten worst errors, and all above the tolerance, with which
+    the exit code is 1.
+
+    Args:
+        whole: Show every op and layer.
     """
     console = Output()
     title = tr("Gradients, relative error at most {:.0e}").format(TOLERANCE)
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column(tr("op or layer"))
     table.add_column(tr("inputs and\nparameters"), justify="right")
     table.add_column(tr("worst error"), justify="right")
     table.add_column("")
-    failed = 0
-    for result in run_checks():
-        failed += not result.passed
+    results = sorted(run_checks(), key=lambda result: (result.passed, -result.error))
+    failed = sum(not result.passed for result in results)
+    shown = len(results) if whole else max(SHOWN, failed)
+    for result in results[:shown]:
         verdict = "[green]ok[/]" if result.passed else "[bold red]WRONG[/]"
         table.add_row(
             f"{result.kind} {result.name}", str(result.derivatives), f"{result.error:.1e}", verdict
         )
     console.print(table)
     console.print(
-        tr("{correct} of {all} correct").format(
-            correct=table.row_count - failed, all=table.row_count
-        )
+        tr("{correct} of {all} correct").format(correct=len(results) - failed, all=len(results))
     )
+    if shown < len(results):
+        console.print(tr("These are the {} worst; --all shows the rest.").format(shown))
     return 1 if failed else 0

@@ -76,7 +76,7 @@ def exercise(
             say(tr("{} is still empty; --hint helps.").format(path))
             return 1
         for result in results:
-            say(_verdict(result))
+            say(verdict(result))
         failed = not all(result.passed for result in results)
         mine["solved"] = not failed
         say(tr("Try again; --hint helps.") if failed else _standing(progress))
@@ -96,7 +96,7 @@ def _listed(progress: dict[str, Any]) -> Iterator[str]:
         yield f"{mark} {number:>2}  {name:<{width}}  {title}"
 
 
-def _verdict(result: Result) -> str:
+def verdict(result: Result) -> str:
     """Say whether a result is right, and what is wrong with it."""
     name, yours, right = result.name, result.yours, result.right
     if result.passed:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
-from rich.text import Text as Prose
 
 from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.language import printed_language
+from pellucid.apps.cli.language import printed_language, wrapped
 from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language, Text
@@ -18,9 +17,9 @@ from pellucid.core.settings import nearest
 
 LIMIT = Text("limit", "허용")
 LIST = Text("pellucid explain TOPIC, one of:", "pellucid explain 주제. 주제 목록:")
-WRONG = "WRONG"
-CODE = 7
-"""Spaces in front of code, which is not wrapped."""
+OK, WRONG = "ok", "WRONG"
+FORMULA, CODE = 4, 7
+"""Spaces in front of a formula, and of code."""
 
 
 def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -> int:
@@ -37,7 +36,15 @@ def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -
     console = Output()
     if not topic:
         width = max(map(len, TOPICS))
-        lines = [f"  {name:<{width}}  {read(name, language)[0].text}" for name in TOPICS]
+        lines = [
+            wrapped(
+                read(name, language)[0].text,
+                console.width,
+                f"  {name:<{width}}  ",
+                " " * (width + 4),
+            )
+            for name in TOPICS
+        ]
         console.print("\n".join([LIST.to(language), *lines]), markup=False, soft_wrap=True)
         return 0
     name = topic.lower().replace("-", "_")
@@ -46,28 +53,32 @@ def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -
             f"no topic {topic!r}{nearest(name, TOPICS)}; there are: {', '.join(TOPICS)}"
         )
     failed = False
-    for line in page(name, language):
+    for line in page(name, language, console.width):
         failed |= line.startswith(f"  {WRONG}")
         _print(console, line)
     return 1 if failed else 0
 
 
 def _print(console: Output, line: str) -> None:
-    """Print one line of a page: headings bold, code as it is, prose wrapped at its own indent."""
+    """Print one line of a page, wrapped between words: headings bold, code further indented."""
     indent = len(line) - len(line.lstrip())
-    wraps = indent < CODE and line.strip()
-    for part in Prose(line).wrap(console, console.width - indent) if wraps else [Prose(line)]:
-        text = f"{' ' * indent}{part.plain.strip()}" if wraps else line
-        console.print(text, markup=False, soft_wrap=True, style="" if indent else "bold")
+    further = 4 if indent == FORMULA or indent >= CODE else 0
+    further += 2 if line.lstrip().startswith((OK, WRONG)) else 0
+    spaces = " " * indent
+    text = wrapped(line.strip(), console.width, spaces, spaces + " " * further)
+    console.print(text, markup=False, soft_wrap=True, style="" if indent else "bold")
 
 
-def page(name: str, language: Language) -> Iterator[str]:
-    """Yield the page of a topic line by line; what it computes is computed as it is reached."""
+def page(name: str, language: Language, width: int = 80) -> Iterator[str]:
+    """Yield the page of a topic line by line; what it computes is computed as it is reached.
+
+    Arrays are written within `width` columns.
+    """
     previous = Block("title")
     for block in read(name, language):
         if _apart(previous, block):
             yield ""
-        yield from _lines(block, language)
+        yield from _lines(block, language, width)
         previous = block
 
 
@@ -77,7 +88,7 @@ def _apart(previous: Block, block: Block) -> bool:
     return block.kind == "section" or "formula" in kinds or kinds == ("text", "text")
 
 
-def _lines(block: Block, language: Language) -> Iterator[str]:
+def _lines(block: Block, language: Language, width: int) -> Iterator[str]:
     """Yield the lines of one block; what belongs to a step is below its formula."""
     match block.kind:
         case "title" | "section":
@@ -87,17 +98,19 @@ def _lines(block: Block, language: Language) -> Iterator[str]:
         case "text":
             yield " " * (5 if block.step else 2) + TOPIC_LINK.sub(r"\2", block.text)
         case "formula":
-            yield from textwrap.indent(block.text, " " * (CODE if block.step else 4)).split("\n")
+            yield from textwrap.indent(block.text, " " * (CODE if block.step else FORMULA)).split(
+                "\n"
+            )
         case "code":
             for line in quoted(block.of):
                 yield f"       {line.file}:{line.number:<4} {line.text}"
         case "example":
             yield f"       >>> {block.text}"
-            with np.printoptions(linewidth=88):
+            with np.printoptions(linewidth=width - CODE):
                 yield from (f"       {line}" for line in repr(value(block.text)).splitlines())
         case "picture":
             yield f"  pellucid plot {block.of}"
         case _:
             error, limit = measured(block)
-            verdict = "ok" if error <= limit else WRONG
+            verdict = OK if error <= limit else WRONG
             yield f"  {verdict:<5} {error:.1e} ({LIMIT.to(language)} {limit:.0e})  {block.text}"

@@ -199,7 +199,7 @@ def list_verb(*, folder: Path = HOME) -> int:
             errors.append(str(error))
             done = "unreadable"
         hours = len(trials) * study.plan.minutes_per_run / 60
-        table.add_row(name, str(len(trials)), done, f"{hours:.1f}", study.plan.question)
+        table.add_row(name, str(len(trials)), done, f"{hours:.1f}", tr(study.plan.question))
     Output().print(table)
     if errors:
         raise UserError("\n".join(errors))
@@ -254,7 +254,7 @@ def run(arguments: list[str]) -> int:
     }
     verb, *rest = arguments or [""]
     if verb in ("", "-h", "--help"):
-        print("usage: pellucid lab {run,report,lr,list} [OPTIONS]\n")
+        print(f"{tr('usage:')} pellucid lab {{run,report,lr,list}} [OPTIONS]\n")
         print(listed({name: (do.__doc__ or "").split("\n")[0] for name, do in verbs.items()}))
         return 0 if verb else 2
     if verb not in verbs:

@@ -6,6 +6,7 @@ Texts are written in English where they are used; `korean.toml` has the Korean o
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import textwrap
 import tomllib
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.resources import files
+from typing import Any
 from unicodedata import east_asian_width
 
 from pellucid.core.errors import UsageError
@@ -21,6 +23,9 @@ from pellucid.core.language import Language, language_of
 LANGUAGES: tuple[Language, ...] = ("en", "ko")
 FILLER = "\x01"
 """Follows a character of two columns while a text is wrapped by its number of characters."""
+
+HOLE, NEAREST = re.escape("{}"), r"((?: \(did you mean .*?\?\))?)"
+"""Of an error's template: where the program puts text in, and where it names what is close."""
 
 _asked: ContextVar[Language | None] = ContextVar("asked", default=None)
 
@@ -74,12 +79,39 @@ def printed_language() -> Language:
     return chosen_language()
 
 
+def translated(error: str) -> str:
+    """Return an error's message in the user's language; in English if it has no Korean."""
+    if printed_language() == "en":
+        return error
+    for pattern, text in _errors():
+        if found := pattern.fullmatch(error):
+            return text.format(*(part.replace("did you mean ", "") for part in found.groups()))
+    return error
+
+
 @functools.cache
 def korean() -> Mapping[str, str]:
-    """Return the Korean of every text."""
+    """Return the Korean of every text but the errors'."""
+    return {english: text for english, text in _catalogue().items() if isinstance(text, str)}
+
+
+@functools.cache
+def _errors() -> list[tuple[re.Pattern[str], str]]:
+    """Return the Korean of errors, by what matches the English.
+
+    Each {} is some text; one right after another is the nearest name, or nothing.
+    """
+    templates: Mapping[str, str] = _catalogue()["errors"]
+    found = []
+    for english, text in templates.items():
+        pattern = re.escape(english).replace(HOLE + HOLE, HOLE + NEAREST).replace(HOLE, "(.*?)")
+        found.append((re.compile(pattern, re.DOTALL), text))
+    return found
+
+
+def _catalogue() -> dict[str, Any]:
     text = files("pellucid.apps.cli").joinpath("korean.toml").read_text(encoding="utf-8")
-    catalogue: dict[str, str] = tomllib.loads(text)
-    return catalogue
+    return tomllib.loads(text)
 
 
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> str:

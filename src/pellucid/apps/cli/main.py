@@ -18,8 +18,9 @@ from pathlib import Path
 
 from pellucid import __version__
 from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed
-from pellucid.apps.cli.language import speaking, take_language, tr, wrapped
+from pellucid.apps.cli.language import speaking, take_language, tr, translated, wrapped
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.language import Language
 from pellucid.core.parts import use
 from pellucid.core.settings import nearest
 
@@ -39,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = _take_debug(typed) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
     logging.basicConfig(handlers=[Warnings()], format="pellucid: %(message)s")
     logging.getLogger("pellucid.kernels").setLevel(logging.INFO)  # when they take time to compile
+    asked: Language | None = None
     try:
-        with speaking(take_language(typed)):
+        asked = take_language(typed)
+        with speaking(asked):
             for part in _take_imports(typed):
                 use(part)
             code = _run(typed)
@@ -58,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         else:
-            print(f"pellucid: {describe(error)}", file=sys.stderr)
+            with speaking(asked):
+                print(f"pellucid: {_shown(translated(describe(error)))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
 
 
@@ -94,6 +98,15 @@ def describe(error: Exception) -> str:
         f"unexpected {type(error).__name__}: {error}\n"
         "This is a bug in Pellucid: please report it, with the traceback that --debug shows."
     )
+
+
+def _shown(message: str) -> str:
+    """Wrap a message between words at a terminal; elsewhere a line stays one, for `grep`."""
+    if not sys.stderr.isatty():
+        return message
+    columns, first = shutil.get_terminal_size().columns, " " * len("pellucid: ")
+    lines = [wrapped(line, columns, first, "  ") for line in message.split("\n")]
+    return "\n".join(lines).removeprefix(first)
 
 
 def _run(arguments: list[str]) -> int:

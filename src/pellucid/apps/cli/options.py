@@ -40,6 +40,9 @@ Entry = tuple[str, str, str]
 """An entry of the help: its heading, how it is typed, and what it does."""
 INDENT = 24
 """Columns before what an option does."""
+HELP_ALL = "--help-all"
+MANY = 60
+"""Options of a command from which on its help names those in groups, and --help-all explains."""
 
 
 def parse(
@@ -62,7 +65,8 @@ def parse(
     refuse_repeated(arguments, *lists)
     if asks_help(arguments):
         encoding = sys.stdout.encoding or "utf-8"  # what it lacks is printed as "?"
-        print(help_of(function, command).encode(encoding, "replace").decode(encoding))
+        shown = help_of(function, command, HELP_ALL in arguments)
+        print(shown.encode(encoding, "replace").decode(encoding))
         return 0
     config = (tyro.conf.AvoidSubcommands, tyro.conf.PositionalMetavarFromFieldName)
     prog = f"pellucid {command}"
@@ -76,7 +80,7 @@ def before_text(arguments: Sequence[str]) -> Sequence[str]:
 
 def asks_help(arguments: Sequence[str]) -> bool:
     """Return whether help is an option among the arguments."""
-    return bool({"-h", "--help"} & set(before_text(arguments)))
+    return bool({"-h", "--help", HELP_ALL} & set(before_text(arguments)))
 
 
 def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -163,14 +167,17 @@ class SamplingOptions:
         return sampling_of(search, given) if given else None
 
 
-def help_of(function: Callable[..., int], command: str) -> str:
-    """Write a command's help in the user's language, as wide as the terminal."""
+def help_of(function: Callable[..., int], command: str, whole: bool = True) -> str:
+    """Write a command's help in the user's language, as wide as the terminal.
+
+    Not `whole`: of many options, those in groups are named only.
+    """
     width = shutil.get_terminal_size().columns
     text, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
     docs = dict(line.split(": ", 1) for line in re.sub(r"\n {8,}", " ", args).splitlines())
     hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, list[str]] = {POSITIONAL: [], OPTIONS: []}
-    groups[OPTIONS].append(_row("-h, --help", tr("show this help message and exit"), width))
+    groups: dict[str, list[tuple[str, str]]] = {POSITIONAL: [], OPTIONS: []}
+    groups[OPTIONS].append(("-h, --help", tr("show this help message and exit")))
     usage = f"{tr('usage:')} pellucid {command} [-h] [OPTIONS]"
     parameters = inspect.signature(function).parameters.items()
     for name, parameter in sorted(parameters, key=lambda item: is_dataclass(item[1].default)):
@@ -180,13 +187,22 @@ def help_of(function: Callable[..., int], command: str) -> str:
         with RULES:
             entries = _entries(group, next(named, name), hints[name], parameter.default, what)
             for title, typed, what in entries:
-                groups.setdefault(title, []).append(_row(typed, what, width))
+                groups.setdefault(title, []).append((typed, what))
                 usage += f" {typed}" if title == POSITIONAL else ""
     parts = [wrapped(usage, width, later=" " * 7)]
     parts += [wrapped(tr(" ".join(paragraph.split())), width) for paragraph in text.split("\n\n")]
-    for title, rows in groups.items():
+    short = not whole and sum(map(len, groups.values())) >= MANY
+    if short:
+        explained = tr("explain every option, those in groups too")
+        groups[OPTIONS].insert(1, (HELP_ALL, explained))
+    for title, listed in groups.items():
         named_options = title.replace(POSITIONAL, tr(POSITIONAL)).replace(OPTIONS, tr(OPTIONS))
-        parts += ["\n".join([f"{named_options}:", *rows])] if rows else []
+        if short and title not in (POSITIONAL, OPTIONS):
+            flags = ", ".join(typed.split(",")[0].split()[0] for typed, _ in listed if typed)
+            rows = [wrapped(flags, width, "  ", "  ")]
+        else:
+            rows = [_row(typed, what, width) for typed, what in listed]
+        parts += ["\n".join([f"{named_options}:", *rows])] if listed else []
     return "\n\n".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from pellucid import __version__
 from pellucid.apps.serve import libretranslate, openai, pages, view
 from pellucid.apps.serve.fields import RequestError, schemas
 from pellucid.apps.serve.fill import Fill, fill
+from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import RecordRequest
 from pellucid.apps.serve.service import Exchange, Service
 from pellucid.apps.serve.worker import BusyError
@@ -74,7 +76,8 @@ async def openapi(exchange: Exchange) -> Response:
         about = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
         entry: dict[str, Any] = {
             "summary": about[:1].upper() + about[1:],
-            "responses": {"200": {"description": "The answer"}, **_ERRORS},
+            "responses": {"200": {"description": "The answer"}, **_errors(endpoint)},
+            "x-curl": _curl(exchange.service, endpoint),
         }
         name = endpoint.fields.__name__ if endpoint.fields else ""
         if endpoint.method == "POST":
@@ -103,13 +106,63 @@ async def openapi(exchange: Exchange) -> Response:
     )
 
 
-_ERRORS = {
-    str(status): {"description": about}
-    for status, about in {
-        400: "Wrong request", 401: "API key missing or wrong", 404: "No such model",
-        408: "The body came too slowly", 413: "The body is too large", 429: "Too many wait",
-        504: "The answer took too long",
-    }.items()
+def _errors(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the responses of an endpoint that are errors: those that it can give."""
+    given = {401: "API key missing or wrong"} if not endpoint.open else {}
+    if endpoint.path == "/ready":
+        given[503] = "It stops"
+    if endpoint.fields:
+        given[400] = "Wrong request"
+    if "model" in getattr(endpoint.fields, "__struct_fields__", ()) or "{name" in endpoint.path:
+        given[404] = "No such model"
+    if endpoint.method == "POST":
+        given |= {408: "The body came too slowly", 413: "The body is too large"}
+    if endpoint.fields:
+        given |= {429: "Too many wait", 504: "The answer took too long"}
+    return {str(status): {"description": given[status]} for status in sorted(given)}
+
+
+def _curl(service: Service, endpoint: Endpoint) -> str:
+    """Return a command that asks an endpoint of this server, which the page writes for SERVER.
+
+    It names a model of the server's that it works with, unless only those with a key may know it.
+    """
+    fits, body = BODIES.get(endpoint.path, (None, {}))
+    models = service.models.values() if not service.keys else ()
+    one = next((one for one in models if one.example and (fits is None or fits(one))), None)
+    source, target = (one and one.languages) or ("de", "en")
+    values = {
+        "NAME": one.name if one else "MODEL", "TEXT": one.texts[0] if one else "TEXT",
+        "SOURCE": source, "TARGET": target,
+    }  # fmt: skip
+    words = ["curl", f"SERVER{endpoint.path}".replace("{name}", values["NAME"])]
+    if service.keys and not endpoint.open:
+        words += ["-H", "Authorization: Bearer KEY"]
+    if endpoint.method == "POST":
+        filled = json.dumps(body)
+        for mark, value in values.items():
+            filled = filled.replace(f'"{mark}"', json.dumps(value, ensure_ascii=False))
+        words += ["-H", "Content-Type: application/json", "-d", filled]
+    return shlex.join(words)
+
+
+# For the document: which models an endpoint works with, and a body.
+BODIES: dict[str, tuple[Callable[[Served], bool] | None, dict[str, Any]]] = {
+    "/view/record": (None, {"model": "NAME", "text": "TEXT"}),
+    "/v1/chat/completions": (
+        lambda one: one.batcher is not None,
+        {"model": "NAME", "messages": [{"role": "user", "content": "TEXT"}]},
+    ),
+    "/v1/completions": (
+        lambda one: one.batcher is not None, {"model": "NAME", "prompt": "TEXT"},
+    ),
+    "/v1/embeddings": (lambda one: one.batcher is None, {"model": "NAME", "input": "TEXT"}),
+    "/fill": (lambda one: one.use == "fill", {"model": "NAME", "text": "TEXT"}),
+    "/translate": (
+        lambda one: one.languages is not None,
+        {"q": "TEXT", "source": "SOURCE", "target": "TARGET"},
+    ),
+    "/detect": (None, {"q": "TEXT"}),
 }  # fmt: skip
 
 PROBES = ("/health", "/ready", "/metrics")

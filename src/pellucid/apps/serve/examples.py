@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pellucid.apps.serve.languages import LANGUAGES
@@ -12,14 +13,12 @@ from pellucid.tasks.masked_lm import MASK
 Use = Literal["translate", "chat", "pronounce", "continue", "fill"]
 
 WORD = "transparent"
-PHONETIC = "ə"
 
 
 def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
     """Return what a model is for: with a pair of languages in its name it translates.
 
-    One that reads words without spaces pronounces them if it writes phonetic letters, or sounds
-    with spaces between them.
+    One that reads words without spaces pronounces them.
     """
     task: Task = pipeline
     assert task.kind != "label"  # `serve_model` refuses it
@@ -27,9 +26,7 @@ def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
         return task.kind
     if languages is not None:
         return "translate"
-    target, spaceless = pipeline.target, pipeline.source.unknown([" "])
-    phonetic = spaceless and (target.kind == "word" or not target.unknown([PHONETIC]))
-    return "pronounce" if phonetic else "chat"
+    return "pronounce" if pipeline.source.unknown([" "]) else "chat"
 
 
 def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
@@ -38,11 +35,11 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
     It is the one with the fewest unknown characters, then with the fewest tokens a byte: tokenizers
     are short on what they were trained with. Without a tokenizer there is none: "".
     """
+    tokenizer = pipeline.source
     if use == "pronounce":
-        return WORD
+        return WORD if not tokenizer.unknown([WORD]) else _known_word(tokenizer)
     if languages is not None and (sentence := LANGUAGES[languages[0]].sentence):
         return sentence
-    tokenizer = pipeline.source
     texts = [one.hole if use == "fill" else one.sentence for one in LANGUAGES.values()]
 
     def cost(text: str) -> tuple[int, float]:
@@ -54,3 +51,10 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
         return min(filter(None, texts), key=cost)
     except UserError:
         return ""
+
+
+def _known_word(tokenizer: Any) -> str:
+    """Return the longest word of the languages' sentences that a tokenizer knows; else ""."""
+    texts = " ".join(one.sentence for one in LANGUAGES.values()).lower()
+    known = [word for word in re.findall(r"\w+", texts) if not tokenizer.unknown([word])]
+    return max(known, key=len, default="")

@@ -19,7 +19,8 @@ from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.tasks import Task
-from pellucid.tasks.folder import load_model
+from pellucid.tasks.folder import CARD, find_model, load_model
+from pellucid.training.card import about_and_examples
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +39,10 @@ class Served:
     """What people do with it."""
     example: str
     """A text that it reads well; "": it reads no texts."""
+    about: str = ""
+    """One sentence on it, of its card."""
+    texts: tuple[str, ...] = ()
+    """Texts to try it with: its card's, else its example."""
     created: int = field(default_factory=lambda: int(time.time()))
     """When it was loaded, in Unix time."""
 
@@ -61,8 +66,8 @@ class Served:
         return whole[len(self.pipeline.decode(source, ())) :]
 
 
-def serve_model(name: str, pipeline: Task, rows: int = ROWS) -> Served:
-    """Prepare a model for serving: compile it once for all answers."""
+def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> Served:
+    """Prepare a model for serving: compile it once for all answers. `card`: its README.md."""
     trained: Any = pipeline
     if trained.kind == "label":
         raise UserError(f"{name}: a model that labels texts is not served; use `pellucid generate`")
@@ -71,7 +76,10 @@ def serve_model(name: str, pipeline: Task, rows: int = ROWS) -> Served:
         batcher = Batcher(trained.decoder(), rows, continues=trained.kind == "continue")
     pair = language_pair(name) if trained.kind == "answer" else None
     use = use_of(trained, pair)
-    return Served(name, trained, batcher, pair, use, example_for(trained, use, pair))
+    example = example_for(trained, use, pair)
+    about, texts = about_and_examples(card)
+    texts = texts or ([example] if example else [])
+    return Served(name, trained, batcher, pair, use, example, about or trained.about, tuple(texts))
 
 
 def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
@@ -115,7 +123,10 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
 
     It searches for an answer, and draws one, whose kernels are those of the viewer, too.
     """
-    served = serve_model(name, load_model(folder, accept_changes), rows)
+    trained = load_model(folder, accept_changes)
+    card = find_model(folder) / CARD
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    served = serve_model(name, trained, rows, text)
     if served.example and served.batcher is None:
         served.pipeline.guesses(served.example)
     elif served.example and served.batcher is not None:

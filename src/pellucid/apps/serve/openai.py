@@ -139,6 +139,8 @@ def _card(served: Served) -> dict[str, Any]:
         "task": served.pipeline.kind,
         "use": served.use if served.example else None,
         "languages": served.languages,
+        "about": served.about,
+        "examples": served.texts,
     }
 
 

@@ -108,7 +108,8 @@ def code() -> dict[str, list[CodeLine]]:
 def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]]:
     """Return the lines of each statement that assigns one of these names, in their order.
 
-    "return" names the function's returns. Nothing is copied: the source is read now.
+    One under an `if` has its condition in front. "return" names the function's returns. Nothing is
+    copied: the source is read now.
 
     Raises `LookupError` when the function has no statement for one of the names.
     """
@@ -117,12 +118,19 @@ def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]
     file = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else path.name
     found: list[list[CodeLine]] = []
     missing = set(names)
-    for node in ast.walk(ast.parse(textwrap.dedent("".join(source)))):
+    tree = ast.parse(textwrap.dedent("".join(source)))
+    under = {id(s): node for node in ast.walk(tree) if isinstance(node, ast.If) for s in node.body}
+    shown: set[int] = set()
+    for node in ast.walk(tree):
         assigned = _assigned(node) & set(names)
         if isinstance(node, ast.stmt) and assigned:
             missing -= assigned
             span = range(node.lineno - 1, node.end_lineno or node.lineno)
-            texts = {first + i: source[i].removeprefix("    ").rstrip() for i in span}
+            condition = under.get(id(node))
+            before = range(condition.lineno - 1, condition.body[0].lineno - 1) if condition else ()
+            kept = [i for i in (*before, *span) if i not in shown]
+            shown.update(kept)
+            texts = {first + i: source[i].removeprefix("    ").rstrip() for i in kept}
             found.append([CodeLine(file, function.__name__, n, t) for n, t in texts.items()])
     if missing:
         raise LookupError(

@@ -332,7 +332,7 @@ def _describe(model: Seq2Seq | CausalLM | MaskedLM) -> Text:
         f"{' and '.join(en).replace(' layers and', ' and')}, "
         f"{c.num_attention_heads} heads of width {c.head_width}, {count:,} parameters",
         f"{', '.join(ko)}, 헤드 {c.num_attention_heads}개(너비 {c.head_width}), "
-        f"파라미터 {count:,}개",
+        f"매개변수 {count:,}개",
     )
 
 

@@ -208,17 +208,17 @@ def _pages(x: Any) -> Any:
 
 
 def exp(x: Any) -> Any:
-    """eˣ."""
+    """Return eˣ, of a number or an array."""
     return _pages(x).exp(x)
 
 
 def log(x: Any) -> Any:
-    """The natural logarithm."""
+    """Return the natural logarithm of a number or an array."""
     return _pages(x).log(x)
 
 
 def tanh(x: Any) -> Any:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent of a number or an array."""
     return _pages(x).tanh(x)
 
 

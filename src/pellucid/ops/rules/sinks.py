@@ -13,7 +13,7 @@ from pellucid.ops.rule import Rule, Score, check_heads
 
 @dataclass(frozen=True, eq=False)
 class Sinks(Score):
-    """softmax([A, c_h]) without its last column. It stands behind all that changes a score."""
+    """softmax([A, c_h]) without its last column. It is applied after all other scores."""
 
     numbers: Array
 
@@ -25,7 +25,7 @@ class Sinks(Score):
         return (self.numbers,)
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
-        """Return the scores of the keys, which stay as they are."""
+        """Return the scores unchanged: a sink only adds c_h to softmax's denominator, as e^c_h."""
         check_heads(self.parameters, a.shape[-3] if a.ndim > 2 else 1)
         return a, None
 
