@@ -236,7 +236,7 @@ def _block(block: Block, here: str, language: Language) -> Iterator[str]:
 def _paragraph(text: str) -> str:
     """Return a topic's paragraph with its links, and links from the articles' numbers.
 
-    >>> _paragraph("From q_i to [Softmax](softmax.md); article 003")[:64]
+    >>> _paragraph("From q_i to [Softmax](softmax.md); article 003")[:65]
     'From <math><msub><mi>q</mi><mi>i</mi></msub></math> to [Softmax]('
     """
     parts = TOPIC_LINK.split(text)  # text, title, name, text, …

@@ -24,7 +24,7 @@ from pellucid.apps.teach import pictures
 def test_the_articles_settings_are_options_of_train(
     setting: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["train", "chat-ko-small", "--help"])
+    main(["train", "chat-ko-small", "--help-all"])
     assert f"--model.{setting} " in capsys.readouterr().out
 
 

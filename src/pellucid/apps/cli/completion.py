@@ -8,6 +8,7 @@ import re
 from typing import Literal
 
 from pellucid.apps.cli.commands import COMMANDS
+from pellucid.apps.cli.options import HELP_ALL
 from pellucid.apps.lab.study_file import study_names
 from pellucid.tasks.folder import shipped_models
 from pellucid.training.config import recipe_names
@@ -51,7 +52,7 @@ def completion(shell: Literal["bash", "zsh"], /) -> int:
 def _options(name: str) -> list[str]:
     """Return the options that the help of a command lists."""
     with contextlib.redirect_stdout(io.StringIO()) as shown:
-        COMMANDS[name].run(["--help"])
+        COMMANDS[name].run(["--help" if name == "lab" else HELP_ALL])
         for verb in ("run", "report", "lr", "list") if name == "lab" else ():
             COMMANDS[name].run([verb, "--help"])
     found = re.findall(r"^  (?:-h, )?(--[a-z][^ ,]*)", shown.getvalue(), re.MULTILINE)
