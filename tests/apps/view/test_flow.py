@@ -21,7 +21,8 @@ READ, EXPECTED = [1, *TARGET], [*TARGET, 2]
 
 
 def lengths(x: np.ndarray) -> np.ndarray:
-    return np.linalg.norm(x, axis=-1)
+    found: np.ndarray = np.linalg.norm(x, axis=-1)
+    return found
 
 
 def of_pair(**settings: Any) -> tuple[Any, Record]:
@@ -64,6 +65,12 @@ def test_lengths_are_those_of_the_librarys_backward(norm: str, tied: str) -> Non
         assert rows.dy is not None
         np.testing.assert_allclose(stage.arrives, lengths(rows.dy), rtol=1e-9, atol=1e-15)
         np.testing.assert_allclose(stage.leaves, lengths(rows.dx), rtol=1e-9, atol=1e-15)
+        inner = recorder.rows[f"{stage.stack}.layers.{stage.layer}.{number}.sublayer"]
+        assert inner.dx is not None
+        assert inner.dy is not None
+        around, through = (rows.dy, rows.dx - rows.dy) if norm == "pre" else (inner.dy, inner.dx)
+        np.testing.assert_allclose(stage.around, lengths(around), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(stage.through, lengths(through), rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -121,7 +128,7 @@ def test_edges_add_up_to_the_gradients_of_keys_and_values() -> None:
     m = record.layers("cross")[0]
     only = np.zeros_like(m.doutputs)
     only[:, 1] = m.doutputs[:, 1]
-    _, saved = ops.attention(m.q, m.k, m.v, scale=m.scale)
+    _, saved = ops.attention(m.q, m.k, m.v, scale=float(m.scale))
     _, dk, dv = ops.attention_backward(only, saved)
     expected = np.sqrt((dk**2).sum((0, 2)) + (dv**2).sum((0, 2)))
     found = {edge.key: edge.length for edge in edges_of(m) if edge.query == 1}
@@ -134,6 +141,7 @@ def test_memory_adds_up_to_what_the_encoder_gets() -> None:
     flow = record.flows[0]
     (cross,) = [stage for stage in flow.stages if stage.role == "cross"]
     first = next(stage for stage in flow.stages if stage.stack == "encoder")
+    assert cross.memory is not None
     np.testing.assert_allclose(cross.memory, first.arrives, rtol=1e-9)
 
 

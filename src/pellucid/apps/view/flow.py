@@ -87,7 +87,7 @@ def _residual(stack: str, step: Step, m: Map | None, rows: Mapping[str, Rows]) -
     assert whole.dy is not None
     assert whole.dx is not None
     assert sublayer.dy is not None
-    skip = whole.dy if step.norm_first else sublayer.dy
+    skip = sublayer.dy  # without dropout the sum passes the same gradient to both of its terms
     return Stage(
         "feed_forward" if m is None else "cross" if m.kind == "cross" else "attention",
         stack,
@@ -111,8 +111,8 @@ def edges_of(m: Map) -> tuple[Edge, ...]:
     """
     if m.dscores is None:
         return ()
-    q, k, v, dz, w, da = (
-        x.astype(np.float64) for x in (m.q, m.k, m.v, m.doutputs, m.probabilities, m.dscores)
+    q, k, dz, w, da = (
+        x.astype(np.float64) for x in (m.q, m.k, m.doutputs, m.probabilities, m.dscores)
     )
     da = da * m.scale
     squares = (w * w * (dz * dz).sum(-1)[..., None] + da * da * (q * q).sum(-1)[..., None]).sum(0)
@@ -143,4 +143,5 @@ def _table(stack: ModelStack, ids: Sequence[int], rows: Mapping[str, Rows]) -> A
 
 
 def _lengths(d: Array) -> Array:
-    return np.linalg.norm(d.astype(np.float64), axis=-1)
+    lengths: Array = np.linalg.norm(d.astype(np.float64), axis=-1)
+    return lengths

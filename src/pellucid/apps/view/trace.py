@@ -292,8 +292,8 @@ def _recorded(
     """Run a sentence, and return its record: the maps, every part of the forward pass, the backward
     pass of those that are no attention, and a finite difference at the cell the page opens on.
 
-    `run(places, tokens)` takes the loss of these tokens, which rows of logits should predict; `texts`
-    are what each stack reads, `expected` the token that a row of logits should predict.
+    `run(places, tokens)` takes the loss of these tokens in these rows of logits; `texts` are what
+    each stack reads, `expected` the token that a row of logits should predict.
     """
     whole = partial(run, list(expected), list(expected.values()))
     seen = whole()
