@@ -155,7 +155,9 @@ export class Ribbon {
     const lower = above ? ends("target") + 1 - memory : 0;
     const x = (side: Side, token: number) => left[side] + (token + 0.5) * col;
     const y = (side: Side, level: number) => ROW * (level + 1 + (side === "source" ? lower : 0));
-    const most = Math.max(...stages.flatMap(({ arrives, leaves }) => [...arrives, ...leaves]));
+    // Not what arrives at the first: a final norm divides it by the length of x, often by ten.
+    const sent = stages.flatMap(({ stage }) => (stage.memory ? [...row(stage.memory)] : []));
+    const most = Math.max(...stages.flatMap(({ leaves }) => [...leaves]), ...sent.map((d) => d / 2));
     const width = (d: number) => (most > 0 ? (WIDTH * col * d) / most : 0);
     const drawnPath = (name: string, d: string, length: number) =>
       length > THIN * most
@@ -240,7 +242,7 @@ export class Ribbon {
         { width: whole, height, viewBox: `0 0 ${whole} ${height}`, "aria-hidden": "true" },
         ...shapes,
         svg("text", { class: "start", x: starts, y: 16 }, "p − y"),
-        svg("path", { class: "through start", d: `M${starts} 24V${ROW}`, "stroke-width": width(stages[0]!.arrives[flow.place]!) }),
+        svg("path", { class: "through start", d: `M${starts} 24V${ROW}`, "stroke-width": Math.min(WIDTH * col, width(stages[0]!.arrives[flow.place]!)) }),
         ...names,
         ...tokens,
         ...cells,

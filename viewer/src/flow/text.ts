@@ -6,7 +6,8 @@ const en = {
   title: "Follow one gradient back",
   hint:
     "The gradient d of one token’s −log p starts as p − y at the top and flows down, column by " +
-    "column of tokens, to the embeddings. Every ribbon is as wide as ‖d‖ is long, on a linear scale. " +
+    "column of tokens, to the embeddings. Every ribbon is as wide as ‖d‖ is long, on a linear scale; " +
+    "only the first, above the final norm, is at most a column wide. " +
     "The straight ribbon takes the residual path around a sublayer; the curves go through it. What " +
     "attention sends to a token is divided among its queries by the gradients of its key and value " +
     "(and of the own query).",
@@ -49,7 +50,7 @@ const ko: Words = {
   title: "기울기 하나를 거슬러 따라가기",
   hint:
     "답의 토큰 하나의 −log p에 대한 기울기 d는 맨 위에서 p − y로 시작하여 토큰의 열을 따라 임베딩까지 " +
-    "내려갑니다. 띠의 너비는 ‖d‖에 비례합니다(선형 척도). 곧은 띠는 하위 층을 비켜 가는 잔차 경로이고, " +
+    "내려갑니다. 띠의 너비는 ‖d‖에 비례합니다(선형 척도). 마지막 정규화 위의 첫 띠만 열보다 넓어지지 않습니다. 곧은 띠는 하위 층을 비켜 가는 잔차 경로이고, " +
     "굽은 띠는 하위 층을 지납니다. 어텐션이 토큰 하나에 보내는 몫은 그 토큰의 키와 값(그리고 자신의 " +
     "쿼리)의 기울기에 따라 쿼리별로 나눕니다.",
   token: "답의 토큰",
