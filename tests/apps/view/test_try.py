@@ -58,9 +58,9 @@ def opened(browser: Browser, task: Seq2SeqTask, tmp_path: Path) -> Iterator[Open
 
 
 def settle(page: Page) -> None:
-    """Wait until every part has been switched off once and the result is drawn."""
+    """Wait until the model is read, every part was switched off once and the result is drawn."""
     page.evaluate("""() => new Promise(done => {
-        const look = () => pellucid.trial.measured || !pellucid.trial.whole
+        const look = () => pellucid.trial && (pellucid.trial.measured || !pellucid.trial.whole)
             ? requestAnimationFrame(() => setTimeout(done)) : setTimeout(look, 20);
         look();
     })""")
