@@ -65,11 +65,14 @@ export class Backward {
       ),
       el("div", { class: "backward-steps" }, ...NAMES.map((name) => this.card(name))),
     );
-    this.root = el("div", { class: "steps" }, new Ribbon(model).root, through.chooser, attention, through.root);
+    const ribbon = new Ribbon(model).root;
+    const none = ribbon.hidden;
+    this.root = el("div", { class: "steps" }, through.chooser, ribbon, attention, through.root);
     store.listen((state, changed) => {
       if (state.tab !== "backward") return;
       this.open();
       attention.hidden = state.through !== null;
+      ribbon.hidden = none || attention.hidden;
       if (state.through === null) this.update(changed);
     });
   }

@@ -251,8 +251,9 @@ def test_backward_is_reached_from_the_strip_and_by_its_buttons(
     for name, heading in (("Norm", "LayerNorm"), ("Loss", "Logits"), ("Attention", None)):
         group.get_by_role("button", name=name).click()
         settle(page)
-        shown = page.locator("#panel-backward h2:visible").first.text_content() or ""
+        *above, shown = page.locator("#panel-backward h2:visible").all_text_contents()
         assert shown.startswith(heading or "Cross-attention")
+        assert above == ([] if heading else ["Follow one gradient back"])
 
 
 def states(picture: view.Picture) -> list[str]:
