@@ -144,6 +144,7 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: m.generate(["he"], beam="4"), "beam: expected a whole number, got '4'"),
     (lambda m: m.generate(["he"], top_p=2.0), "top_p must be above 0 and at most 1"),
     (lambda m: m.generate(["he"], best=2, top_k=5), "sampling gives one answer, but best = 2"),
+    (lambda m: m.generate(["he"], beam=3, num_return_sequences=2), "generate_answers returns the"),
     (lambda m: m.generate(["he"], prefix=3), "prefix: expected one text, a str; got int"),
     (lambda m: list(m.stream(["he"])), "stream: expected one text, a str; got list"),
     (lambda m: m.attention(["he"]), "attention: expected one text"),

@@ -352,14 +352,20 @@ class GenerationTask(Task):
         length.
 
         Raises `UserError` for a text that cannot be answered, one with a sentence of more than
-        `max_source_length` tokens for example.
+        `max_source_length` tokens for example, and where several answers are asked for.
 
         >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
         ['ə t ˈɛ n ʃ ə n']
         """
         texts = checked_texts(texts, "generate")
         if settings:
-            return self.configured(**settings).generate(texts)
+            task, best = self.configured(**settings), own_names(settings).get("best", 1)
+            if best > 1:
+                raise UsageError(
+                    f"generate returns one answer to each text, got best = {best}; "
+                    "generate_answers returns the best ones"
+                )
+            return task.generate(texts)
         pieces = [self.split_sentences(text) for text in texts]
         numbers = [n for i, some in enumerate(pieces) for n in piece_numbers(i, len(some))]
         answers = iter(self.generate_answers([piece for some in pieces for piece in some], numbers))
