@@ -187,6 +187,11 @@ def test_a_broken_model_is_refused() -> None:
         view.attention(model, SOURCE, TARGET)
 
 
+def test_a_model_without_encoder_layers() -> None:
+    record = view.attention(shaken(replace(CONFIG, encoder_layers=0)), SOURCE, TARGET).record
+    assert not record.flows, "its embeddings get their gradient from no layer"
+
+
 def test_a_model_without_decoder_layers() -> None:
     record = view.attention(shaken(replace(CONFIG, decoder_layers=0)), SOURCE, TARGET).record
     assert record.kinds == ("encoder",)

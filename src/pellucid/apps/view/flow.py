@@ -38,9 +38,10 @@ def flows_of(
 
     `run(places, tokens)` goes forward and backward with the loss of these tokens alone; `texts` are
     what each stack reads; `expected` has the token that a row of logits should predict. Of a
-    text longer than `LONGEST` there are none.
+    text longer than `LONGEST`, or where a stack has no layers, there are none.
     """
-    if max(map(len, texts.values())) > LONGEST:
+    whole = all(stack.steps for stack in stacks_of(model).values())
+    if not whole or max(map(len, texts.values())) > LONGEST:
         return ()
     made = []
     for n, (place, token) in enumerate(list(expected.items())[:TOKENS]):
