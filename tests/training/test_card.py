@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from pellucid.data.pairs import TextPair
 from pellucid.training.card import card as run_card
-from pellucid.training.card import note_quantized, with_scores
+from pellucid.training.card import examples_of, note_quantized, with_scores
 from pellucid.training.config import DataConfig, RunConfig, TrainingConfig
 
 
@@ -38,6 +39,17 @@ def test_new_scores_take_the_place_of_those_of_their_names_and_of_no_others() ->
     assert found == card({"pairs": "11", "PER": "12 %", "BLEU": "40, a|b"})
     assert with_scores(found, {"pairs": "11"}) == found
     assert with_scores(card({}), {"pairs": "7"}) == card({"pairs": "7"})
+
+
+def test_examples_are_of_no_users_texts_and_of_no_corpus_that_forbids_copies() -> None:
+    pairs = [TextPair("ein Hund", ("a dog",))]
+
+    def kept(**data: Any) -> list[str]:
+        return examples_of("answer", DataConfig(max_tokens=11, **data), pairs)
+
+    assert kept(corpus="chatbot-ko") == ["ein Hund"]
+    assert kept(train=(Path("my.tsv"),)) == []
+    assert kept(corpus="multi30k-de-en") == kept(corpus="multi30k-en-de") == []
 
 
 def test_a_users_own_words_in_a_card_survive() -> None:

@@ -1,9 +1,9 @@
 """Parts of a user's own: files and modules that put them into the registries when they are read.
 
 A registry is a dict by name: `ACTIVATIONS`, `NORMS`, `FUNCTIONS`, `OPTIMIZERS`, `METRICS`,
-`CORPORA` or `TASKS`. Parts come from `--import`,
-from PELLUCID_IMPORT, which processes that a command starts inherit, and from the entry points
-"pellucid.parts" of installed packages. A model folder only names them: reading one runs no code.
+`CORPORA` or `TASKS`. Parts come from `--import`, from PELLUCID_IMPORT, which processes that a
+command starts inherit, and from the entry points "pellucid.parts" of installed packages. A model
+folder only names them: reading one runs no code.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pellucid.models.quantize import WeightFormat
 from pellucid.tasks import task_of
 from pellucid.tasks.masked_lm import MASK
 from pellucid.tasks.scores import Scores
-from pellucid.training.config import RunConfig
+from pellucid.training.config import DataConfig, RunConfig
 
 SCORES_HEADING, NO_SCORES = "## Scores on held-out data", "None were taken."
 EXAMPLES, LONGEST_EXAMPLE = 3, 60
@@ -55,14 +55,20 @@ def card(
     )
 
 
-def examples_of(kind: str, pairs: Sequence[TextPair]) -> list[str]:
+def examples_of(kind: str, data: DataConfig, pairs: Sequence[TextPair]) -> list[str]:
     """Return a few short texts that a model can be given: held-out ones, cut to what it does.
 
-    >>> examples_of("continue", [TextPair("a b c d", ("",))])
+    None of the user's own: they are not for those whom a model is given to. None of a corpus whose
+    terms forbid copies.
+
+    >>> data = DataConfig(corpus="g2p-en", max_tokens=11)
+    >>> examples_of("continue", data, [TextPair("a b c d", ("",))])
     ['a b']
-    >>> examples_of("fill", [TextPair("a b c", ("",))])
+    >>> examples_of("fill", data, [TextPair("a b c", ("",))])
     ['a [MASK] c']
     """
+    if data.train or not find_corpus(data.corpus).copied:
+        return []
     texts = dict.fromkeys(pair.source for pair in pairs if len(pair.source) <= LONGEST_EXAMPLE)
     chosen = [text for text in texts if "\n" not in text][:EXAMPLES]
     if kind not in ("continue", "fill"):

@@ -325,8 +325,7 @@ def _write_model(
     prepared: Prepared, folder: Path, scores: Scores | None, weights: WeightFormat
 ) -> None:
     config, trained = prepared.config, prepared.trained
-    # The user's own texts are not for those whom a model is given to.
-    texts = [] if config.data.train else examples_of(trained.kind, prepared.pairs.valid)
+    texts = examples_of(trained.kind, config.data, prepared.pairs.valid)
     made = note_quantized(card(folder, config, scores, texts), weights)
     if config.start is not None and config.start.model_type:
         write_pretrained(trained.model, folder / START, folder / "model", {CARD: made.encode()})

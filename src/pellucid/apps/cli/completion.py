@@ -8,6 +8,7 @@ import re
 from typing import Literal
 
 from pellucid.apps.cli.commands import COMMANDS
+from pellucid.apps.cli.lab import VERBS
 from pellucid.apps.cli.options import HELP_ALL
 from pellucid.apps.lab.study_file import study_names
 from pellucid.tasks.folder import shipped_models
@@ -38,7 +39,7 @@ def completion(shell: Literal["bash", "zsh"], /) -> int:
         shell: bash or zsh.
     """
     named = {name: list(shipped_models()) for name in ("evaluate", "generate", "view", "serve")}
-    named |= {"train": recipe_names(), "lab": ["run", "report", "lr", "list", *study_names()]}
+    named |= {"train": recipe_names(), "lab": [*VERBS, *study_names()]}
     named |= {"completion": ["bash", "zsh"]}
     cases = []
     for name in COMMANDS:
@@ -53,7 +54,7 @@ def _options(name: str) -> list[str]:
     """Return the options that the help of a command lists."""
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         COMMANDS[name].run(["--help" if name == "lab" else HELP_ALL])
-        for verb in ("run", "report", "lr", "list") if name == "lab" else ():
+        for verb in VERBS if name == "lab" else ():
             COMMANDS[name].run([verb, "--help"])
     found = re.findall(r"^  (?:-h, )?(--[a-z][^ ,]*)", shown.getvalue(), re.MULTILINE)
     return list(dict.fromkeys(found))

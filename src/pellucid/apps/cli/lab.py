@@ -244,23 +244,25 @@ def _executor(named: str) -> Executor:
     return executor
 
 
+VERBS: dict[str, Callable[..., int]] = {
+    "run": run_verb,
+    "report": report_verb,
+    "lr": lr,
+    "list": list_verb,
+}
+
+
 def run(arguments: list[str]) -> int:
     """Run the command."""
-    verbs: dict[str, Callable[..., int]] = {
-        "run": run_verb,
-        "report": report_verb,
-        "lr": lr,
-        "list": list_verb,
-    }
     verb, *rest = arguments or [""]
     if verb in ("", "-h", "--help"):
-        print(f"{tr('usage:')} pellucid lab {{run,report,lr,list}} [OPTIONS]\n")
-        print(listed({name: (do.__doc__ or "").split("\n")[0] for name, do in verbs.items()}))
+        print(f"{tr('usage:')} pellucid lab {{{','.join(VERBS)}}} [OPTIONS]\n")
+        print(listed({name: (do.__doc__ or "").split("\n")[0] for name, do in VERBS.items()}))
         return 0 if verb else 2
-    if verb not in verbs:
+    if verb not in VERBS:
         raise UsageError(
-            f"no command 'lab {verb}'{nearest(verb, verbs)}; there are: {', '.join(verbs)}"
+            f"no command 'lab {verb}'{nearest(verb, VERBS)}; there are: {', '.join(VERBS)}"
         )
     if verb == "lr":  # its options' defaults depend on the recipe
         return lr(rest)
-    return parse(verbs[verb], f"lab {verb}", rest, lists=["--only", "--seeds"])
+    return parse(VERBS[verb], f"lab {verb}", rest, lists=["--only", "--seeds"])

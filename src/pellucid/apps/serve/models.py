@@ -17,6 +17,7 @@ from pellucid.apps.serve.examples import Use, example_for, use_of
 from pellucid.apps.serve.languages import language_pair
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import check_file
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model, load_model
@@ -125,7 +126,10 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
     """
     trained = load_model(folder, accept_changes)
     card = find_model(folder) / CARD
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    text = ""
+    if card.is_file():
+        check_file(card, 1 << 20)
+        text = card.read_text(encoding="utf-8", errors="replace")
     served = serve_model(name, trained, rows, text)
     if served.example and served.batcher is None:
         served.pipeline.guesses(served.example)

@@ -24,6 +24,8 @@ class Corpus:
     files: tuple[RemoteFile, ...]
     """What is downloaded if PELLUCID_DATA does not have it."""
     splits: tuple[str, ...] = ("default",)
+    copied: bool = True
+    """Whether its terms let a model card have some of its texts."""
 
     @property
     def at_hand(self) -> bool:

@@ -58,6 +58,7 @@ def _multi30k(source: str, target: str, about: str) -> Corpus:
         "Image Descriptions",
         read=_read_multi30k(source, target),
         files=tuple(_MULTI30K.values()),
+        copied=False,
     )
 
 
