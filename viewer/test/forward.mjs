@@ -1,5 +1,6 @@
 // Runs the page's forward pass in Node: node test/forward.mjs CASES.json, for tests/apps/view/test_runnable.py.
-// CASES.json: the record, and for each case a text, an answer to feed (or null: greedy) and what is off.
+// CASES.json: the record, and for each case a text, an answer to feed (or null: greedy) and what is off;
+// `counted` asks for the gradients of the loss of these tokens, `edits` for the loss along each edit at each δ.
 
 import { build } from "esbuild";
 import { readFile, writeFile } from "node:fs/promises";
@@ -9,7 +10,7 @@ const { outputFiles } = await build({
   absWorkingDir: new URL("..", import.meta.url).pathname,
   stdin: {
     contents: 'export * from "./src/run/forward.ts"; export * from "./src/run/tokens.ts";' +
-      ' export * from "./src/run/ledger.ts";',
+      ' export * from "./src/run/ledger.ts"; export * from "./src/run/edit.ts";',
     resolveDir: new URL("..", import.meta.url).pathname,
   },
   bundle: true,
@@ -18,7 +19,7 @@ const { outputFiles } = await build({
 });
 const bundle = join(dirname(process.argv[2]), "forward.bundle.mjs");
 await writeFile(bundle, outputFiles[0].text);
-const { Runner, Tokenizer, ledger, lens } = await import(bundle);
+const { Edited, Runner, Tokenizer, gradientsOf, ledger, lens, slope, step } = await import(bundle);
 
 const { record, cases } = JSON.parse(await readFile(process.argv[2], "utf8"));
 const runner = new Runner(record);
@@ -31,7 +32,19 @@ const plain = (run) => ({
   weights: run.looks.map((look) => (look ? [...look.weights] : null)),
 });
 
-const answers = cases.map(({ text, answer, off }) => {
+/** The loss along edits; the edit "step" goes against the gradient of all numbers. */
+function edited(fed, edits, gradients) {
+  return edits.map(({ edit, at }) => {
+    const moved = new Edited(runner, fed, edit === "step" ? step(gradients) : edit);
+    return {
+      slope: slope(moved.edit, gradients, fed),
+      losses: at.map((by) => moved.at(by).loss),
+      answers: at.map((by) => (moved.at(by, true).other ?? fed.answer).ids),
+    };
+  });
+}
+
+const answers = cases.map(({ text, answer, off, counted, edits }) => {
   const ids = source.encode(text);
   const switched = new Set(off);
   const base = runner.encode(ids);
@@ -40,7 +53,12 @@ const answers = cases.map(({ text, answer, off }) => {
   const given = answer ?? own.ids;
   const whole = runner.decode(base, given);
   const run = runner.decode(memory, given, switched, memory === base ? whole : undefined);
+  const fed = { memory, run, answer: { ids: given, losses: [], ended: true }, off: switched, counted: (l) => counted?.includes(l) };
+  const found = counted ? gradientsOf(runner, fed) : null;
   return {
+    gradients: found?.tensors.map((d, i) => [record.numbers.tensors[i].name, [...d]]),
+    scores: found && Object.fromEntries(Object.entries(found.scores).map(([name, each]) => [name, each.map((d) => d && [...d])])),
+    edits: edited(fed, edits ?? [], found),
     ids,
     answer: own,
     text: target.decode(own.ids),

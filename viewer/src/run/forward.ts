@@ -15,6 +15,14 @@ export type Off = ReadonlySet<string>;
 
 export const NOTHING: Off = new Set();
 
+/** A score of a head ("decoder.4.1"), as it enters the softmax, moved by a number. */
+export interface MovedScore {
+  head: string;
+  query: number;
+  key: number;
+  by: number;
+}
+
 /** One stack's run: `rows` after its last norm, and block by block. */
 export interface Run {
   rows: Rows;
@@ -62,23 +70,25 @@ export interface Answer {
 export class Runner {
   readonly record: RunRecord;
   readonly tensors: Tensor[];
+  moved: MovedScore | null = null;
 
   constructor(record: RunRecord) {
     this.record = record;
     this.tensors = tensors(record);
   }
 
-  encode(ids: readonly number[], off: Off = NOTHING, base?: Memory): Memory {
-    const from = base ? firstOff("encoder", off) : 0;
+  /** `base` is a run of the same, in which nothing of `changed` was different. */
+  encode(ids: readonly number[], off: Off = NOTHING, base?: Memory, changed: Off = off): Memory {
+    const from = base ? firstChanged("encoder", changed) : 0;
     if (base && from === Infinity) return base;
     const x = this.embed(this.record.stacks.encoder, ids, 0);
     return { run: this.layers("encoder", x, off, { from, base: base?.run }), ids, kept: new Map() };
   }
 
-  /** The decoder over a begin token and an answer; `base` is a run of the same with nothing off. */
-  decode(memory: Memory, answer: readonly number[], off: Off = NOTHING, base?: Run): Run {
+  /** The decoder over a begin token and an answer; `base` and `changed` as in `encode`. */
+  decode(memory: Memory, answer: readonly number[], off: Off = NOTHING, base?: Run, changed: Off = off): Run {
     const read = [this.record.begin, ...answer];
-    const from = base ? firstOff("decoder", off) : 0;
+    const from = base ? firstChanged("decoder", changed) : 0;
     if (base && from === Infinity) return base;
     return this.layers("decoder", this.embed(this.record.stacks.decoder, read, 0), off, { memory, from, base });
   }
@@ -116,7 +126,13 @@ export class Runner {
 
   // the parts
 
-  embed({ embed }: Stack, ids: readonly number[], offset: number): Rows {
+  embed(stack: Stack, ids: readonly number[], offset: number): Rows {
+    const x = this.embedded(stack, ids, offset);
+    return stack.embed.norm ? this.norm(x, stack.embed.norm) : x;
+  }
+
+  /** Tokens and positions, before the embedding's norm. */
+  embedded({ embed }: Stack, ids: readonly number[], offset = 0): Rows {
     const { values: table, columns: width } = this.tensors[embed.tokens]!;
     const learned = embed.table === null ? null : this.tensors[embed.table]!.values;
     const halves = embed.positions === "sinusoidal_halves";
@@ -131,8 +147,7 @@ export class Runner {
         values[t * width + i] = x;
       }
     });
-    const x = { values, count: ids.length, width };
-    return embed.norm ? this.norm(x, embed.norm) : x;
+    return { values, count: ids.length, width };
   }
 
   /** The blocks of a stack; those before `from` are taken from another run of the same rows. */
@@ -214,7 +229,9 @@ export class Runner {
           !hidden.includes(s) &&
           !cut.has(`${place}.${s}`);
         const row = looks.weights.subarray((h * x.count + l) * k.count, (h * x.count + l + 1) * k.count);
-        this.weigh(row, block, h, place, sees, (s) =>
+        const { moved } = this;
+        const here = moved?.head === `${name}.${h}` && moved.query === place ? moved : null;
+        this.weigh(row, block, h, place, here, sees, (s) =>
           dot(q.values, l * ofQ + h * width, k.values, s * ofK + shift, width),
         );
         for (let s = 0; s < k.count; s++) {
@@ -232,13 +249,15 @@ export class Runner {
   /** softmax(score(q · k)) of one query and head into `row`; zeros where it sees nothing. */
   private weigh(
     row: Float32Array,
-    { scale, head_scale, softcap, distances }: Attention,
+    block: Attention,
     head: number,
     place: number,
+    moved: MovedScore | null,
     sees: (key: number) => boolean,
     product: (key: number) => number,
   ): void {
-    const factor = scale * (head_scale === null ? 1 : this.tensors[head_scale]!.values[head]!);
+    const { softcap, distances } = block;
+    const factor = this.factor(block, head);
     let most = -Infinity;
     for (let s = 0; s < row.length; s++) {
       let a = -Infinity;
@@ -250,6 +269,7 @@ export class Runner {
           const far = Math.max(-reach, Math.min(reach, place - s));
           a += this.tensors[table]!.values[head * (2 * reach + 1) + reach + far]!;
         }
+        if (s === moved?.key) a += moved.by;
       }
       row[s] = a;
       most = Math.max(most, a);
@@ -263,8 +283,13 @@ export class Runner {
     for (let s = 0; s < row.length; s++) row[s]! /= sum;
   }
 
+  /** What q · k of a head is multiplied by. */
+  factor({ scale, head_scale }: Attention, head: number): number {
+    return scale * (head_scale === null ? 1 : this.tensors[head_scale]!.values[head]!);
+  }
+
   /** Queries or keys: projected, normalised head by head, turned by their positions. */
-  private projected(
+  projected(
     x: Rows,
     { in: linear, width, turns }: Attention,
     first: number,
@@ -273,22 +298,8 @@ export class Runner {
     offset: number,
   ): Rows {
     let y = this.linear(x, linear, first, end);
-    if (norm) {
-      const apart = { values: y.values, count: (y.count * y.width) / width, width };
-      y = { ...y, values: this.norm(apart, norm).values };
-    }
-    if (turns) {
-      const half = width / 2;
-      for (let at = 0; at < y.values.length; at += width) {
-        const place = offset + Math.floor(at / y.width);
-        for (let i = 0; i < half; i++) {
-          const [cos, sin] = [Math.cos(place * turns[i]!), Math.sin(place * turns[i]!)];
-          const [a, b] = [y.values[at + i]!, y.values[at + half + i]!];
-          y.values[at + i] = a * cos - b * sin;
-          y.values[at + half + i] = b * cos + a * sin;
-        }
-      }
-    }
+    if (norm) y = { ...y, values: this.norm(byHead(y, width), norm).values };
+    if (turns) turn(y, turns, width, (place) => offset + place);
     return y;
   }
 
@@ -306,7 +317,7 @@ export class Runner {
   }
 
   /** x Wᵀ + b by rows `first` to `end` of W: four at a time, whose sums do not wait for each other. */
-  private linear(x: Rows, { weight, bias }: Linear, first = 0, end?: number): Rows {
+  linear(x: Rows, { weight, bias }: Linear, first = 0, end?: number): Rows {
     const { values: w, rows, columns } = this.tensors[weight]!;
     const b = bias === null ? null : this.tensors[bias]!.values;
     const width = (end ?? rows) - first;
@@ -342,6 +353,25 @@ export class Runner {
   }
 }
 
+/** The rows of all heads, one below the other. */
+export function byHead({ values, count, width: all }: Rows, width: number): Rows {
+  return { values, count: (count * all) / width, width };
+}
+
+/** Turn the pairs of every head by the angles of its row's position, in place. */
+export function turn(x: Rows, turns: number[], width: number, position: (row: number) => number): void {
+  const half = width / 2;
+  for (let at = 0; at < x.values.length; at += width) {
+    const place = position(Math.floor(at / x.width));
+    for (let i = 0; i < half; i++) {
+      const [cos, sin] = [Math.cos(place * turns[i]!), Math.sin(place * turns[i]!)];
+      const [a, b] = [x.values[at + i]!, x.values[at + half + i]!];
+      x.values[at + i] = a * cos - b * sin;
+      x.values[at + half + i] = b * cos + a * sin;
+    }
+  }
+}
+
 /** The mean that a norm takes away from a row, and what it multiplies the rest by. */
 export function spread(
   x: Float32Array,
@@ -372,7 +402,7 @@ export function largest(values: Float32Array): number {
   return best;
 }
 
-function dot(a: Float32Array, i: number, b: Float32Array, j: number, width: number): number {
+export function dot(a: Float32Array, i: number, b: Float32Array, j: number, width: number): number {
   let sum = 0;
   for (let d = 0; d < width; d++) sum += a[i + d]! * b[j + d]!;
   return sum;
@@ -393,9 +423,9 @@ function cutEdges(off: Off, head: string): Set<string> {
   return new Set([...off].filter((name) => name.startsWith(head)).map((name) => name.slice(head.length)));
 }
 
-/** The first block of a stack that what is off changes. */
-function firstOff(stack: StackName, off: Off): number {
-  const blocks = [...off].map((name) => {
+/** The first block of a stack that is changed. */
+function firstChanged(stack: StackName, changed: Off): number {
+  const blocks = [...changed].map((name) => {
     const [where, block] = name.split(".");
     if (where === "source") return 0;
     return where === stack ? Number(block) : Infinity;
@@ -410,18 +440,18 @@ function sinusoid(place: number, i: number, width: number, halves: boolean): num
   return cosine ? Math.cos(angle) : Math.sin(angle);
 }
 
-const GATES: { [name: string]: string } = { swiglu: "silu", geglu: "gelu", geglu_tanh: "gelu_tanh" };
+export const GATES: { [name: string]: string } = { swiglu: "silu", geglu: "gelu", geglu_tanh: "gelu_tanh" };
 
-const ACTIVATIONS: { [name: string]: (x: number) => number } = {
+export const ACTIVATIONS: { [name: string]: (x: number) => number } = {
   relu: (x) => Math.max(0, x),
   leaky_relu: (x) => (x > 0 ? x : 0.01 * x),
   silu: (x) => x / (1 + Math.exp(-x)),
-  gelu: (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2)),
+  gelu: (x) => x * below(x),
   gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
 };
 
 /** A gated activation multiplies the second half of a row by the first half's. */
-function activate(x: Rows, name: string): Rows {
+export function activate(x: Rows, name: string): Rows {
   const gate = GATES[name];
   const f = ACTIVATIONS[gate ?? name]!;
   if (gate === undefined) return { ...x, values: x.values.map(f) };
@@ -433,6 +463,11 @@ function activate(x: Rows, name: string): Rows {
     }
   }
   return { values, count: x.count, width };
+}
+
+/** Φ(x), the part of a normal distribution that is below x. */
+export function below(x: number): number {
+  return 0.5 * (1 + erf(x * Math.SQRT1_2));
 }
 
 /** 2/√π e^(−x²) Σ 2ⁿ x^(2n+1) / (1 · 3 · … (2n+1)): all terms have one sign, so none cancel. */

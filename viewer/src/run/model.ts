@@ -85,7 +85,8 @@ export interface RunRecord {
   stacks: { [name in StackName]: Stack };
   output: Linear;
   numbers: {
-    tensors: { shape: number[]; floats?: number; ints?: number; scales?: number }[];
+    /** Without a name: made of parameters, such as what distances add. */
+    tensors: { name: string | null; shape: number[]; floats?: number; ints?: number; scales?: number }[];
     ints: string;
     floats: string;
   };

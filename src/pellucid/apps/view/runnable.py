@@ -68,7 +68,7 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
         raise UnsupportedError(
             f"the model has {size:,} parameters, and a page takes at most {LARGEST:,}"
         )
-    numbers, config = _Numbers(), task.model.config
+    numbers, config = _Numbers(task.model), task.model.config
     return {
         "format": FORMAT,
         "text": text,
@@ -92,7 +92,8 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
 class _Numbers:
     """The arrays of a model, each once, in two buffers."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
+        self._names = {id(p): name for name, p in model.named_parameters()}
         self._places: dict[int, int] = {}
         self._kept: list[Any] = []  # so that no id is used again
         self._tensors: list[dict[str, Any]] = []
@@ -106,7 +107,8 @@ class _Numbers:
             self._places[id(x)] = len(self._tensors)
             self._kept.append(x)
             values = np.asarray(array(x) if isinstance(x, Parameter) else x, np.float32)
-            self._tensors.append({"shape": values.shape, **self._added(values)})
+            name = self._names.get(id(x))
+            self._tensors.append({"name": name, "shape": values.shape, **self._added(values)})
         return self._places[id(x)]
 
     def _added(self, values: Array) -> dict[str, int]:
