@@ -106,6 +106,13 @@ export function slope(edit: Edit, { tensors, scores }: Gradients, { run, memory 
   return sum;
 }
 
+/** −log p of every token of the answer, L, and greedy's answer instead, if it is another. */
+export interface Outcome {
+  losses: number[];
+  loss: number;
+  other: Answer | null;
+}
+
 /** The model with an edit of a size; blocks before the edit are taken from the run before it. */
 export class Edited {
   readonly runner: Runner;
@@ -118,8 +125,7 @@ export class Edited {
     this.changed = new Set("score" in edit ? [edit.score.head] : used(runner.record, edit.parts));
   }
 
-  /** −log p of every token of the answer, and the answer that greedy gives instead, if another. */
-  at(by: number, greedy = false): { losses: number[]; loss: number; other: Answer | null } {
+  at(by: number, greedy = false): Outcome {
     const { runner, changed } = this;
     const { answer, off, counted, memory: before, run } = this.fed;
     return this.moved(by, () => {

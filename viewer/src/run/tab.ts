@@ -1,79 +1,28 @@
 // The tab in which the model runs: type, switch parts off, see what the answer needs.
 
 import { address } from "../address.ts";
-import { css, readableOn, weightIndex } from "../colours.ts";
-import type { Colours } from "../colours.ts";
 import { clamp, el, percent, token } from "../dom.ts";
 import type { Model } from "../model.ts";
-import type { Label } from "../record.ts";
-import type { Language } from "../text.ts";
+import { editing } from "./editing.ts";
 import type { Answer } from "./forward.ts";
 import { ledger, lens } from "./ledger.ts";
+import { maps } from "./maps.ts";
 import type { StackName } from "./model.ts";
-import { TEXTS } from "./text.ts";
-import { Trial, sortOf, sum } from "./trial.ts";
-import type { Site, Sort } from "./trial.ts";
+import { Names, change, nats } from "./names.ts";
+import type { Card } from "./names.ts";
+import { sortOf, sum } from "./trial.ts";
+import type { Sort, Trial } from "./trial.ts";
 
 const SHOWN = 12;
-
-/** Names of parts, in the language of the page. */
-class Names {
-  readonly t: (typeof TEXTS)["en"];
-  readonly trial: Trial;
-
-  constructor(trial: Trial, language: Language) {
-    this.t = TEXTS[language];
-    this.trial = trial;
-  }
-
-  site({ block }: Site): string {
-    const { t } = this;
-    return block.kind === "network" ? t.network : block.memory ? t.cross : t.self;
-  }
-
-  part(part: string): string {
-    const { t, trial } = this;
-    const [where, first, head, query, key] = part.split(".");
-    if (where === "source") {
-      return t.token(Number(first) + 1, trial.labels("source")[Number(first)]?.[0] ?? "");
-    }
-    const site = trial.sites.find(({ name }) => name === `${where}.${first}`)!;
-    const words = [t.stacks[where as StackName], t.layer(site.block.layer + 1), this.site(site)];
-    if (head !== undefined) words.push(t.head(Number(head) + 1));
-    if (query !== undefined) {
-      const [rows, columns] = sides(site);
-      const labels = (side: "source" | "target", i: string) => trial.labels(side)[Number(i)]?.[0] ?? "";
-      words.push(t.edge(labels(rows, query), labels(columns, key!)));
-    }
-    return words.join(" · ");
-  }
-}
-
-function sides({ stack, block }: Site): ["source" | "target", "source" | "target"] {
-  const rows = stack === "encoder" ? "source" : "target";
-  return [rows, block.kind === "attention" && block.memory ? "source" : rows];
-}
-
-function nats(x: number): string {
-  return x.toFixed(2).replace("-", "−").replace(/^−(0\.00)$/, "$1");
-}
-
-function change(x: number): string {
-  return x >= 0.005 ? `+${nats(x)}` : nats(x);
-}
-
-
-/** A part of the tab, and what brings it up to date. */
-type Card = [card: HTMLElement, update: () => void];
 
 /** The panel of the tab; the colours are read when something is drawn, for they follow the theme. */
 export function trialPanel(trial: Trial, model: Model): HTMLElement {
   const names = new Names(trial, model.state.language);
   const colours = () => model.colours;
   const first = typing(trial, names);
-  const left = [board(trial, names), edges(trial, names, colours)];
+  const left = [board(trial, names), maps(trial, names, colours)];
   const right = ranking(trial, names);
-  const last = [decided(trial, names), outcome(trial, names)];
+  const last = [editing(trial, names), decided(trial, names), outcome(trial, names)];
   trial.listen(() => {
     for (const [card, update] of [first, ...left, right, ...last]) {
       card.hidden = !trial.whole && card !== first[0];
@@ -358,102 +307,6 @@ function ranking(trial: Trial, names: Names): Card {
     ),
     update,
   ];
-}
-
-/** The weights of one head; a cell cuts its edge. */
-function edges(trial: Trial, names: Names, colours: () => Colours): Card {
-  const { t } = names;
-  const heads = trial.sites.flatMap((site) =>
-    site.block.kind === "network" ? [] : Array.from({ length: site.block.heads }, (_, h) => `${site.name}.${h}`),
-  );
-  const choice = el("select", { id: "try-head" }, ...heads.map((head) => el("option", { value: head }, names.part(head))));
-  choice.addEventListener("change", () => trial.choose({ look: choice.value }));
-  const grid = el("table", { class: "try-edges", role: "grid" });
-  let at: [number, number] = [0, 0];
-  const cellAt = (row: number, column: number) =>
-    grid.querySelector<HTMLElement>(`[data-row="${row}"][data-column="${column}"]`);
-  grid.addEventListener("keydown", (event) => {
-    const step = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
-    const cell = event.target as HTMLElement;
-    if (event.key === "Enter" || event.key === " ") cell.click();
-    else if (step) {
-      const next = cellAt(Number(cell.dataset["row"]) + step[0]!, Number(cell.dataset["column"]) + step[1]!);
-      cell.tabIndex = next ? -1 : 0;
-      if (next) next.tabIndex = 0;
-      next?.focus();
-    } else return;
-    event.preventDefault();
-  });
-  const update = () => {
-    choice.value = trial.look;
-    const [stack, block, head] = trial.look.split(".");
-    const site = trial.sites.find(({ name }) => name === `${stack}.${block}`)!;
-    const { run, memory } = trial.now!;
-    const looks = (stack === "encoder" ? memory.run : run).looks[Number(block)];
-    const [rows, columns] = sides(site).map((side) => trial.labels(side)) as [Label[], Label[]];
-    const ended = stack === "decoder" && trial.whole!.answer.ended;
-    const queries = ended ? rows.slice(0, -1) : rows;
-    const keys = columns === rows || sides(site)[1] === "target" ? columns.slice(0, queries.length) : columns;
-    const { weight } = colours();
-    const focused = grid.contains(document.activeElement);
-    at = [Math.min(at[0], queries.length - 1), Math.min(at[1], keys.length - 1)];
-    const causal = site.block.kind === "attention" && site.block.causal;
-    const cell = (l: number, s: number) => {
-      const w = looks?.weights[(Number(head) * queries.length + l) * keys.length + s] ?? 0;
-      const edge = `${trial.look}.${l}.${s}`;
-      const on = !trial.off.has(edge);
-      if (causal && s > l) return el("td", { class: "ahead", role: "gridcell", "data-row": l, "data-column": s, tabindex: -1 });
-      const colour = weight[weightIndex(w)]!;
-      const about = t.cell(queries[l]![0], keys[s]![0], `${Math.round(100 * w)}`, on);
-      return el(
-        "td",
-        {
-          role: "gridcell",
-          class: on ? "" : "cut",
-          tabindex: l === at[0] && s === at[1] ? 0 : -1,
-          "data-row": l,
-          "data-column": s,
-          "aria-label": about,
-          title: about,
-          style: `background:${css(colour)};color:${readableOn(colour)}`,
-          onclick: () => {
-            at = [l, s];
-            trial.toggle([edge]);
-          },
-        },
-        on ? (w >= 0.095 ? `${Math.round(100 * w)}` : "") : "✕",
-      );
-    };
-    grid.replaceChildren(
-      el(
-        "thead",
-        {},
-        el("tr", {}, el("td"), ...keys.map((key) => el("th", { scope: "col" }, token(key)))),
-      ),
-      el(
-        "tbody",
-        {},
-        ...queries.map((query, l) =>
-          el("tr", {}, el("th", { scope: "row" }, token(query)), ...keys.map((_, s) => cell(l, s))),
-        ),
-      ),
-    );
-    grid.setAttribute("aria-label", names.part(trial.look));
-    if (focused) cellAt(...at)?.focus();
-  };
-  const card = el(
-    "section",
-    { class: "card" },
-    el(
-      "header",
-      {},
-      el("h2", {}, t.edges),
-      el("span", { class: "together choices" }, el("label", { for: "try-head" }, t.ofHead), choice),
-    ),
-    el("p", { class: "hint" }, t.edgesHint),
-    el("div", { class: "try-scroll", role: "region", "aria-label": t.edges, tabindex: 0 }, grid),
-  );
-  return [card, update];
 }
 
 /** What every part adds to the chosen token's logit, and what the model would say after it. */

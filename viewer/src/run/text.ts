@@ -47,13 +47,44 @@ const en = {
   more: (count: number) => `Show all ${count}`,
   fewer: "Show fewer",
 
-  edges: "Cut an edge",
+  edges: "One head’s map",
   edgesHint:
-    "Rows are queries, columns keys. Press a cell: that query no longer looks at that key, and the " +
-    "other weights of its row share what is left. Arrow keys move.",
+    "Rows are queries, columns keys. Arrow keys move. Cut: the query no longer looks at the key, and the " +
+    "other weights of its row share what is left. Edit its score: the card below moves it.",
+  presses: "What pressing a cell does",
+  cut: "Cut",
+  pick: "Edit its score",
+  compare: "Beside it",
+  besides: { none: "nothing", head: "another head", text: "another text" },
+  otherText: "The other text",
   ofHead: "Head",
   cell: (query: string, key: string, weight: string, on: boolean) =>
     `${query} → ${key}: ${on ? `weight ${weight} %` : "✕ cut"}`,
+
+  edit: "Edit a number",
+  editHint:
+    "Drag δ: the number moves, and the model runs again with it. The curve is the exact loss L = −log p at " +
+    "41 points. The dashed tangent is the gradient that the page’s backward pass, written by hand, " +
+    "computes at δ = 0 for this text.",
+  kinds: { score: "A score", weight: "A weight", step: "All weights, against the gradient" },
+  query: "Query",
+  key: "Key",
+  where: "In",
+  matrix: "Matrix",
+  row: "Row",
+  column: "Column",
+  largest: "Largest gradient",
+  lossOf: "L of",
+  ofWhole: "the whole answer",
+  ofToken: (token: string) => `“${token}” alone`,
+  output: "Output layer",
+  finalNorm: "Last norm",
+  zero: "Back to 0",
+  curveOf: (name: string, loss: string, slope: string) =>
+    `Loss along: ${name}. L = ${loss} at 0, slope of the tangent ${slope}.`,
+  along: (before: string, after: string, slope: string, tangent: string) =>
+    `L: ${before} → ${after}. Gradient at 0: ${slope}; the tangent gives ${tangent}.`,
+  probabilities: "Probability of each token of the answer",
 
   decided: (token: string) => `Where “${token}” is decided`,
   decidedHint:
@@ -110,12 +141,41 @@ const ko: Words = {
   more: (count) => `${count}개 모두 보기`,
   fewer: "줄여 보기",
 
-  edges: "연결 끊기",
+  edges: "헤드 하나의 지도",
   edgesHint:
-    "행은 쿼리, 열은 키입니다. 칸을 누르면 그 쿼리가 그 키를 보지 못하고, 같은 행의 나머지가 가중치를 " +
-    "나눠 갖습니다. 방향키로 움직입니다.",
+    "행은 쿼리, 열은 키이며 방향키로 움직입니다. 끊기: 그 쿼리가 그 키를 보지 못하고, 같은 행의 나머지가 가중치를 " +
+    "나눠 갖습니다. 점수 바꾸기: 아래 카드에서 그 점수를 움직입니다.",
+  presses: "칸을 누르면 하는 일",
+  cut: "끊기",
+  pick: "점수 바꾸기",
+  compare: "나란히",
+  besides: { none: "없음", head: "다른 헤드", text: "다른 글" },
+  otherText: "다른 글",
   ofHead: "헤드",
   cell: (query, key, weight, on) => `${query} → ${key}: ${on ? `가중치 ${weight} %` : "✕ 끊음"}`,
+
+  edit: "숫자 하나 바꾸기",
+  editHint:
+    "δ를 끌면 숫자가 바뀌고 모델이 그 숫자로 다시 실행됩니다. 곡선은 점 41개에서 정확히 계산한 손실 " +
+    "L = −log p입니다. 점선은 δ = 0에서의 접선으로, 손으로 유도한 이 페이지의 역전파가 지금 글에 대해 계산한 기울기입니다.",
+  kinds: { score: "점수 하나", weight: "가중치 하나", step: "모든 가중치를 기울기 반대로" },
+  query: "쿼리",
+  key: "키",
+  where: "위치",
+  matrix: "행렬",
+  row: "행",
+  column: "열",
+  largest: "기울기가 가장 큰 곳",
+  lossOf: "손실 L",
+  ofWhole: "답 전체",
+  ofToken: (token) => `“${token}”만`,
+  output: "출력층",
+  finalNorm: "마지막 정규화",
+  zero: "0으로",
+  curveOf: (name, loss, slope) => `손실 곡선: ${name}. 0에서 L = ${loss}, 접선의 기울기 ${slope}.`,
+  along: (before, after, slope, tangent) =>
+    `L: ${before} → ${after}. 0에서의 기울기 ${slope}, 접선의 값 ${tangent}.`,
+  probabilities: "답의 토큰별 확률",
 
   decided: (token) => `“${token}”이(가) 정해지는 곳`,
   decidedHint:

@@ -36,8 +36,20 @@ export interface Site {
   block: Block;
 }
 
+/** The number that is edited: a score of the head in view, a number of a matrix, or all against the gradient. */
+export interface Choice {
+  kind: "score" | "weight" | "step";
+  /** Query and key of the score; null: where the gradient is largest. */
+  score: [query: number, key: number] | null;
+  /** Of `parameters`, and row and column in it; null as for a score. */
+  matrix: number;
+  cell: [row: number, column: number] | null;
+  /** The loss is that of the whole answer, else of the chosen token. */
+  whole: boolean;
+}
+
 /** Milliseconds of measuring after which the page may draw and listen. */
-const SLICE = 12;
+export const SLICE = 12;
 
 export class Trial {
   readonly runner: Runner;
@@ -57,6 +69,9 @@ export class Trial {
   /** The chosen token of the answer, and the head whose edges are in view. */
   token = 0;
   look: string;
+  edit: Choice = { kind: "score", score: null, matrix: 0, cell: null, whole: true };
+  /** Whether a cell of the map chooses its score, or cuts its edge. */
+  picks = false;
   private listener: () => void = () => {};
   private turn = 0;
 
@@ -92,14 +107,11 @@ export class Trial {
     this.measured = false;
     this.turn++;
     this.whole = this.now = null;
-    if (this.ids.length > 0 && this.ids.length <= this.longest) {
-      const start = performance.now();
-      const memory = this.runner.encode(this.ids);
-      const answer = this.runner.greedy(memory);
-      this.ms = performance.now() - start;
-      const run = this.runner.decode(memory, answer.ids);
-      this.whole = { answer, memory, run, ofFirst: answer.losses };
-      this.token = Math.min(this.token, answer.losses.length - 1);
+    const start = performance.now();
+    this.whole = this.readingOf(text);
+    this.ms = performance.now() - start;
+    if (this.whole) {
+      this.token = Math.min(this.token, this.whole.answer.losses.length - 1);
       void this.measure();
     }
     this.rerun();
@@ -118,18 +130,27 @@ export class Trial {
     this.rerun();
   }
 
-  choose(change: { token?: number; look?: string }): void {
+  choose(change: { token?: number; look?: string; edit?: Choice; picks?: boolean }): void {
     Object.assign(this, change);
     this.listener();
   }
 
-  labels(side: "source" | "target"): Label[] {
+  /** A text with everything on; null: too long, or empty. */
+  readingOf(text: string): (Reading & { text: string }) | null {
+    const ids = this.source.encode(text);
+    if (ids.length === 0 || ids.length > this.longest) return null;
+    const memory = this.runner.encode(ids);
+    const answer = this.runner.greedy(memory);
+    return { text, answer, memory, run: this.runner.decode(memory, answer.ids), ofFirst: answer.losses };
+  }
+
+  labels(side: "source" | "target", of?: Reading & { text: string }): Label[] {
     if (side === "source") {
-      const units = this.source.units(this.text);
-      return this.ids.map((id, i) => this.source.label(id, units[i]));
+      const units = this.source.units(of?.text ?? this.text);
+      return (of?.memory.ids ?? this.ids).map((id, i) => this.source.label(id, units[i]));
     }
     const { begin, end } = this.runner.record;
-    const { ids, ended } = this.whole!.answer;
+    const { ids, ended } = (of ?? this.whole!).answer;
     return [begin, ...ids, ...(ended ? [end] : [])].map((id) => this.target.label(id));
   }
 

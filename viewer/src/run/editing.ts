@@ -1,0 +1,187 @@
+// Edit a number: a score, a weight, or all weights against the gradient, and the loss along it.
+
+import { clamp, el, number, percent, token } from "../dom.ts";
+import { Curve } from "./curve.ts";
+import { Edited, gradientsOf, parameters, slope, step } from "./edit.ts";
+import type { Edit, Fed } from "./edit.ts";
+import type { Gradients } from "./backward.ts";
+import { nats, sides } from "./names.ts";
+import type { Card, Names } from "./names.ts";
+import { sum } from "./trial.ts";
+import type { Choice, Trial } from "./trial.ts";
+
+/** How far a score moves; a weight moves this many times the matrix's root mean square. */
+const [SCORES, WEIGHTS] = [6, 8];
+const KINDS = ["score", "weight", "step"] as const;
+
+export function editing(trial: Trial, names: Names): Card {
+  const { t } = names;
+  const all = parameters(trial.runner.record);
+  const set = (change: Partial<Choice>) => trial.choose({ edit: { ...trial.edit, ...change } });
+  const kinds = KINDS.map((kind) => {
+    const choose = () => set({ kind });
+    return [kind, el("button", { type: "button", onclick: choose }, t.kinds[kind])] as const;
+  });
+  const select = (id: string, words: string, chosen: (index: number) => void) => {
+    const made = el("select", { id });
+    made.addEventListener("change", () => chosen(made.selectedIndex));
+    return [made, el("span", { class: "together" }, el("label", { for: id }, words), made)] as const;
+  };
+  const [query, queryChoice] = select("edit-query", t.query, (at) => set({ score: [at, key.selectedIndex] }));
+  const [key, keyChoice] = select("edit-key", t.key, (at) => set({ score: [query.selectedIndex, at] }));
+  const [where, whereChoice] = select("edit-where", t.where, (at) => {
+    const first = all.findIndex((named) => named.where === places[at]);
+    set({ matrix: first, cell: null });
+  });
+  const [matrix, matrixChoice] = select("edit-matrix", t.matrix, (at) => {
+    set({ matrix: all.indexOf(all.filter((named) => named.where === all[trial.edit.matrix]!.where)[at]!), cell: null });
+  });
+  const field = (id: string, words: string) => {
+    const made = el("input", { type: "number", id, min: 1 });
+    made.addEventListener("change", () => {
+      const { rows, columns } = all[trial.edit.matrix]!;
+      set({ cell: [clamp(Number(row.value) - 1, rows), clamp(Number(column.value) - 1, columns)] });
+    });
+    return [made, el("span", { class: "together" }, el("label", { for: id }, words), made)] as const;
+  };
+  const [row, rowChoice] = field("edit-row", t.row);
+  const [column, columnChoice] = field("edit-column", t.column);
+  const most = el("button", { type: "button", onclick: () => set({ score: null, cell: null }) }, t.largest);
+  const [loss, lossChoice] = select("edit-loss", t.lossOf, (at) => set({ whole: at === 0 }));
+  const places = [...new Set(all.map((named) => named.where))];
+  where.append(...places.map((place) => el("option", {}, placeName(names, place))));
+  const head = el("span", { class: "hint" });
+  const ofScore = el("span", { class: "choices" }, head, queryChoice, keyChoice);
+  const ofWeight = el("span", { class: "choices" }, whereChoice, matrixChoice, rowChoice, columnChoice);
+  const said = el("p", { class: "edit-said" });
+  const tokens = el("div", { class: "answer" });
+  const other = el("p", { class: "hint" });
+  let known = 0;
+  let found: { of: string; fed: Fed; gradients: Gradients } | null = null;
+  const curve = new Curve("edit-by", names.language, (by, { losses, loss, other: becomes }, base) => {
+    said.textContent = t.along(nats3(base.loss), nats3(loss), number(known), nats3(base.loss + known * by));
+    const { answer, counted } = found!.fed;
+    const ids = answer.ended ? [...answer.ids, trial.runner.record.end] : answer.ids;
+    tokens.replaceChildren(
+      ...ids.map((id, l) =>
+        el(
+          "span",
+          { class: `said${counted(l) ? "" : " out"}`, style: `--p:${(100 * Math.exp(-losses[l]!)).toFixed(1)}%` },
+          token(trial.target.label(id)),
+          " ",
+          el("span", { class: "p" }, `${percent(Math.exp(-base.losses[l]!))} → ${percent(Math.exp(-losses[l]!))}`),
+        ),
+      ),
+    );
+    other.textContent = becomes ? t.becomes(trial.target.decode(becomes.ids)) : t.same;
+  });
+  let before = "";
+  const update = () => {
+    const { edit } = trial;
+    const of = JSON.stringify([trial.text, [...trial.off], edit.whole || trial.token]);
+    const whole = `${of}${JSON.stringify([edit, trial.look])}`;
+    if (whole === before) return;
+    before = whole;
+    if (found?.of !== of) {
+      const { memory, run } = trial.now!;
+      const counted = edit.whole ? () => true : (l: number) => l === trial.token;
+      const fed: Fed = { memory, run, answer: trial.whole!.answer, off: trial.off, counted };
+      found = { of, fed, gradients: gradientsOf(trial.runner, fed) };
+    }
+    const { fed, gradients } = found;
+    for (const [kind, button] of kinds) button.setAttribute("aria-pressed", String(kind === edit.kind));
+    ofScore.hidden = edit.kind !== "score";
+    ofWeight.hidden = edit.kind !== "weight";
+    most.hidden = edit.kind === "step";
+    const chosen = trial.target.label(fed.answer.ids[trial.token] ?? trial.runner.record.end);
+    loss.replaceChildren(el("option", {}, t.ofWhole), el("option", {}, t.ofToken(chosen[0])));
+    loss.selectedIndex = edit.whole ? 0 : 1;
+    const { made, range, name } = { score, weight, step: steps }[edit.kind](gradients, fed);
+    known = slope(made, gradients, fed);
+    void curve.show({ edited: new Edited(trial.runner, fed, made), slope: known, range, symbol: edit.kind === "step" ? "η" : "δ", name });
+  };
+  type Made = { made: Edit; range: [number, number]; name: string };
+  const score = ({ scores }: Gradients, { memory, run }: Fed): Made => {
+    const { edit, look } = trial;
+    const [stack, block, h] = look.split(".") as ["encoder" | "decoder", string, string];
+    const looks = (stack === "encoder" ? memory.run : run).looks[Number(block)];
+    const ofHead = looks ? looks.z.count * looks.keys : 0;
+    const d = scores[stack][Number(block)]?.subarray(Number(h) * ofHead, (Number(h) + 1) * ofHead);
+    const at = d && looks ? largest(d) : 0;
+    const chosen = edit.score ?? [Math.floor(at / (looks?.keys ?? 1)), at % (looks?.keys ?? 1)];
+    const site = trial.sites.find((each) => look.startsWith(`${each.name}.`))!;
+    const [rows, columns] = sides(site).map((side) => trial.labels(side).map(([text]) => text)) as [string[], string[]];
+    if (site.stack === "decoder" && trial.whole!.answer.ended) {
+      rows.pop();
+      if (columns.length > rows.length && sides(site)[1] === "target") columns.pop();
+    }
+    const causal = site.block.kind === "attention" && site.block.causal;
+    const [l, count] = [clamp(chosen[0], rows.length), columns.length];
+    const s = Math.min(clamp(chosen[1], count), causal ? l : count - 1);
+    query.replaceChildren(...rows.map((text, i) => el("option", {}, `${i + 1} ${text}`)));
+    key.replaceChildren(...columns.slice(0, causal ? l + 1 : count).map((text, i) => el("option", {}, `${i + 1} ${text}`)));
+    [query.selectedIndex, key.selectedIndex] = [l, s];
+    head.textContent = names.part(look);
+    const made = { score: { head: look, query: l, key: s } };
+    return { made, range: [-SCORES, SCORES], name: `${names.part(look)} · ${t.edge(rows[l]!, columns[s]!)}` };
+  };
+  const weight = ({ tensors }: Gradients): Made => {
+    const named = all[trial.edit.matrix]!;
+    const { values, columns } = trial.runner.tensors[named.tensor]!;
+    const from = named.first * columns;
+    const numbers = values.subarray(from, from + named.rows * columns);
+    const at = trial.edit.cell
+      ? trial.edit.cell[0] * columns + trial.edit.cell[1]
+      : largest(tensors[named.tensor]!.subarray(from, from + numbers.length));
+    const [r, c] = [Math.floor(at / columns), at % columns];
+    where.selectedIndex = places.indexOf(named.where);
+    const here = all.filter((each) => each.where === named.where);
+    matrix.replaceChildren(...here.map(({ symbol, rows, columns }) => el("option", {}, `${symbol} (${rows} × ${columns})`)));
+    matrix.selectedIndex = here.indexOf(named);
+    [row.value, row.max, column.value, column.max] = [r + 1, named.rows, c + 1, columns].map(String) as [string, string, string, string];
+    const size = WEIGHTS * Math.sqrt(sum([...numbers].map((x) => x * x)) / numbers.length);
+    const name = `${placeName(names, named.where)} · ${named.symbol}[${r + 1}, ${c + 1}] = ${number(numbers[at]!)}`;
+    return { made: { parts: [{ tensor: named.tensor, at: from + at, by: [1] }] }, range: [-size, size], name };
+  };
+  const steps = (gradients: Gradients, fed: Fed): Made => {
+    const made = step(gradients);
+    return { made, range: [0, stepRange(new Edited(trial.runner, fed, made), slope(made, gradients, fed))], name: t.kinds.step };
+  };
+  const card = el(
+    "section",
+    { class: "card try-edit" },
+    el("h2", {}, t.edit),
+    el("p", { class: "hint" }, t.editHint),
+    el(
+      "div",
+      { class: "choices" },
+      el("div", { class: "segmented", role: "group", "aria-label": t.edit }, ...kinds.map(([, button]) => button)),
+      lossChoice,
+    ),
+    el("div", { class: "edit-number" }, ofScore, ofWeight, most),
+    el("div", { class: "edit-both" }, curve.root, el("div", {}, said, el("h3", {}, t.probabilities), tokens, other)),
+  );
+  return [card, update];
+}
+
+/** Up to where a step is drawn: the tangent reaches 0 in the middle. */
+export function stepRange(edited: Edited, slope: number): number {
+  return (2 * edited.at(0).loss) / Math.max(-slope, 1e-12);
+}
+
+function placeName(names: Names, where: string): string {
+  const { t } = names;
+  if (where === "output") return t.output;
+  const [stack, block] = where.split(".") as ["encoder" | "decoder", string];
+  if (block === "embed") return `${t.stacks[stack]} · ${t.embedding}`;
+  if (block === "norm") return `${t.stacks[stack]} · ${t.finalNorm}`;
+  return names.part(where);
+}
+
+function nats3(x: number): string {
+  return x >= 0.1 ? nats(x) : number(x, 3);
+}
+
+function largest(gradient: Float64Array): number {
+  return gradient.reduce((most, d, i) => (Math.abs(d) > Math.abs(gradient[most]!) ? i : most), 0);
+}
