@@ -13,6 +13,7 @@ import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
 import { unpackHead } from "./record.ts";
 import type { Label, Rows } from "./record.ts";
+import type { Trial } from "./run/trial.ts";
 import type { State } from "./store.ts";
 import { vectors } from "./strips.ts";
 import { t } from "./text.ts";
@@ -34,7 +35,7 @@ export class Backward {
   private readonly bodies = {} as { [name in Name]: HTMLElement };
   private opened = false;
 
-  constructor(model: Model) {
+  constructor(model: Model, trial: () => Trial | null) {
     this.model = model;
     const { store, record } = model;
     if (record.steps.length === 0) {
@@ -65,7 +66,7 @@ export class Backward {
       ),
       el("div", { class: "backward-steps" }, ...NAMES.map((name) => this.card(name))),
     );
-    const ribbon = new Ribbon(model).root;
+    const ribbon = new Ribbon(model, trial).root;
     const none = ribbon.hidden;
     this.root = el("div", { class: "steps" }, through.chooser, ribbon, attention, through.root);
     store.listen((state, changed) => {

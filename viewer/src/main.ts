@@ -205,7 +205,7 @@ function show(record: PageRecord, state: State): void {
     whole: panel("whole", new Whole(model).root),
     attention: panel("attention", new Opening(model).root, large.root),
     steps: panel("steps", steps.root),
-    backward: panel("backward", new Backward(model).root),
+    backward: panel("backward", new Backward(model, readTrial).root),
     generation: panel("generation", generation.root),
     run: panel("run"),
   };
@@ -227,7 +227,7 @@ function show(record: PageRecord, state: State): void {
   );
   model.store.listen(() => {
     if (model.state.tab === "run" && !panels.run.firstChild) {
-      trial ??= runs ? trialOf(runs) : null;
+      readTrial();
       if (trial) panels.run.append(trialPanel(trial, model));
     }
   });
@@ -291,6 +291,10 @@ declare global {
 const runs = document.getElementById("run");
 const openedAt = location.hash;
 let trial: Trial | null = null;
+
+function readTrial(): Trial | null {
+  return (trial ??= runs ? trialOf(runs) : null);
+}
 
 function trialOf(element: HTMLElement): Trial {
   const made = new Trial(JSON.parse(element.textContent!) as RunRecord);

@@ -67,6 +67,7 @@ export interface Step {
   label: Label;
   probability: number;
   place: number;
+  token: number;
   candidates: Candidate[];
 }
 

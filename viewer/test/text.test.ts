@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { scoreGradient } from "../src/attention.ts";
+import { TEXTS as FLOW } from "../src/flow/text.ts";
 import { TEXTS as OPENING } from "../src/opening.ts";
 import { TEXTS as TRIAL } from "../src/run/text.ts";
 import { TEXTS } from "../src/text.ts";
@@ -8,7 +9,7 @@ import type { Text } from "../src/text.ts";
 
 /** What needs no translation: symbols, and the name of the other language. */
 const SAME =
-  /^(languageName|keyHelp\..*\.0|columns\.1|seconds\.(weights|scores)\.0|lossTable\.[123]|whole\.parts\.(sum|queries|keys|values|heads|projection)\.0|through\.steps\.norm\.d(weight|bias)\.0)$/;
+  /^(languageName|flow\.option|keyHelp\..*\.0|columns\.1|seconds\.(weights|scores)\.0|lossTable\.[123]|whole\.parts\.(sum|queries|keys|values|heads|projection)\.0|through\.steps\.norm\.d(weight|bias)\.0)$/;
 
 /** Every text of a table by its path; functions are called with marks in place of their values. */
 function flatten(value: unknown, path: string, out: Map<string, string>): Map<string, string> {
@@ -23,9 +24,9 @@ function flatten(value: unknown, path: string, out: Map<string, string>): Map<st
   return out;
 }
 
-const texts = ({ glossary: _, ...rest }: Text, opening: object, trial: object) =>
-  flatten({ ...rest, opening, trial }, "", new Map());
-const [en, ko] = [texts(TEXTS.en, OPENING.en, TRIAL.en), texts(TEXTS.ko, OPENING.ko, TRIAL.ko)];
+const texts = ({ glossary: _, ...rest }: Text, opening: object, trial: object, flow: object) =>
+  flatten({ ...rest, opening, trial, flow }, "", new Map());
+const [en, ko] = [texts(TEXTS.en, OPENING.en, TRIAL.en, FLOW.en), texts(TEXTS.ko, OPENING.ko, TRIAL.ko, FLOW.ko)];
 
 test("both languages have the same texts, with the same values in them", () => {
   assert.deepEqual([...ko.keys()].sort(), [...en.keys()].sort());

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from tests.apps.view.samples import TEXTS, speaking
+from tests.apps.view.test_edit import backward, moved_score, nats
 from tests.apps.view.test_runnable import greedy, quantized, run
 
 from pellucid import ops
@@ -73,15 +75,15 @@ def texts(page: Page) -> list[str]:
 def test_the_answer_follows_what_is_typed(opened: Open, task: Seq2SeqTask) -> None:
     page = opened()
     for text in ("가나 b", "마바사", "사랑이"):
-        page.get_by_label("Text").fill(text)
+        page.get_by_label("Text", exact=True).fill(text)
         settle(page)
         ids, _ = greedy(task, [], task.source.encode(text))
         assert texts(page) == [task.target.decode(ids)]
-    page.get_by_label("Text").fill("")
+    page.get_by_label("Text", exact=True).fill("")
     assert page.get_by_text("Type something").is_visible()
-    page.get_by_label("Text").fill("가" * 24)
+    page.get_by_label("Text", exact=True).fill("가" * 24)
     assert page.get_by_text("24 tokens, but the model reads at most 23").is_visible()
-    page.get_by_label("Text").fill("가힣")
+    page.get_by_label("Text", exact=True).fill("가힣")
     assert page.get_by_text("Never seen in training: 힣").is_visible()
 
 
@@ -136,6 +138,89 @@ def test_an_edge_is_cut_by_arrow_keys_and_enter(opened: Open, task: Seq2SeqTask)
     assert texts(page)[1] == task.target.decode(answer)
 
 
+def curve(page: Page) -> tuple[float, float]:
+    """Wait until a curve is whole; return its loss and slope at 0."""
+    page.wait_for_function("""() => document.querySelector('.try-edit .loss')
+        ?.getAttribute('d').split('L').length === 41""")
+    label = page.get_attribute(".try-edit .curve", "aria-label") or ""
+    loss, slope = re.findall(r"(−?[\d.]+(?:e−?\d+)?)(?= at 0|\.$)", label)[-2:]
+    return float(loss), float(slope.replace("−", "-"))
+
+
+def test_a_score_is_chosen_in_the_map_and_dragged(opened: Open, task: Seq2SeqTask) -> None:
+    page = opened()
+    page.get_by_label("Head", exact=True).select_option("decoder.1.2")
+    page.get_by_role("button", name="Edit its score").click()
+    page.locator(".try-edges td[data-row='1'][data-column='2']").click()
+    source = task.source.encode("가나 b")
+    own, ended = greedy(task, [], source)
+    counted = list(range(len(own) + ended))
+    loss, slope = curve(page)
+    _, recorder = backward(task, source, own, counted, [])
+    names = {id(module): name for name, module in task.model.modules()}
+    body = names[id(task.model.stacks()["decoder"].steps[1].block.body)]
+    assert slope == pytest.approx(recorder.maps[body].dscores[0, 2, 1, 2], rel=1e-3)
+    assert loss == pytest.approx(nats(task, source, own, counted), rel=1e-3)
+    page.locator("#edit-by").focus()
+    page.keyboard.press("End")
+    assert page.text_content(".try-edit output") == "6.00"
+    score = {"head": "decoder.1.2", "query": 1, "key": 2}
+    restore = moved_score(task, score, 6.0, len(source), len(own) + 1)
+    after = nats(task, source, own, counted)
+    restore()
+    said = page.text_content(".edit-said") or ""
+    assert float(re.findall(r"→ ([\d.]+)\.", said)[0]) == pytest.approx(after, abs=0.006)
+
+
+def test_the_largest_gradient_of_a_matrix_is_the_weight_that_opens(
+    opened: Open, task: Seq2SeqTask
+) -> None:
+    page = opened()
+    page.get_by_role("button", name="A weight").click()
+    page.get_by_label("In", exact=True).select_option("Output layer")
+    source = task.source.encode("가나 b")
+    own, ended = greedy(task, [], source)
+    gradients, _ = backward(task, source, own, list(range(len(own) + ended)), [])
+    d = gradients["output.weight"]
+    row, column = np.unravel_index(np.abs(d).argmax(), d.shape)
+    assert page.get_by_label("Row", exact=True).input_value() == str(row + 1)
+    assert page.get_by_label("Column", exact=True).input_value() == str(column + 1)
+    assert curve(page)[1] == pytest.approx(d[row, column], rel=1e-3)
+
+
+def test_two_texts_have_one_cursor(opened: Open, task: Seq2SeqTask) -> None:
+    page = opened()
+    page.get_by_label("Beside it").select_option("text")
+    page.get_by_label("The other text").fill("마바사")
+    assert page.locator(".try-edges").count() == 2
+    page.locator(".try-edges td[data-row='1'][data-column='1']").nth(1).hover()
+    assert page.locator(".try-edges td.at").count() == 2
+    assert (page.text_content(".try-maps + .value") or "").count("%") == 2
+    page.get_by_label("Beside it").select_option("head")
+    assert page.locator(".try-map h3").all_text_contents() == [
+        "Decoder · Layer 2 · Cross-attention · head 1",
+        "Decoder · Layer 2 · Cross-attention · head 2",
+    ]
+
+
+def test_a_step_against_the_followed_gradient_raises_p(opened: Open, task: Seq2SeqTask) -> None:
+    page = opened()
+    page.locator("#tab-backward").click()
+    page.get_by_role("button", name="Take the step").click()
+    place = page.evaluate("pellucid.record.flows[0].place")
+    tokens = page.evaluate("pellucid.record.steps.map(({token}) => token)")
+    own = [token for token in tokens if token != task.model.config.eos_token_id]
+    gradients, _ = backward(task, task.source.encode("가나 b"), own, [place], [])
+    squares = sum(float((d * d).sum()) for d in gradients.values() if d is not None)
+    label = page.get_attribute(".flow-step .curve", "aria-label") or ""
+    assert float(re.findall(r"−([\d.e−]+\d)\.$", label)[0]) == pytest.approx(squares, rel=1e-3)
+    page.locator("#flow-eta").evaluate(
+        "s => { s.value = s.max / 20; s.dispatchEvent(new Event('input')); }"
+    )
+    before, after = re.findall(r"([\d.]+) %", page.text_content(".flow-said") or "")
+    assert float(after) > float(before)
+
+
 def test_the_bars_of_the_ledger_add_up_to_the_logit(opened: Open) -> None:
     page = opened()
     for place in (0, 1):
@@ -147,7 +232,7 @@ def test_the_bars_of_the_ledger_add_up_to_the_logit(opened: Open) -> None:
 
 def test_what_was_typed_outlives_the_language_and_is_korean(opened: Open) -> None:
     page = opened()
-    page.get_by_label("Text").fill("마바사")
+    page.get_by_label("Text", exact=True).fill("마바사")
     page.evaluate("pellucid.trial.toggle(['decoder.2'])")
     page.locator("#language").click()
     settle(page)

@@ -4,6 +4,8 @@ import { clamp, el, number, percent, svg, token } from "../dom.ts";
 import type { Model } from "../model.ts";
 import { unpackHead } from "../record.ts";
 import type { Flow, FlowStage, PackedArray, Side } from "../record.ts";
+import type { Trial } from "../run/trial.ts";
+import { Step } from "./step.ts";
 import { TEXTS } from "./text.ts";
 
 /** Height of a step and of the row of tokens; width of the names of steps. */
@@ -55,12 +57,14 @@ export class Ribbon {
   private readonly readout = el("p", { class: "value flow-readout", "aria-live": "polite" });
   private readonly region = el("div", { class: "flow-region" });
   private readonly table = el("details", { class: "flow-table" });
+  private readonly step: Step;
   private stages: Placed[] = [];
   private cell: [stage: number, token: number] = [0, 0];
   private drawn = 0;
 
-  constructor(model: Model) {
+  constructor(model: Model, trial: () => Trial | null) {
     this.model = model;
+    this.step = new Step(model, trial);
     const { record, state, store } = model;
     const t = (this.t = TEXTS[state.language]);
     this.select.append(
@@ -90,6 +94,7 @@ export class Ribbon {
       this.region,
       this.readout,
       this.table,
+      this.step.root,
     );
     this.region.tabIndex = 0;
     this.region.setAttribute("role", "group");
@@ -129,6 +134,7 @@ export class Ribbon {
       sentences.push(t.reaches(t.sides[side], name, most + 1, percent(last.leaves[most]! / sum), table));
     }
     this.sentence.textContent = sentences.join(" ");
+    this.step.of(flow, side, most);
     this.cell = [this.stages.length - 1, most];
     this.draw();
     this.tabulate();

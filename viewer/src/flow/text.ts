@@ -42,6 +42,16 @@ const en = {
   embedding: "embedding’s row",
   table: "All numbers: ‖d‖ that leaves each step",
   step: "Step",
+  take: "Take the step",
+  takeHint:
+    "The parameters move by −η times this gradient, and the model in this page (its weights in int8) runs " +
+    "again: p of the token rises. The tangent’s slope is −‖gradient‖², from the page’s own backward pass.",
+  movers: {
+    all: "all parameters",
+    row: (token: string) => `the embedding’s row of “${token}” alone`,
+  },
+  rises: (token: string, p: string, after: string, loss: string, lossAfter: string) =>
+    `p of “${token}”: ${p} → ${after}; −log p: ${loss} → ${lossAfter}.`,
 };
 
 type Words = typeof en;
@@ -83,6 +93,16 @@ const ko: Words = {
   embedding: "임베딩의 행",
   table: "모든 숫자: 각 단계에서 나가는 ‖d‖",
   step: "단계",
+  take: "한 걸음 내딛기",
+  takeHint:
+    "매개변수가 이 기울기의 −η배만큼 움직이고, 이 페이지의 모델(int8 가중치)이 다시 실행됩니다. 그러면 토큰의 p가 " +
+    "커집니다. 접선의 기울기는 이 페이지의 역전파가 계산한 −‖기울기‖²입니다.",
+  movers: {
+    all: "모든 매개변수",
+    row: (token) => `임베딩의 “${token}” 행만`,
+  },
+  rises: (token, p, after, loss, lossAfter) =>
+    `“${token}”의 p: ${p} → ${after}, −log p: ${loss} → ${lossAfter}`,
 };
 
 export const TEXTS: { [language in Language]: Words } = { en, ko };

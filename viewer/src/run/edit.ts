@@ -159,6 +159,11 @@ export class Edited {
   }
 }
 
+/** Up to where a step is drawn: the tangent reaches 0 in the middle. */
+export function stepRange(edited: Edited, slope: number): [number, number] {
+  return [0, (2 * edited.at(0).loss) / Math.max(-slope, 1e-12)];
+}
+
 /** The blocks that read these tensors, as `Off` names them. */
 function used(record: RunRecord, parts: readonly Part[]): string[] {
   const moved = new Set(parts.map(({ tensor }) => tensor));

@@ -2,7 +2,7 @@
 
 import { clamp, el, number, percent, token } from "../dom.ts";
 import { Curve } from "./curve.ts";
-import { Edited, gradientsOf, parameters, slope, step } from "./edit.ts";
+import { Edited, gradientsOf, parameters, slope, step, stepRange } from "./edit.ts";
 import type { Edit, Fed } from "./edit.ts";
 import type { Gradients } from "./backward.ts";
 import { nats, sides } from "./names.ts";
@@ -145,7 +145,7 @@ export function editing(trial: Trial, names: Names): Card {
   };
   const steps = (gradients: Gradients, fed: Fed): Made => {
     const made = step(gradients);
-    return { made, range: [0, stepRange(new Edited(trial.runner, fed, made), slope(made, gradients, fed))], name: t.kinds.step };
+    return { made, range: stepRange(new Edited(trial.runner, fed, made), slope(made, gradients, fed)), name: t.kinds.step };
   };
   const card = el(
     "section",
@@ -164,11 +164,6 @@ export function editing(trial: Trial, names: Names): Card {
   return [card, update];
 }
 
-/** Up to where a step is drawn: the tangent reaches 0 in the middle. */
-export function stepRange(edited: Edited, slope: number): number {
-  return (2 * edited.at(0).loss) / Math.max(-slope, 1e-12);
-}
-
 function placeName(names: Names, where: string): string {
   const { t } = names;
   if (where === "output") return t.output;
@@ -179,7 +174,7 @@ function placeName(names: Names, where: string): string {
 }
 
 function nats3(x: number): string {
-  return x >= 0.1 ? nats(x) : number(x, 3);
+  return x >= 0.1 ? nats(x) : number(Math.abs(x) < 1e-9 ? 0 : x, 3);
 }
 
 function largest(gradient: Float64Array): number {

@@ -65,8 +65,8 @@ const en = {
   editHint:
     "Drag δ: the number moves, and the model runs again with it. The curve is the exact loss L = −log p at " +
     "41 points. The dashed tangent is the gradient that the page’s backward pass, written by hand, " +
-    "computes at δ = 0 for this text.",
-  kinds: { score: "A score", weight: "A weight", step: "All weights, against the gradient" },
+    "computes at δ = 0 for this text. “All weights” steps by η against it.",
+  kinds: { score: "A score", weight: "A weight", step: "All weights" },
   query: "Query",
   key: "Key",
   where: "In",
@@ -157,8 +157,8 @@ const ko: Words = {
   edit: "숫자 하나 바꾸기",
   editHint:
     "δ를 끌면 숫자가 바뀌고 모델이 그 숫자로 다시 실행됩니다. 곡선은 점 41개에서 정확히 계산한 손실 " +
-    "L = −log p입니다. 점선은 δ = 0에서의 접선으로, 손으로 유도한 이 페이지의 역전파가 지금 글에 대해 계산한 기울기입니다.",
-  kinds: { score: "점수 하나", weight: "가중치 하나", step: "모든 가중치를 기울기 반대로" },
+    "L = −log p입니다. 점선은 δ = 0에서의 접선으로, 손으로 유도한 이 페이지의 역전파가 지금 글에 대해 계산한 기울기입니다. “모든 가중치”는 기울기 반대로 η만큼 움직입니다.",
+  kinds: { score: "점수 하나", weight: "가중치 하나", step: "모든 가중치" },
   query: "쿼리",
   key: "키",
   where: "위치",

@@ -135,12 +135,12 @@ export class Trial {
     this.listener();
   }
 
-  /** A text with everything on; null: too long, or empty. */
-  readingOf(text: string): (Reading & { text: string }) | null {
+  /** A text with everything on, and its answer, if not `given`; null: too long, or empty. */
+  readingOf(text: string, given?: Answer): (Reading & { text: string }) | null {
     const ids = this.source.encode(text);
     if (ids.length === 0 || ids.length > this.longest) return null;
     const memory = this.runner.encode(ids);
-    const answer = this.runner.greedy(memory);
+    const answer = given ?? this.runner.greedy(memory);
     return { text, answer, memory, run: this.runner.decode(memory, answer.ids), ofFirst: answer.losses };
   }
 

@@ -202,5 +202,5 @@ def steps_of(
         row = np.exp(log_p[place])
         likely = np.argsort(-row, kind="stable")[:CANDIDATES].tolist()
         candidates = tuple(Candidate(label(n, i), float(row[i])) for i in likely)
-        steps.append(Step(label(n, token), float(row[token]), place, candidates))
+        steps.append(Step(label(n, token), float(row[token]), place, token, candidates))
     return tuple(steps)

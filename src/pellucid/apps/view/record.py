@@ -145,6 +145,7 @@ class Step(NamedTuple):
     probability: float
     place: int
     """The row of the maps that predicts it, counted from 0."""
+    token: int
     candidates: tuple[Candidate, ...]
     """The most likely tokens, in descending order."""
 
