@@ -126,7 +126,7 @@ def test_an_address_that_names_nothing_opens_the_page(opened: Open, address: str
 
 def test_the_address_of_a_trial_has_its_text_and_what_is_off(opened: Open) -> None:
     page = opened("#tab=run&text=다나&off=decoder.1.0")
-    assert page.get_by_label("Text").input_value() == "다나"
+    assert page.get_by_label("Text", exact=True).input_value() == "다나"
     assert page.evaluate("[...pellucid.trial.off]") == ["decoder.1.0"]
     page.get_by_role("switch", name="Token 1", exact=False).first.click()
     assert page.url.endswith("&off=decoder.1.0,source.0")
