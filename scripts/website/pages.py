@@ -57,7 +57,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "limit": ("limit", "허용"),
     "run": ("Run it yourself", "직접 실행하기"),
     "figure": ("Move it", "직접 움직여 보기"),
-    "figure_below": ("There is a figure to move at the end of this page", "이 페이지 끝에 직접 움직여 보는 그림이 있습니다"),
+    "figure_below": (
+        "There is a figure to move at the end of this page",
+        "이 페이지 끝에 직접 움직여 보는 그림이 있습니다",
+    ),
     "script": ("This figure needs JavaScript.", "이 그림에는 자바스크립트가 필요합니다."),
     "line": ("line", "줄"),
     "recipes": ("Recipes", "레시피"),

@@ -131,5 +131,3 @@ def test_linear(figures: Any, rng: np.random.Generator) -> None:
     close(found[0], y)
     close(found[1]["dx"], dx)
     close(found[1]["dweight"], dweight)
-
-

@@ -17,7 +17,7 @@ export interface Panel {
 }
 
 export interface Board {
-  /** Forward to the right, backward to the left: two panels to a row where there is room. */
+  /** x, y, dy, dx, then any others. Where there is room, two to a row, and dx below x. */
   panels: Panel[];
   start: Values;
   /** Everything that follows from the bars that the reader moves, by the names of the panels. */
@@ -130,8 +130,9 @@ class Bars {
   ): void {
     const [least, most] = this.panel.range;
     const set = (to: number) => moved(i, Math.round(100 * Math.min(most, Math.max(least, to))) / 100);
-    const { attributes } = { attributes: { role: "slider", tabindex: 0, "aria-orientation": "vertical" } };
-    for (const [name, value] of Object.entries(attributes)) column.setAttribute(name, String(value));
+    column.tabIndex = 0;
+    column.setAttribute("role", "slider");
+    column.setAttribute("aria-orientation", "vertical");
     column.setAttribute("aria-label", label);
     column.setAttribute("aria-valuemin", String(least));
     column.setAttribute("aria-valuemax", String(most));

@@ -12,8 +12,8 @@ export function softmax(host: HTMLElement): void {
     panels: [
       { name: "x", title: `x: ${t.scores}`, range: [-3, 3], edit: true },
       { name: "p", title: `p = softmax(x): ${t.probabilities}`, range: [0, 1] },
-      { name: "dx", title: `dx = p ⊙ (dp − Σ p dp): ${t.gradientOf("x")}`, range: [-1, 1] },
       { name: "dp", title: `dp: ${t.upstream("p")}`, range: [-2, 2], edit: true },
+      { name: "dx", title: `dx = p ⊙ (dp − Σ p dp): ${t.gradientOf("x")}`, range: [-1, 1] },
     ],
     compute({ x, dp }) {
       const p = m.softmax(x!);
@@ -36,8 +36,8 @@ export function layerNorm(host: HTMLElement): void {
     panels: [
       { name: "x", title: `x: ${t.input}`, range: [-3, 3], edit: true },
       { name: "y", title: `y = γ ⊙ (x − μ) / √(σ² + ε): ${t.output}`, range: [-3, 3] },
-      { name: "dx", title: `dx = (g − m(g) − x̂ m(g ⊙ x̂)) / √(σ² + ε): ${t.gradientOf("x")}`, range: [-1, 1] },
       { name: "dy", title: `dy: ${t.upstream("y")}`, range: [-2, 2], edit: true },
+      { name: "dx", title: `dx = (g − m(g) − x̂ m(g ⊙ x̂)) / √(σ² + ε): ${t.gradientOf("x")}`, range: [-1, 1] },
       { name: "gamma", title: `γ: ${t.gain}`, labels: [0, 1, 2, 3, 4].map((i) => `γ${subscript(i)}`), range: [-2, 2], edit: true },
       { name: "dgamma", title: `dγ = dy ⊙ x̂: ${t.gradientOf("γ")}`, labels: [0, 1, 2, 3, 4].map((i) => `dγ${subscript(i)}`), range: [-3, 3] },
     ],
@@ -75,8 +75,8 @@ export function crossEntropy(host: HTMLElement): void {
     panels: [
       { name: "x", title: `x: ${t.logits}`, range: [-4, 4], edit: true },
       { name: "p", title: "p = softmax(x)", range: [0, 1] },
-      { name: "dx", title: `dx = p − t: ${t.gradientOf("x")}`, range: [-1, 1] },
       { name: "t", title: `t = (1 − ε) [v = ${t.target}] + ε / V`, range: [0, 1] },
+      { name: "dx", title: `dx = p − t: ${t.gradientOf("x")}`, range: [-1, 1] },
     ],
     compute: ({ x }) => ({ p: m.softmax(x!), t: wanted(), dx: m.crossEntropyBackward(x!, wanted()) }),
     loss: ({ x }) => m.crossEntropy(x!, wanted()),
@@ -113,8 +113,8 @@ export function dropout(host: HTMLElement): void {
     panels: [
       { name: "x", title: `x: ${t.input}`, range: [-3, 3], edit: true },
       { name: "y", title: `y = x ⊙ m / (1 − p): ${t.output}`, range: [-6, 6] },
-      { name: "dx", title: `dx = dy ⊙ m / (1 − p): ${t.gradientOf("x")}`, range: [-4, 4] },
       { name: "dy", title: `dy: ${t.upstream("y")}`, range: [-2, 2], edit: true },
+      { name: "dx", title: `dx = dy ⊙ m / (1 − p): ${t.gradientOf("x")}`, range: [-4, 4] },
       { name: "m", title: `m: ${t.mask}`, range: [0, 1] },
       { name: "mean", title: t.mean(DRAWS), labels: Array.from({ length: size }, (_, i) => `ȳ${subscript(i)}`), range: [-3, 3] },
     ],
@@ -152,8 +152,8 @@ export function linear(host: HTMLElement): void {
     panels: [
       { name: "x", title: `x: ${t.input}`, range: [-3, 3], edit: true },
       { name: "y", title: `y = W x + b: ${t.output}`, range: [-8, 8] },
-      { name: "dx", title: `dx = Wᵀ dy: ${t.gradientOf("x")}`, range: [-4, 4] },
       { name: "dy", title: `dy: ${t.upstream("y")}`, range: [-2, 2], edit: true },
+      { name: "dx", title: `dx = Wᵀ dy: ${t.gradientOf("x")}`, range: [-4, 4] },
       { name: "w", title: `W: ${t.weight}`, labels: names("w"), range: [-3, 3], edit: true },
       { name: "dw", title: `dW = dy xᵀ: ${t.gradientOf("W")}`, labels: names("dw"), range: [-4, 4] },
       { name: "b", title: `b: ${t.bias}`, range: [-3, 3], edit: true },
