@@ -166,11 +166,16 @@ export function linear(host: HTMLElement): void {
     loss: ({ x, w, b, dy }) => m.dot(m.linear(x!, matrix(w!), b!), dy!),
     lossText: "Σ dy y",
     gradients: { x: "dx", w: "dw", b: "db" },
-    worked({ w, dy }, i) {
-      const j = i % columns;
-      const numbers = [w![j]!, dy![0]!, w![columns + j]!, dy![1]!];
-      const { texts, result } = worked(numbers, (a, b, c, d) => a! * b! + c! * d!);
-      return `dx${subscript(j)} = ${texts[0]} × ${texts[1]} + ${texts[2]} × ${texts[3]} = ${result}`;
+    worked({ x, w, dy }, i) {
+      const [row, j] = [Math.floor(i / columns), i % columns];
+      const through = [w![j]!, dy![0]!, w![columns + j]!, dy![1]!];
+      const input = worked(through, (a, b, c, d) => a! * b! + c! * d!);
+      const weight = worked([dy![row]!, x![j]!], (a, b) => a! * b!);
+      const [a, b, c, d] = input.texts;
+      return (
+        `dx${subscript(j)} = ${a} × ${b} + ${c} × ${d} = ${input.result}; ` +
+        `dw${subscript(row)}${subscript(j)} = ${weight.texts.join(" × ")} = ${weight.result}`
+      );
     },
   });
 }
