@@ -346,15 +346,23 @@ def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float] | None) ->
 
 
 def study_text(name: str, language: str) -> str:
-    """Return the state, verdicts and values of one study, as Markdown."""
+    """Return the state, verdicts and values of one study, as Markdown that is folded."""
     study = load_study(name)
     lines = lab_results.read_results(STUDIES / f"{name}.jsonl")
-    answers = answers_to_markdown(gather(study, lines), "###").strip()
+    found = gather(study, lines)
+    answers = answers_to_markdown(found, "###").strip()
     report = f"../results/studies/{name}/report.md"
     if language == "en":
-        return f"Study `{name}`, [full report]({report}).\n\n{answers}"
-    korean = korean_block(answers, {*study.changes, *study.plan.metrics})
-    return f"연구 `{name}`, [전체 보고서]({report})(영어).\n\n{korean}"
+        summary, link = "Tables and pictures", f"Study `{name}`, [full report]({report})."
+    else:
+        summary, link = "자세한 표와 그림", f"연구 `{name}`, [전체 보고서]({report})(영어)."
+        answers = korean_block(answers, {*study.changes, *study.plan.metrics})
+    folded = f'<details markdown="1" class="study"><summary>{name}: {summary}</summary>'
+    picture = f"../results/studies/{name}/forest.svg"
+    alt = "Differences, seed by seed" if language == "en" else "시드별 차이"
+    several = any(len(runs) > 1 for runs in found.done.values()) and name != CURVES  # has its own
+    shown = f"![{alt}: {name}]({picture})\n\n" if several else ""
+    return f"{shown}{folded}\n\n{link}\n\n{answers}\n\n</details>"
 
 
 CURVES = "article-003"

@@ -31,8 +31,6 @@ SHOWN = {
     "`pellucid train g2p-en --help-all`": "settings.md",
 }
 """Commands, and the generated pages that show what they print."""
-STUDY = re.compile(r"<!-- study ([\w-]+) -->\n(.*?)<!-- end study \1 -->\n?", re.DOTALL)
-"""What `scripts/results.py` writes of a study below an answer: folded on the site."""
 EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
 LIVE = "<!-- the model itself -->"
 """Where docs/view.md has a link to the page that runs it."""
@@ -71,11 +69,6 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if here in GENERATED:
         return markdown
     korean = here.endswith(".ko.md")
-    summary = "자세한 표와 그림" if korean else "Tables and pictures"
-    markdown = STUDY.sub(
-        rf'<details markdown="1" class="study"><summary>\1: {summary}</summary>\n\2</details>\n',
-        markdown,
-    )
     if LIVE in markdown:
         page_url = f"{'../' if korean else ''}{TRY}#tab=run"
         words = "여기서 바로 해 보기" if korean else "Try it here"

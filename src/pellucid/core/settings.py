@@ -11,6 +11,7 @@ argument, with one value each.
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -202,10 +203,13 @@ def check_ranges(settings: Any, **ranges: str) -> None:
             continue
         if (value == low and interval[0] == "[") or (value == high and interval[-1] == "]"):
             continue
-        least = f"{'at least' if interval[0] == '[' else 'above'} {low:g}"
-        most = f" and {'at most' if interval[-1] == ']' else 'below'} {high:g}"
-        most = {"inf]": "", "inf)": " and finite"}.get(interval[-4:], most)
-        raise UsageError(f"{name} must be {least}{most}, got {value}")
+        allowed = f"at least {low:g}" if interval[0] == "[" else f"above {low:g}"
+        if high < math.inf:
+            most = f"{allowed} and at most {high:g}"
+            allowed = most if interval[-1] == "]" else f"{allowed} and below {high:g}"
+        elif interval[-1] == ")":
+            allowed = f"{allowed} and finite"
+        raise UsageError(f"{name} must be {allowed}, got {value}")
 
 
 @cache

@@ -265,20 +265,15 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
     number, fields = row
     if len(fields) != width:
         separator = "a tab" if _format(path) == ".tsv" else "a comma"
-        raise UserError(
+        clauses = [
             f"{path}, line {number}: expected {width} columns with {separator} between them, got "
             f"{len(fields)}"
-            + (
-                "; a file with more needs a first line that names its columns"
-                if len(fields) > width
-                else ""
-            )
-            + (
-                f"; put {separator} between the source and the target"
-                if row[1][0].strip() and len(fields) == 1
-                else ""
-            )
-        )
+        ]
+        if len(fields) > width:
+            clauses.append("a file with more needs a first line that names its columns")
+        if row[1][0].strip() and len(fields) == 1:
+            clauses.append(f"put {separator} between the source and the target")
+        raise UserError("; ".join(clauses))
     source, target = (fields[i] for i in at)
     return _pair(path, number, source, (target,))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import io
+import os
 import re
 import sys
 from pathlib import Path
@@ -139,14 +141,52 @@ def test_an_output_that_cannot_write_hangul_gets_english(
         assert word in written.getvalue().decode(encoding) or command == ["lab"]
 
 
-def test_errors_of_the_parser_are_english_and_have_no_fillers(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("typed", "english", "shown"),
+    [
+        (
+            ["train", "g2p-demo", "--data.max-tokens", "x"],
+            "expected --data.max-tokens INT, got 'x'; see pellucid train g2p-demo --help",
+            "--data.max-tokens INT 형식이어야 합니다. 입력: 'x'. 도움말: pellucid train g2p-demo",
+        ),
+        (
+            ["train", "g2p-demo", "--epochs", "3"],
+            "no option --epochs (did you mean --training.epochs?); see pellucid train g2p-demo",
+            "--epochs 옵션이 없습니다 (--training.epochs?). 도움말: pellucid train g2p-demo --help",
+        ),
+        (
+            ["train", "g2p-demo", "--training.epochs"],
+            "--training.epochs needs a value; see",
+            "--training.epochs에 값이 없습니다. 도움말:",
+        ),
+        (
+            ["train", "g2p-demo", "--training.use", "first"],
+            "--training.use must be one of best, last, average, ema; got 'first'",
+            "--training.use에 쓸 수 있는 값: best, last, average, ema. 입력: 'first'",
+        ),
+        (
+            ["quantize", "g2p-en"],
+            "pellucid quantize needs FOLDER; see pellucid quantize --help",
+            "pellucid quantize에 필요한 것이 빠졌습니다: FOLDER. 도움말: pellucid quantize --help",
+        ),
+        (
+            ["check", "nope"],
+            "nope: more than this command takes; see pellucid check --help",
+            "nope: 이 명령이 받지 않는 인자입니다. 도움말: pellucid check --help",
+        ),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "euc-kr"])
+def test_arguments_that_a_command_does_not_take_are_named(
+    typed: list[str], english: str, shown: str, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PELLUCID_LANG", "ko")
-    assert main(["train", "g2p-demo", "--data.max-tokens", "x"]) == 2
-    error = capsys.readouterr().err
-    assert "Pairs with a longer side are left out, and counted. (default: 40)" in error
-    assert language.FILLER not in error
+    for asked, error in (("en", english), ("ko", shown)):
+        printed = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", printed)  # tyro draws boxes by its encoding
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        assert main(["--lang", asked, *typed]) == 2
+        assert sys.stderr.getvalue().startswith(f"pellucid: {error}")
+        assert len(sys.stderr.getvalue().splitlines()) == 1
 
 
 def test_a_training_run_is_reported_in_korean(capsys: Capture) -> None:
@@ -170,6 +210,7 @@ def test_a_training_run_is_reported_in_korean(capsys: Capture) -> None:
 def errors_raised() -> set[str]:
     """The messages of the source, with {} for what is put in."""
     found = {"out of memory; try a smaller batch (data.batch_tokens), beam or model"}
+    found |= {os.strerror(errno.ENOENT), os.strerror(errno.EACCES)}
     for path in sorted(Path(pellucid.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -201,12 +242,42 @@ def test_errors_in_korean_are_of_errors_that_there_are() -> None:
         (["trian"], "'trian' 명령이 없습니다 (train?). 명령 목록: demo, chat"),
         (["train", "nope"], "'nope' 레시피나 TOML 파일이 없습니다. 레시피 목록: bert-ko"),
         (["view", "nofolder"], "nofolder: 폴더가 없습니다. 먼저 모델을 학습하거나"),
+        (["plot", "softmx"], "'softmx' 그림이 없습니다 (softmax?). 목록: curves"),
+        (["generate", "g2p-en", "a", "--temperature", "0"], "generate: temperature는 0보다 큰"),
+        (["train", "g2p-demo", "--training.steps", "0"], "steps의 범위는 0 초과입니다. 입력: 0"),
         (["view", "g2p-en", "a", "--head", "0"], "0번 헤드가 없습니다. 헤드는 1번부터 4번까지"),
     ],
 )
 def test_errors_are_in_korean(typed: list[str], shown: str, capsys: Capture) -> None:
     assert main(["--lang", "ko", *typed]) != 0
     assert shown in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (
+            "a.tsv, line 1: expected 2 columns with a tab between them, got 3; a file with more "
+            "needs a first line that names its columns",
+            "a.tsv, 1행: 열이 2개여야 하고, 구분 기호는 탭입니다. 이 행의 열 수: 3; 열이 더 많은 "
+            "파일이라면 첫 행에 열 이름이 있어야 합니다",
+        ),
+        (
+            "a.toml: [model] num_attention_heads must divide d_model: 30 is not a multiple of 4",
+            "a.toml: [model] d_model은 num_attention_heads로 나누어떨어져야 합니다. 30은(는) 4의 "
+            "배수가 아닙니다",
+        ),
+        (
+            "dropout must be at least 0 and below 1, got 2",
+            "dropout의 범위는 0 이상, 1 미만입니다. 입력: 2",
+        ),
+        ("a.tsv: no such thing; at all", "a.tsv: no such thing; at all"),
+    ],
+)
+def test_errors_are_translated_clause_by_clause(error: str, shown: str) -> None:
+    with speaking("ko"):
+        assert language.translated(error) == shown
+    assert language.translated(error) == error
 
 
 @pytest.mark.parametrize("columns", [60, 80])

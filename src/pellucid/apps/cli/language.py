@@ -80,12 +80,22 @@ def printed_language() -> Language:
 
 
 def translated(error: str) -> str:
-    """Return an error's message in the user's language; in English if it has no Korean."""
+    """Return an error's message in the user's language; in English if it has no Korean.
+
+    What the program put in is translated likewise, clause by clause, and what follows a name.
+    """
     if printed_language() == "en":
         return error
+    where, colon, rest = error.partition(": ")
     for pattern, text in _errors():
-        if found := pattern.fullmatch(error):
-            return text.format(*(part.replace("did you mean ", "") for part in found.groups()))
+        for before, message in (("", error), (where + colon, rest)):
+            if found := pattern.fullmatch(message):
+                parts = map(translated, found.groups())
+                return before + text.format(*(part.replace("did you mean ", "") for part in parts))
+    for between in ("; ", ": ", "] "):
+        first, between, rest = error.partition(between)
+        if rest and (in_korean := translated(rest)) != rest:
+            return f"{translated(first)}{between}{in_korean}"
     return error
 
 
@@ -97,15 +107,15 @@ def korean() -> Mapping[str, str]:
 
 @functools.cache
 def _errors() -> list[tuple[re.Pattern[str], str]]:
-    """Return the Korean of errors, by what matches the English.
+    """Return the Korean of errors, by what matches the English; those with most text first.
 
     Each {} is some text; one right after another is the nearest name, or nothing.
     """
     templates: Mapping[str, str] = _catalogue()["errors"]
     found = []
-    for english, text in templates.items():
+    for english in sorted(templates, key=lambda template: -len(template.replace("{}", ""))):
         pattern = re.escape(english).replace(HOLE + HOLE, HOLE + NEAREST).replace(HOLE, "(.*?)")
-        found.append((re.compile(pattern, re.DOTALL), text))
+        found.append((re.compile(pattern, re.DOTALL), templates[english]))
     return found
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import io
 import re
 import shutil
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, is_dataclass, replace
 from functools import reduce
 from operator import or_
@@ -25,6 +28,7 @@ from tyro.constructors import (
 )
 
 from pellucid.apps.cli.language import tr, wrapped
+from pellucid.apps.cli.refusals import refusal
 from pellucid.core.errors import UsageError
 from pellucid.core.parts import read_all
 from pellucid.core.settings import Name
@@ -61,6 +65,8 @@ def parse(
         command: How its help names it, after `pellucid`.
         arguments: What follows the command's name.
         lists: Options that take several values, which would drop all but the last if repeated.
+
+    Raises `UsageError` on arguments that the command does not take.
     """
     refuse_repeated(arguments, *lists)
     if asks_help(arguments):
@@ -70,7 +76,23 @@ def parse(
         return 0
     config = (tyro.conf.AvoidSubcommands, tyro.conf.PositionalMetavarFromFieldName)
     prog = f"pellucid {command}"
-    return int(tyro.cli(function, prog=prog, args=arguments, config=config, registry=RULES))
+
+    @functools.wraps(function)
+    def bound(*positional: Any, **options: Any) -> Callable[[], int]:
+        return functools.partial(function, *positional, **options)
+
+    printed = io.StringIO()
+    try:
+        with redirect_stderr(printed):
+            call: Any = tyro.cli(bound, prog=prog, args=arguments, config=config, registry=RULES)
+    except SystemExit:
+        listed = [typed for entries in _groups(function).values() for typed, _ in entries if typed]
+        message = refusal(printed.getvalue(), prog, listed)
+        if message is None:
+            sys.stderr.write(printed.getvalue())
+            raise
+        raise UsageError(message) from None
+    return int(call())
 
 
 def before_text(arguments: Sequence[str]) -> Sequence[str]:
@@ -173,22 +195,10 @@ def help_of(function: Callable[..., int], command: str, whole: bool = True) -> s
     Not `whole`: of many options, those in groups are named only.
     """
     width = shutil.get_terminal_size().columns
-    text, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
-    docs = dict(line.split(": ", 1) for line in re.sub(r"\n {8,}", " ", args).splitlines())
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, list[tuple[str, str]]] = {POSITIONAL: [], OPTIONS: []}
-    groups[OPTIONS].append(("-h, --help", tr("show this help message and exit")))
-    usage = f"{tr('usage:')} pellucid {command} [-h] [OPTIONS]"
-    parameters = inspect.signature(function).parameters.items()
-    for name, parameter in sorted(parameters, key=lambda item: is_dataclass(item[1].default)):
-        named = (m.name for m in get_args(hints[name])[1:] if hasattr(m, "name"))
-        group = POSITIONAL if parameter.kind is parameter.POSITIONAL_ONLY else OPTIONS
-        what = docs.get(f"    {name}", "")
-        with RULES:
-            entries = _entries(group, next(named, name), hints[name], parameter.default, what)
-            for title, typed, what in entries:
-                groups.setdefault(title, []).append((typed, what))
-                usage += f" {typed}" if title == POSITIONAL else ""
+    text, _, _ = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+    groups = _groups(function)
+    typed_first = "".join(f" {typed}" for typed, _ in groups[POSITIONAL])
+    usage = f"{tr('usage:')} pellucid {command} [-h] [OPTIONS]{typed_first}"
     parts = [wrapped(usage, width, later=" " * 7)]
     parts += [wrapped(tr(" ".join(paragraph.split())), width) for paragraph in text.split("\n\n")]
     short = not whole and sum(map(len, groups.values())) >= MANY
@@ -204,6 +214,25 @@ def help_of(function: Callable[..., int], command: str, whole: bool = True) -> s
             rows = [_row(typed, what, width) for typed, what in listed]
         parts += ["\n".join([f"{named_options}:", *rows])] if listed else []
     return "\n\n".join(parts)
+
+
+def _groups(function: Callable[..., int]) -> dict[str, list[tuple[str, str]]]:
+    """Return by heading how each of a command's options is typed, and what it does."""
+    _, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+    docs = dict(line.split(": ", 1) for line in re.sub(r"\n {8,}", " ", args).splitlines())
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, list[tuple[str, str]]] = {POSITIONAL: [], OPTIONS: []}
+    groups[OPTIONS].append(("-h, --help", tr("show this help message and exit")))
+    parameters = inspect.signature(function).parameters.items()
+    for name, parameter in sorted(parameters, key=lambda item: is_dataclass(item[1].default)):
+        named = (m.name for m in get_args(hints[name])[1:] if hasattr(m, "name"))
+        group = POSITIONAL if parameter.kind is parameter.POSITIONAL_ONLY else OPTIONS
+        what = docs.get(f"    {name}", "")
+        with RULES:
+            entries = _entries(group, next(named, name), hints[name], parameter.default, what)
+            for title, typed, what in entries:
+                groups.setdefault(title, []).append((typed, what))
+    return groups
 
 
 def _entries(group: str, name: str, kind: Any, default: Any, what: str) -> Iterator[Entry]:

@@ -1,0 +1,58 @@
+"""What tyro says of arguments that a command does not take, as one line in our own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from pellucid.core.settings import nearest
+
+
+def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
+    """Return an error box of tyro's as one line, or None if it is of another kind.
+
+    Args:
+        box: What tyro printed.
+        prog: The command, as in "pellucid generate".
+        options: How each of its options is typed.
+
+    >>> refusal("| Unrecognized options: --bem, 3 |", "pellucid generate", ["--beam INT"])
+    'no option --bem (did you mean --beam?); see pellucid generate --help'
+    """
+    plain = re.sub(r"^[│| ] |[│|] *$|[─╭╮╰╯]|-{5,}", "", box, flags=re.MULTILINE)
+    said, _, _ = plain.partition("For full")
+    text, see = " ".join(said.split()), f"see {prog} --help"
+    flags = {typed.split()[0].rstrip(","): typed for typed in options}
+    if found := re.search(r"Unrecognized options: (.*?)(?= Perhaps you meant|$)", text):
+        words = found[1].split(", ")
+        name = next((word for word in words if word.startswith("-")), "").partition("=")[0]
+        if not name:
+            return f"{' '.join(words)}: more than this command takes; {see}"
+        return f"no option {name}{_close(name, flags)}; {see}"
+    if found := re.search(
+        r"invalid choice '(.*?)' for argument '(.*?)'. Expected one of (.*)", text
+    ):
+        choices = [choice for choice in re.findall("'(.*?)'", found[3]) if choice != "None"]
+        return f"{found[2]} must be one of {', '.join(choices)}; got {found[1]!r}"
+    if found := re.search(r"Error parsing (.*?): (.*?)(?= Argument helptext|$)", text):
+        got = re.search(r"^(?:invalid literal|could not convert).*: ('.*')$", found[2])
+        reason = f"got {got[1]}" if got else found[2]
+        return f"expected {flags.get(found[1], found[1])}, {reason}; {see}"
+    if found := re.search(r"Missing value for argument '(.*?)'", text):
+        return f"{found[1]} needs a value; {see}"
+    if "Missing from" in text:
+        lacking = re.findall(r"^ {4}(--\S+|[A-Z]\S*)", said, re.MULTILINE)
+        return f"{prog} needs {', '.join(flags.get(name, name) for name in lacking)}; {see}"
+    return None
+
+
+def _close(name: str, flags: Iterable[str]) -> str:
+    """Return what `nearest` does of the flag, looking at its last part first.
+
+    >>> _close("--epochs", ["--data.epoch-size", "--training.epochs"])
+    ' (did you mean --training.epochs?)'
+    """
+    last = {flag.rpartition(".")[2].strip("-"): flag for flag in flags}
+    found = get_close_matches(name.rpartition(".")[2].strip("-"), last, n=1, cutoff=0.7)
+    return f" (did you mean {last[found[0]]}?)" if found else nearest(name, last.values())
