@@ -122,7 +122,8 @@ def _options(flags: frozenset[str], compiler: type[CompilerBase]) -> dict[str, A
 
 def inner(f: Callable[..., Any], flags: frozenset[str], always_inline: bool) -> Any:
     """Return what Numba links into the kernels that call f."""
-    return njit(**_options(flags, _InnerCompiler), forceinline=always_inline)(f)
+    options = _options(flags, _InnerCompiler)
+    return njit(**options, forceinline=always_inline, _nrt=False)(f)
 
 
 def by_name(f: Callable[..., Any], name: str, signature: Any) -> Any:
