@@ -1,12 +1,13 @@
 """Take the pictures of docs/view.md and of the READMEs: the page, still and at work.
 
     python -m scripts.view_pictures [--folder docs/view] [--browser /usr/bin/chromium]
-        [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"]
+        [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"] [--film runs/g2p]
 
 The still pictures are of a model that reverses its input, trained in a few seconds
-(`tests/apps/view/reversing.py`), but try.png is of g2p-en; the moving ones, tour.webp and
-tour-dark.webp, of the model and the text given, else of the same. Needs playwright, Chromium and
-Pillow.
+(`tests/apps/view/reversing.py`), but try.png is of g2p-en, and film.png, taken with --film only, of
+`pellucid train g2p-demo --film transformer --training.steps 1200 --run runs/g2p`; the moving ones,
+tour.webp and tour-dark.webp, of the model and the text given, else of the same. Needs playwright,
+Chromium and Pillow.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.apps.view.reversing import reversing
 
 import pellucid
 from pellucid.apps import view
+from pellucid.apps.view.film import film_page
 from pellucid.generation import SearchConfig
 
 TEXT = "바다가자하마나🌊"
@@ -73,6 +75,9 @@ TRY = Shot(
     })""",
 )
 """That of the pronunciation model, which runs in its page."""
+
+FILM = Shot("attention", "light", 1280, 900, after="location.hash = '#at=203'")
+"""That of a run's film, while the diagonal forms."""
 
 # The pictures that move
 
@@ -187,6 +192,7 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, help="a run or a model, for the moving pictures")
     parser.add_argument("--text", default=TEXT, help="what that model reads")
+    parser.add_argument("--film", type=Path, help="a run with a film, for its picture")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
@@ -205,6 +211,10 @@ def main() -> None:
         trying = view.attention(pellucid.load("g2p-en"), "attention", run=True)
         trying.save(Path(folder) / "try.html")
         take(browser, Path(folder) / "try.html", TRY, options.folder / "try.png")
+        if options.film is not None:
+            filmed = Path(folder) / "film.html"
+            filmed.write_text(film_page(options.film), encoding="utf-8")
+            take(browser, filmed, FILM, options.folder / "film.png")
         film(browser, moving, "light", options.folder / "tour.webp")
         film(browser, moving, "dark", options.folder / "tour-dark.webp")
         browser.close()

@@ -1,11 +1,13 @@
-// Builds the viewer into one HTML file, ../src/pellucid/apps/view/page.html, which is committed so that
-// nobody who uses Pellucid needs Node. With --test: bundles test/*.test.ts into build/ instead.
+// Builds the viewer into one HTML file, ../src/pellucid/apps/view/page.html, and the figures of the
+// documentation into ../docs/assets/figures.js and .css. All are committed, so that nobody who uses
+// Pellucid needs Node. With --test: bundles test/*.test.ts into build/ instead.
 
 import { build } from "esbuild";
 import { readFile, readdir, writeFile } from "node:fs/promises";
 
 const here = new URL("./", import.meta.url);
 const page = process.env.PELLUCID_PAGE ?? new URL("../src/pellucid/apps/view/page.html", here).pathname;
+const figures = process.env.PELLUCID_FIGURES ?? new URL("../docs/assets/", here).pathname;
 
 async function bundle(options) {
   return build({ absWorkingDir: here.pathname, bundle: true, charset: "utf8", ...options });
@@ -36,4 +38,7 @@ if (process.argv.includes("--test")) {
     .replace("/*style*/", () => style)
     .replace("/*script*/", () => script);
   await writeFile(page, whole);
+  const drawn = await text({ entryPoints: ["src/figures/main.ts"], format: "iife" });
+  await writeFile(`${figures}/figures.js`, `${drawn}\n`);
+  await writeFile(`${figures}/figures.css`, `${await text({ entryPoints: ["src/figures/style.css"] })}\n`);
 }

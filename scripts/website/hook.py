@@ -34,6 +34,8 @@ SHOWN = {
 EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
 LIVE = "<!-- the model itself -->"
 """Where docs/view.md has a link to the page that runs it."""
+FIGURE = re.compile("<!-- figure (\\w+) -->")
+"""Where a page of docs/ has a working figure of viewer/src/figures."""
 OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
 
 
@@ -71,6 +73,9 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         page_url = f"{'../' if korean else ''}{TRY}#tab=run"
         words = "여기서 바로 해 보기" if korean else "Try it here"
         markdown = markdown.replace(LIVE, f'<a href="{page_url}" target="_blank">{words}</a>')
+    for name in FIGURE.findall(markdown):
+        place = pages.figure(name, "ko" if korean else "en", page=f"{'../' if korean else ''}{TRY}")
+        markdown = markdown.replace(f"<!-- figure {name} -->", place)
     markdown = pages.LINK.sub(inside, OTHER_LANGUAGE.sub("", markdown))
     for command, shown in SHOWN.items():
         markdown = markdown.replace(command, f"[{command}]({pages.relative(shown, here)})")

@@ -56,6 +56,12 @@ WORDS: dict[str, tuple[str, str]] = {
     "error": ("result", "결과"),
     "limit": ("limit", "허용"),
     "run": ("Run it yourself", "직접 실행하기"),
+    "figure": ("Move it", "직접 움직여 보기"),
+    "figure_below": (
+        "There is a figure to move at the end of this page",
+        "이 페이지 끝에 직접 움직여 보는 그림이 있습니다",
+    ),
+    "script": ("This figure needs JavaScript.", "이 그림에는 자바스크립트가 필요합니다."),
     "line": ("line", "줄"),
     "recipes": ("Recipes", "레시피"),
     "recipes_about": (
@@ -183,6 +189,27 @@ def topics(language: Language) -> str:
     return head + "\n" + table([word("topic", language), word("about", language)], rows)
 
 
+FIGURES = {
+    "attention": ("attention", ""),
+    "scaling": ("attention", "unscaled"),
+    "masks": ("attention", "causal"),
+    "softmax": ("softmax", ""),
+    "layer_norm": ("layer_norm", ""),
+    "gelu": ("activation", "gelu"),
+    "relu": ("activation", "relu"),
+    "linear": ("linear", ""),
+    "cross_entropy": ("cross_entropy", ""),
+    "dropout": ("dropout", ""),
+}
+"""Topics that end in a working figure: its name in viewer/src/figures, and how it starts."""
+
+
+def figure(name: str, language: Language, **data: str) -> str:
+    """Return the place of a working figure in a page."""
+    given = "".join(f' data-{key}="{value}"' for key, value in data.items() if value)
+    return f'<div class="pf" data-figure="{name}"{given}><p>{word("script", language)}</p></div>'
+
+
 def explained(name: str, language: Language) -> str:
     """Return the page of one topic; its checks run here, and a failing one stops the build."""
     lines: list[str] = []
@@ -196,6 +223,11 @@ def explained(name: str, language: Language) -> str:
         for block in group:
             lines += _block(block, f"explain/{name}.md", language)
     lines.append(f"{word('run', language)}: `pellucid explain {name} --lang {language}`")
+    if name in FIGURES:
+        drawn, start = FIGURES[name]
+        lines.insert(2, f"[{word('figure_below', language)}](#figure)")
+        lines.append(f"## {word('figure', language)} {{ #figure }}")
+        lines.append(figure(drawn, language, start=start))
     return "\n\n".join(lines) + "\n"
 
 

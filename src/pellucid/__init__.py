@@ -78,6 +78,8 @@ def train(
     start: str | PathLike[str] | None = None,
     resume: bool = False,
     accept_changes: bool = False,
+    film: str | None = None,
+    film_answer: str | None = None,
     listeners: Sequence[Callable[[Any], None]] = (),
     **tables: Any,
 ) -> Any:
@@ -90,6 +92,8 @@ def train(
     start: begin with the model of this folder in place of a new one.
     resume: continue from the newest checkpoint of the run folder, with its settings.
     accept_changes: resume although settings have changed, to train longer for example.
+    film: keep the attention of this text at 20 to 40 steps, for `pellucid view` to show the run
+        learning; film_answer: its answer, None: that of the data.
     listeners: called with every event of `pellucid.training.events`.
     tables: further settings, by the tables of a TOML file: `model={"d_model": 64}`.
 
@@ -101,6 +105,7 @@ def train(
     from pathlib import Path
 
     from pellucid.apps.cli.console import Output, Progress
+    from pellucid.apps.view.film import filming
     from pellucid.core.settings import from_mapping, plain
     from pellucid.training.config import RunConfig
     from pellucid.training.experiment import train_run
@@ -126,6 +131,7 @@ def train(
             accept_changes=accept_changes,
             listeners=[progress, *listeners],
             say=progress.say,
+            watch=filming(folder, film, film_answer, resume=resume),
         )
     if outcome.interrupted is not None:
         raise KeyboardInterrupt(f"{outcome.interrupted}: the run is saved; train(…, resume=True)")

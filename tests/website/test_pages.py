@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Literal
 import docstrings
 import formulas
 import links
+import numpy as np
 import pages
 import pytest
 
+from pellucid import ops
 from pellucid.apps.teach.checks import CHECKS
 
 if TYPE_CHECKING:
@@ -139,6 +141,77 @@ def test_pages_have_no_serious_fault_of_accessibility(
     page.close()
     serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
     assert [(v["id"], v["nodes"][0]["html"]) for v in serious] == []
+
+
+@pytest.mark.parametrize("folder", ["", "ko"])
+@pytest.mark.parametrize("name", sorted(pages.FIGURES))
+def test_a_figure_computes_and_fits_a_phone(
+    site: Path, browser: Browser, folder: str, name: str
+) -> None:
+    page = browser.new_page(viewport={"width": 380, "height": 760})
+    failed: list[str] = []
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.goto((site / folder / "explain" / f"{name}.html").as_uri())
+    worked = page.locator(".pf > .pf-worked")
+    before = worked.text_content()
+    if (bars := page.get_by_role("slider")).count() and "pf-column" in str(
+        bars.first.get_attribute("class")
+    ):
+        bars.first.press("End")
+    else:
+        page.locator(".pf-range input").first.press("End")
+    assert worked.text_content() != before
+    assert "NaN" not in str(page.locator(".pf").text_content())
+    assert page.evaluate("document.documentElement.scrollWidth") == 380
+    page.close()
+    assert not failed
+
+
+def test_a_bar_is_dragged_and_the_gradient_follows(site: Path, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto((site / "explain" / "softmax.html").as_uri())
+    score = page.get_by_role("slider", name="x₁")
+    score.scroll_into_view_if_needed()
+    box = score.locator(".pf-track").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 50)
+    page.mouse.up()
+    assert score.get_attribute("aria-valuenow") == "3"
+    x, dp = np.array([3, 2, -0.5, 0.5, -1.5]), np.array([0.5, -1, 1, 0, 1.5])
+    dx = ops.softmax_backward(dp, ops.softmax(x)[1])
+    for kind in ("number", "check"):
+        shown = page.locator(f"[data-name=dx] .pf-{kind}").all_text_contents()
+        assert shown == [f"{value:.3f}".replace("-", "−") for value in dx]
+    page.close()
+
+
+def test_a_mask_is_painted_by_keyboard(site: Path, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto((site / "explain" / "attention.html").as_uri())
+    cells = page.locator(".pf-map").first.get_by_role("button")
+    cells.first.focus()
+    for key in ("ArrowRight", "Space", "ArrowDown"):
+        page.keyboard.press(key)
+    assert [cells.nth(i).get_attribute("aria-pressed") for i in range(3)] == [
+        "false", "true", "false",
+    ]  # fmt: skip
+    assert cells.nth(1).text_content() == "×"
+    page.close()
+
+
+def test_the_landing_pages_word_opens_the_model_on_it(site: Path, browser: Browser) -> None:
+    for folder in ("", "ko"):
+        page = browser.new_page()
+        page.goto((site / folder / "index.html").as_uri())
+        page.locator(".pf-word input").fill("two words")
+        page.locator(".pf-word input").press("Enter")
+        page.wait_for_url(f"{(site / 'view' / 'try.html').as_uri()}#**")
+        assert (
+            page.evaluate("new URLSearchParams(location.hash.slice(1)).get('text')") == "two words"
+        )
+        page.close()
 
 
 def test_the_reference_has_every_public_name(site: Path) -> None:

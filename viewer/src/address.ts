@@ -41,8 +41,9 @@ export function addressedTrial(trial: Trial, hash: string): void {
 }
 
 /** Write the state into the address, where the browser lets a page do that. */
-export function address({ state }: Model, trial: Trial | null): void {
+export function address({ record, state }: Model, trial: Trial | null): void {
   const said = new URLSearchParams({ tab: state.tab, kind: state.kind });
+  if (record.at !== undefined) said.set("at", String(record.at));
   for (const name of PLACES) said.set(name, String(state[name] + 1));
   if (trial && state.tab === "run") {
     said.set("text", trial.text);

@@ -29,6 +29,7 @@ export class Backward {
   readonly root: HTMLElement;
   private readonly model: Model;
   private readonly title = el("h2");
+  private readonly hint = el("p", { class: "hint" });
   private readonly query = el("select", { id: "backward-query" });
   private readonly key = el("select", { id: "backward-key" });
   private readonly entry = el("select", { id: "backward-entry" });
@@ -55,7 +56,7 @@ export class Backward {
         "section",
         { class: "card" },
         this.title,
-        el("p", { class: "hint" }, ...explained(t.backwardHint(number(record.loss)))),
+        this.hint,
         el(
           "div",
           { class: "choices" },
@@ -119,6 +120,9 @@ export class Backward {
     const { query, key, entry } = this.model.state;
     if (changed.has("tab") || changed.has("kind")) this.relabel();
     this.title.textContent = t.backwardTitle(this.model.headName);
+    if (["tab", "frame"].some((name) => changed.has(name as "tab"))) {
+      this.hint.replaceChildren(...explained(t.backwardHint(number(this.model.record.loss))));
+    }
     this.query.selectedIndex = query;
     this.key.selectedIndex = key;
     this.entry.selectedIndex = entry;

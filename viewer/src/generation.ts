@@ -5,6 +5,7 @@ import { css, readableOn, weightIndex } from "./colours.ts";
 import { clamp, el, number, percent, token } from "./dom.ts";
 import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
+import type { PageRecord } from "./record.ts";
 import { t } from "./text.ts";
 import { Tree } from "./tree.ts";
 
@@ -14,6 +15,9 @@ export class Generation {
   private readonly tokens: HTMLElement;
   private readonly candidates = el("ol", { class: "candidates" });
   private readonly title = el("h3");
+  private readonly loss = el("p", { class: "hint" });
+  /** The record whose tokens are shown. */
+  private shown: PageRecord | null = null;
   private readonly looks = el("p", { class: "looks" });
   private readonly looksTitle = el("h3");
 
@@ -25,18 +29,6 @@ export class Generation {
       role: "listbox",
       "aria-label": model.guesses ? t.guessedTokens : t.answerTokens,
     });
-    this.tokens.append(
-      ...record.steps.map((step, i) => {
-        const button = el(
-          "div",
-          { role: "option", class: "said", onclick: () => store.set({ step: i }) },
-          token(step.label),
-          el("span", { class: "p" }, percent(step.probability)),
-        );
-        button.style.setProperty("--p", `${100 * step.probability}%`);
-        return button;
-      }),
-    );
     this.tokens.addEventListener("keydown", (event) => this.key(event));
     const tree = record.tree.length > 0 ? new Tree(model) : null;
     if (record.steps.length === 0) {
@@ -54,11 +46,7 @@ export class Generation {
         "section",
         { class: "card", "aria-label": t.tokenByToken },
         el("h2", {}, t.tokenByToken),
-        el(
-          "p",
-          { class: "hint" },
-          ...explained(t.loss(number(record.loss), record.steps.length)),
-        ),
+        this.loss,
         this.tokens,
         el(
           "div",
@@ -75,10 +63,28 @@ export class Generation {
     this.update();
   }
 
+  private fill(record: PageRecord): void {
+    this.shown = record;
+    this.loss.replaceChildren(...explained(t.loss(number(record.loss), record.steps.length)));
+    this.tokens.replaceChildren(
+      ...record.steps.map((step, i) => {
+        const button = el(
+          "div",
+          { role: "option", class: "said", onclick: () => this.model.store.set({ step: i }) },
+          token(step.label),
+          el("span", { class: "p" }, percent(step.probability)),
+        );
+        button.style.setProperty("--p", `${100 * step.probability}%`);
+        return button;
+      }),
+    );
+  }
+
   private update(): void {
     const { record, state } = this.model;
     const step = record.steps[state.step];
     if (!step) return;
+    if (this.shown !== record) this.fill(record);
     [...this.tokens.children].forEach((child, i) => {
       const chosen = i === state.step;
       child.setAttribute("aria-selected", String(chosen));

@@ -45,7 +45,7 @@ export class Grid {
     this.build();
     model.store.listen((_, changed) => {
       if (changed.has("kind")) this.build();
-      else if (changed.has("scale") || changed.has("colours")) this.refresh();
+      else if (["scale", "colours", "frame"].some((name) => changed.has(name as "scale"))) this.refresh();
       if (changed.has("layer") || changed.has("head")) this.mark();
     });
   }

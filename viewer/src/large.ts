@@ -141,7 +141,7 @@ export class Large {
 
   private follow(): void {
     const { store } = this.model;
-    const any = ["kind", "layer", "head", "colours"] as const;
+    const any = ["kind", "layer", "head", "colours", "frame"] as const;
     store.listen((state, changed) => {
       const all = any.some((name) => changed.has(name));
       if (changed.has("kind")) this.relabel();

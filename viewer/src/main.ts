@@ -3,6 +3,7 @@
 import { address, addressed, addressedTrial } from "./address.ts";
 import { Backward } from "./backward.ts";
 import { clamp, el } from "./dom.ts";
+import { Film, TEXTS as FILM, frameAt } from "./film.ts";
 import { Generation } from "./generation.ts";
 import { glossary } from "./glossary.ts";
 import { Grid } from "./grid.ts";
@@ -23,7 +24,7 @@ import { Whole } from "./whole.ts";
 
 const FORMAT = 2;
 const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
-const IN_ADDRESS = ["tab", "kind", "layer", "head", "query", "key"] as const;
+const IN_ADDRESS = ["tab", "kind", "layer", "head", "query", "key", "frame"] as const;
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
 /** "text → answer": a long text is cut, the answer never. */
@@ -66,11 +67,12 @@ function header(model: Model, tour: Tour): HTMLElement {
     },
     t.languageName,
   );
+  const keys = film ? [...t.keyHelp, FILM[state.language].keys] : t.keyHelp;
   const help = el(
     "dialog",
     { "aria-label": t.keys },
     el("h2", {}, t.keys),
-    el("dl", {}, ...t.keyHelp.flatMap(([key, act]) => [el("dt", {}, key!), el("dd", {}, act!)])),
+    el("dl", {}, ...keys.flatMap(([key, act]) => [el("dt", {}, key!), el("dd", {}, act!)])),
     el("form", { method: "dialog" }, el("button", {}, t.close)),
   );
   return el(
@@ -192,7 +194,7 @@ function choices(model: Model): HTMLElement {
 function show(record: PageRecord, state: State): void {
   speak(state.language);
   const app = document.getElementById("app")!;
-  const model = new Model(record, state);
+  const model = new Model(film?.record(state.frame) ?? record, state);
   const [grid, large, steps] = [new Grid(model), new Large(model), new Steps(model)];
   const generation = new Generation(model);
   const panel = (tab: Tab, ...inside: HTMLElement[]) =>
@@ -221,6 +223,7 @@ function show(record: PageRecord, state: State): void {
       el("aside", { "aria-label": t.headsAndScale }, grid.root, scale.controls, scale.effect),
       el("div", { class: "panels" }, ...Object.values(panels)),
     ),
+    film?.dock(model) ?? "",
     el("footer", {}, `${t.footer(record.off.toExponential(0))} ${live ? t.asks : t.offline}`),
     tour.root,
     glossary(),
@@ -250,7 +253,9 @@ function show(record: PageRecord, state: State): void {
   };
   DARK.onchange = () => model.chooseTheme(model.state.theme);
   globalThis.pellucid = {
-    record,
+    get record() {
+      return model.record;
+    },
     model,
     get trial() {
       return trial;
@@ -260,7 +265,8 @@ function show(record: PageRecord, state: State): void {
 
 function start(record: PageRecord): void {
   if (record.format === FORMAT && record.maps.length > 0) {
-    show(record, addressed(record, Model.opening(record), shownTabs(record), location.hash));
+    const opening = { ...Model.opening(record), frame: film ? frameAt(film.steps, location.hash) : 0 };
+    show(record, addressed(record, opening, shownTabs(record), location.hash));
     return;
   }
   speak(preferred(record.language));
@@ -284,7 +290,7 @@ function load(record: PageRecord): void {
 
 declare global {
   // For scripts and tests: the numbers behind the pictures.
-  var pellucid: { record: PageRecord; model: Model; readonly trial: Trial | null } | undefined;
+  var pellucid: { readonly record: PageRecord; model: Model; readonly trial: Trial | null } | undefined;
 }
 
 /** The model that this page can run, if it holds one; it is read when its tab is first opened. */
@@ -303,8 +309,12 @@ function trialOf(element: HTMLElement): Trial {
 }
 
 const live = Live.here(load);
-start(JSON.parse(document.getElementById("record")!.textContent!) as PageRecord);
+const opened = JSON.parse(document.getElementById("record")!.textContent!) as PageRecord;
+const film = Film.here(opened);
+start(opened);
 addEventListener("hashchange", () => {
   const { record, model } = globalThis.pellucid ?? {};
-  if (record && model) model.store.set(addressed(record, model.state, shownTabs(record), location.hash));
+  if (!record || !model) return;
+  model.store.set(addressed(record, model.state, shownTabs(record), location.hash));
+  film?.go(frameAt(film.steps, location.hash));
 });

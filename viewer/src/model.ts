@@ -19,18 +19,23 @@ function showTheme(theme: State["theme"]): Colours {
   return readColours();
 }
 
+/** The end of the best answer in the tree of the search. */
+function bestNode({ tree }: PageRecord): number {
+  return Math.max(0, tree.findIndex((node) => node[6] === 1));
+}
+
 export class Model {
-  readonly record: PageRecord;
+  record: PageRecord;
   readonly kinds: Kind[];
   readonly store: Store;
   colours: Colours;
-  private heads: { kind: Kind; all: Head[][] };
+  private heads: { record: PageRecord; kind: Kind; all: Head[][] };
 
   constructor(record: PageRecord, state: State) {
     this.record = record;
     this.colours = showTheme(state.theme);
     this.kinds = kindsOf(record);
-    this.heads = { kind: state.kind, all: headsOf(layersOf(record, state.kind)) };
+    this.heads = { record, kind: state.kind, all: headsOf(layersOf(record, state.kind)) };
     this.store = new Store(state);
   }
 
@@ -54,7 +59,8 @@ export class Model {
       beside: "weights",
       zoom: "readable",
       step: 0,
-      node: Math.max(0, record.tree.findIndex((node) => node[6] === 1)),
+      node: bestNode(record),
+      frame: 0,
       tour: null,
       theme: "auto",
       colours: 0,
@@ -79,11 +85,17 @@ export class Model {
     return this.store.state;
   }
 
+  /** Show the same text as it was at another frame of the film. */
+  showFrame(frame: number, record: PageRecord): void {
+    this.record = record;
+    this.store.set({ frame, node: bestNode(record) });
+  }
+
   /** Every head of the kind in view, by layer. */
   get all(): Head[][] {
-    const { kind } = this.state;
-    if (this.heads.kind !== kind) {
-      this.heads = { kind, all: headsOf(layersOf(this.record, kind)) };
+    const { record, state: { kind } } = this;
+    if (this.heads.kind !== kind || this.heads.record !== record) {
+      this.heads = { record, kind, all: headsOf(layersOf(record, kind)) };
     }
     return this.heads.all;
   }

@@ -81,7 +81,7 @@ export class Opening {
     model.store.listen((_, changed) => {
       const moved = ["kind", "layer", "head"].some((name) => changed.has(name as "kind"));
       if (moved) [this.asked, this.open, this.verdict] = [0, null, null];
-      if (moved || changed.has("query") || changed.has("tab")) this.update();
+      if (moved || ["query", "tab", "frame"].some((name) => changed.has(name as "query"))) this.update();
     });
     this.update();
   }

@@ -188,6 +188,10 @@ export interface PageRecord {
   /** What a derivation's finite difference moved a number by. */
   moved?: number;
   flows?: Flow[];
+  /** The model's own answer, as text. */
+  own?: string;
+  /** The step of the training that a frame of a film was recorded at. */
+  at?: number;
 }
 
 /** Rows of numbers of one head: element (i, j) is values[i * width + j]. */

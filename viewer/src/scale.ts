@@ -118,7 +118,7 @@ export class ScalePanel {
     );
     this.update();
     store.listen((_, changed) => {
-      if (["scale", "kind", "layer", "head"].some((name) => changed.has(name as "scale"))) {
+      if (["scale", "kind", "layer", "head", "frame"].some((name) => changed.has(name as "scale"))) {
         this.update();
       }
     });

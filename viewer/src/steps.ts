@@ -66,9 +66,9 @@ export class Steps {
     const some = (...names: (keyof State)[]) => names.some((name) => changed.has(name));
     const { query, key } = this.model.state;
     if (some("tab", "kind")) this.relabel();
-    if (some("tab", "kind", "layer", "head", "query", "colours")) this.numbers.build();
-    if (some("tab", "kind", "layer", "head", "query", "key", "colours")) this.strips.drawProduct();
-    if (some("tab", "kind", "layer", "head", "colours")) this.stages.drawScores();
+    if (some("tab", "kind", "layer", "head", "query", "colours", "frame")) this.numbers.build();
+    if (some("tab", "kind", "layer", "head", "query", "key", "colours", "frame")) this.strips.drawProduct();
+    if (some("tab", "kind", "layer", "head", "colours", "frame")) this.stages.drawScores();
     this.title.textContent = t.stepsTitle(this.model.headName);
     this.query.selectedIndex = query;
     this.key.selectedIndex = key;

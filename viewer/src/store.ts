@@ -32,6 +32,8 @@ export interface State {
   zoom: Zoom;
   step: number;
   node: number;
+  /** Of a page with a film the frame in view, from 0. */
+  frame: number;
   /** The stop of the tour, from 0; null: none. */
   tour: number | null;
   theme: "auto" | "light" | "dark";

@@ -43,7 +43,8 @@ export class Tree {
     this.picture.addEventListener("keydown", (event) => this.key(event));
     this.build();
     model.store.listen((_, changed) => {
-      if (changed.has("node")) this.mark();
+      if (changed.has("frame")) this.build();
+      else if (changed.has("node")) this.mark();
     });
     this.mark();
   }

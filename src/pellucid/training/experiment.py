@@ -62,6 +62,8 @@ from pellucid.training.trainer import Result, Trainer
 from pellucid.training.workers import Workers
 
 Say = Callable[[Text], None]
+Watch = Callable[[Task, Splits], Listener]
+"""Makes a listener that sees the model in training, and the data."""
 
 STILL_IMPROVES = 0.05
 """By this share the last validation is better than the best before it, where more steps may help:
@@ -157,15 +159,16 @@ def train_run(
     precision: Precision = "float32",
     listeners: Iterable[Listener] = (),
     say: Say = lambda line: None,
+    watch: Watch | None = None,
     workers: Workers | None = None,
 ) -> Outcome:
     """Train as `config` says, in a run folder, and write the model folder `model` inside it.
 
     `say` gets, a line at a time, what was read and how the model scores in the end. `device` and
     `precision` are those of `core.device`; they are no settings of the run, which may be resumed on
-    another device. The model that is returned is on the CPU. workers: the processes that train
-    together, each of which calls this with the same arguments; the first one writes the folder, and
-    only its outcome has scores.
+    another device. The model that is returned is on the CPU. `watch` is called before anything is
+    written. workers: the processes that train together, each of which calls this with the same
+    arguments; the first one writes the folder, and only its outcome has scores.
 
     Raises `UserError` for what the user can fix; what was saved before is whole. Raises
     `BrokenPipeError` when nobody reads what `say` or a listener prints: a step that was begun is
@@ -189,6 +192,7 @@ def train_run(
         place(trained.model, device, precision)
         if workers.rank > 0:
             return Outcome(trained, pairs, None, _fit(prepared, None, (), workers).interrupted)
+        watcher = () if watch is None else (watch(trained, pairs),)
         say(_account(prepared))
         with RunFolder(
             folder,
@@ -203,7 +207,7 @@ def train_run(
             if start is not None:
                 run.begin()
                 start.keep(folder / START)
-            result = _fit(prepared, run, listeners, workers)
+            result = _fit(prepared, run, (*listeners, *watcher), workers)
             if result.interrupted == "SIGPIPE":
                 _log.warning(
                     "the output is no longer read; step %d is saved, resume from it: %s",

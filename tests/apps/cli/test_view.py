@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -195,3 +196,69 @@ def test_the_page_is_opened_where_and_in_the_language_asked_for(
     assert '"language":"ko","opens":{"kind":"encoder","layer":0,"head":2,' in html
     assert main(["view", model, "가나", "--open", "--output", "a.txt"]) != 0
     assert len(opened) == 1
+
+
+@pytest.fixture(scope="module")
+def filmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps with a film, by the command line."""
+    folder = tmp_path_factory.mktemp("filmed")
+    words = [a + b + "c" for a in "abcdefg" for b in "abcdefg"]
+    (folder / "pairs.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
+    sizes = ["--model.d-model", "8", "--model.num-attention-heads", "2", "--model.ffn-dim", "8"]
+    limits = ["--training.steps", "3", "--training.minutes", "None"]
+    data = ["--data.train", str(folder / "pairs.tsv"), "--run", str(folder / "run")]
+    assert main(["train", "g2p-demo", "--film", "abc", *sizes, *limits, *data]) == 0
+    return folder / "run"
+
+
+def test_a_run_with_a_film_is_shown_without_a_text(
+    filmed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", str(filmed)]) == 0
+    reported = capsys.readouterr().out
+    assert "film.html" in reported
+    assert "4 steps of the training" in reported
+    page = (filmed / "film.html").read_text(encoding="utf-8")
+    assert '<script id="film"' in page
+    assert '"text":"abc"' in page.split('<script id="run"')[1]
+    assert main(["view", str(filmed), "--no-run", "--output", "other.html"]) == 0
+    assert '<script id="run"' not in Path("other.html").read_text(encoding="utf-8")
+    assert main(["view", str(filmed), "abc", "--output", "map.txt"]) == 0
+    assert Path("map.txt").read_text(encoding="utf-8").strip()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--layer", "1"], "a film has its text and answer"),
+        (["--answer", "cba"], "a film has its text and answer"),
+        (["--output", "map.png"], "a film is a page"),
+    ],
+)
+def test_what_a_film_cannot_have_is_refused(
+    filmed: Path, options: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", str(filmed), *options]) == 2
+    assert error in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_film_is_shown_while_the_run_trains(
+    filmed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(filmed, run, ignore=shutil.ignore_patterns("model", "*.html"))
+    assert main(["view", str(run)]) == 0
+    assert '<script id="film"' in (run / "film.html").read_text(encoding="utf-8")
+    assert main(["view", str(run), "abc"]) == 1
+    assert "has no model yet" in capsys.readouterr().err
+
+
+def test_the_end_of_a_filmed_run_says_how_to_watch_it(
+    filmed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--accept-changes", "--training.steps", "4"]
+    assert main(["train", str(filmed), "--resume", *more]) == 0
+    assert f"watch it:  pellucid view --open {filmed}" in capsys.readouterr().out
+    assert (filmed / "film" / "step-00000004.json").exists()
+    assert main(["train", str(filmed), "--resume", "--film", "abd", *more]) == 2
+    assert "leave --film out" in " ".join(capsys.readouterr().err.split())

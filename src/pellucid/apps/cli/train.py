@@ -20,6 +20,7 @@ import tyro
 from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import accepts_changes, asks_help, parse, split_name, value_of
+from pellucid.apps.view.film import filming, frames
 from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, to_mapping
@@ -83,6 +84,8 @@ def _run(arguments: list[str], joined: Workers) -> int:
         restarts: int = RESTARTS,
         timeout: float = TIMEOUT,
         explain_kernels: bool = False,
+        film: str | None = None,
+        film_answer: str | None = None,
     ) -> int:
         """Train a recipe or a TOML file of settings, or resume a run that was stopped.
 
@@ -108,6 +111,9 @@ def _run(arguments: list[str], joined: Workers) -> int:
             timeout: Seconds that workers wait for one that does not answer, before all end.
             explain_kernels: After the first step list which kernel computed each op, or why none
                 did.
+            film: Keep the attention of this text at 20 to 40 steps: `pellucid view` then shows the
+                run learning. A resumed run goes on with its film.
+            film_answer: Its answer; unset: that of the data.
         """
         _refuse_idle(config.data, base.data)
         config = replace(config, start=begin)
@@ -134,7 +140,8 @@ def _run(arguments: list[str], joined: Workers) -> int:
         going_on = resume or (joined.begun and (run / "config.toml").exists())
         how = {"resume": going_on, "accept_changes": accept_changes, "weights": weights}
         joined.broadcast_json((to_mapping(config), str(run), how))
-        own = {"device": device, "precision": precision, "workers": joined}
+        watch = filming(run, film, film_answer, resume=going_on)
+        own = {"device": device, "precision": precision, "workers": joined, "watch": watch}
         with Choices() if explain_kernels else nullcontext() as choices:
             return _train(config, run, choices, {**how, **own})
 
@@ -213,6 +220,9 @@ def _train(config: RunConfig, folder: Path, choices: Choices | None, how: Mappin
     if result.interrupted is not None:
         return INTERRUPTED.get(result.interrupted, 1)
     named = shlex.quote(str(folder))
-    for what, command in ((tr("use it:   "), "generate"), (tr("score it: "), "evaluate")):
+    uses = [(tr("use it:   "), "generate"), (tr("score it: "), "evaluate")]
+    if frames(folder):
+        uses.append((tr("watch it: "), "view --open"))
+    for what, command in uses:
         console.print(f"{what} pellucid {command} {named}", markup=False, soft_wrap=True)
     return 0

@@ -12,11 +12,13 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.options import named_model, parse
+from pellucid.apps.cli.options import named_model, parse, split_name
 from pellucid.apps.view import attention
+from pellucid.apps.view.film import film_page, film_text, frames
 from pellucid.apps.view.picture import drawable
 from pellucid.apps.view.runnable import runnable
 from pellucid.core.errors import UsageError
+from pellucid.core.files import write_atomically
 from pellucid.core.language import Language
 from pellucid.generation import SearchConfig
 from pellucid.models.walk import UnsupportedError
@@ -24,14 +26,19 @@ from pellucid.tasks import Task
 from pellucid.tasks.folder import find_model
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
-PAGE = Path("attention.html")
+PAGE, FILM_PAGE = Path("attention.html"), "film.html"
 
 
 def run(arguments: list[str]) -> int:
     """Run the command: the model named first gives the search its defaults."""
-    name, rest, trained = named_model(arguments, USE)
+    name, rest = split_name(arguments)
+    folder = Path(name or "")
+    filmed = name is not None and bool(frames(folder))
+    trained = None
+    if not filmed or _trained(folder):
+        name, rest, trained = named_model(arguments, USE)
     saved = getattr(trained, "search", SearchConfig())
-    page = _page(Path(name)) if name is not None else PAGE
+    page = _page(folder) if trained is not None else PAGE
 
     def view(
         text: str = "",
@@ -52,13 +59,15 @@ def run(arguments: list[str]) -> int:
 
         Draws one map in the terminal and writes all of them as a page for a browser: one file,
         which works offline. With --beam above 1 the page has the tree of the search. A decoder
-        alone continues the text, an encoder alone fills [MASK] in it.
+        alone continues the text, an encoder alone fills [MASK] in it. Without a text: the page of a
+        run's film (`pellucid train --film`), while it trains and after.
 
         Args:
             text: What the model reads; quote a text with spaces.
             answer: Use this answer instead of the model's own; for [MASK], a token for each.
             output: Files to write: .html (the page), .png, .svg or .pdf (a figure), .txt. Unset:
-                attention.html in the run's folder; for a model that is in no run, here.
+                attention.html in the run's folder, film.html for a film; for a model that is in no
+                run, here.
             kind: Kind of attention to draw; unset: the last that the model has.
             layer: Layer to draw, from 1; unset: the last in the terminal, all in a figure.
             head: Head to draw, from 1; unset: the mean in the terminal, all in a figure.
@@ -73,6 +82,16 @@ def run(arguments: list[str]) -> int:
                 drawable(path)
         except UsageError as error:
             raise UsageError(f"{error}; --answer gives the model an answer") from None
+        if filmed and not text:
+            if (answer, kind, layer, head, search) != (None, None, None, None, saved):
+                raise UsageError(
+                    "a film has its text and answer: leave all but --output, "
+                    "--lang, --run and --open out, or give a text"
+                )
+            files = (folder / FILM_PAGE,) if output == (page,) else output
+            return _film(folder, files, lang, trained if run else None, open)
+        if filmed:
+            find_model(folder)  # raises while the run has no model yet
         if trained is None or not text:
             raise UsageError(USE)
         if search != saved and not trained.generates:
@@ -83,6 +102,30 @@ def run(arguments: list[str]) -> int:
         return _view(trained, text, answer, output, (kind, layer, head), search, lang, model, open)
 
     return parse(view, f"view {name or 'MODEL'}", rest, lists=["--output"])
+
+
+def _trained(run: Path) -> bool:
+    return (run / "model").is_dir()
+
+
+def _film(
+    run: Path, output: tuple[Path, ...], language: Language | None, trained: Task | None, open: bool
+) -> int:
+    """Write the page of a run's film; the model runs in it, if it has one that can."""
+    for path in output:
+        if drawable(path) != "page":
+            raise UsageError(f"{path}: a film is a page, .html; give a text for a picture of it")
+    model = None if trained is None else _model(trained, film_text(run), output)
+    content = film_page(run, language, model).encode("utf-8")
+    for path in output:
+        write_atomically(path, content)
+    steps = len(frames(run))
+    written = "\n".join(f"wrote {path}" for path in output)
+    size = f"{steps} steps of the training, {len(content) / 1e6:.1f} MB"
+    Output().print(f"{written}\n{size}", markup=False, soft_wrap=True)
+    if open:
+        webbrowser.open(output[0].resolve().as_uri())
+    return 0
 
 
 def _page(model: Path) -> Path:

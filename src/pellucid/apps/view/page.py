@@ -86,9 +86,7 @@ def page(
     Numbers are kept to float32's precision where the file stays under 15 MB, else coarser; the
     page says by how much its weights are off.
     """
-    whole = _page(record.title, dumps(as_json(record, cell, language)))
-    if model is not None:
-        whole = _with_data(whole, "run", model)
+    whole = filled(record.title, dumps(as_json(record, cell, language)), run=model)
     if len(whole) > LARGEST:
         _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
     return whole
@@ -100,7 +98,7 @@ def live_page(title: str, record: str, live: Mapping[str, Any]) -> str:
     record: JSON of the record that it opens with; live: what the server has, which the page reads
     in its element `live`.
     """
-    whole = _with_data(_page(title, record), "live", live)
+    whole = filled(title, record, live=live)
     return whole.replace(POLICY, f"{POLICY} connect-src 'self';", 1)
 
 
@@ -114,16 +112,16 @@ def dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _page(title: str, record: str) -> str:
+def filled(title: str, record: str, **data: Mapping[str, Any] | None) -> str:
+    """Return the page of a record's JSON, with further elements of data by their id."""
     head, tail = _template().split(RECORD)
-    return head.replace(TITLE, html.escape(title)) + _escaped(record) + tail
-
-
-def _with_data(whole: str, name: str, value: Mapping[str, Any]) -> str:
-    """Return a page with one more element of data."""
-    head, tail = whole.split(DATA, 1)
-    added = f'<script id="{name}" type="application/json">{_escaped(dumps(value))}</script>'
-    return f"{head}{added}\n{DATA}{tail}"
+    whole = head.replace(TITLE, html.escape(title)) + _escaped(record) + tail
+    for name, value in data.items():
+        if value is not None:
+            head, tail = whole.split(DATA, 1)
+            added = f'<script id="{name}" type="application/json">{_escaped(dumps(value))}</script>'
+            whole = f"{head}{added}\n{DATA}{tail}"
+    return whole
 
 
 def _escaped(text: str) -> str:
@@ -132,13 +130,17 @@ def _escaped(text: str) -> str:
 
 
 def as_json(
-    record: Record, cell: Cell | None = None, language: Language | None = None
+    record: Record,
+    cell: Cell | None = None,
+    language: Language | None = None,
+    precision: Precision | None = None,
 ) -> dict[str, Any]:
     """Return the record as the page reads it: plain lists, strings and numbers.
 
-    Format 2 only ever gains keys, so that pages of other versions read it too.
+    Format 2 only ever gains keys, so that pages of other versions read it too. Without `precision`
+    it is the finest that fits: `precision_for`.
     """
-    precision = precision_for(record)
+    precision = precision or precision_for(record)
     if cell is None and record.maps:
         cell = select_cell(record)
     return {
@@ -150,7 +152,7 @@ def as_json(
         "korean": {"model": record.model.ko, "notes": [note.ko for note in record.notes]},
         "language": language,
         "opens": None if cell is None else cell._asdict(),
-        "code": {step: [list(line) for line in lines] for step, lines in code().items()},
+        "code": shown_code(),
         "check": None if record.check is None else _check(record.check),
         "source": [list(label) for label in record.source],
         "target": [list(label) for label in record.target],
@@ -167,7 +169,13 @@ def as_json(
         "tree": [
             [n.parent, *n.label, n.probability, n.log_p, n.state, n.rank] for n in record.tree
         ],
+        "own": record.own,
     }
+
+
+def shown_code() -> dict[str, list[list[Any]]]:
+    """Return the lines of Pellucid's source behind each step of the backward pass."""
+    return {step: [list(line) for line in lines] for step, lines in code().items()}
 
 
 def precision_for(record: Record) -> Precision:

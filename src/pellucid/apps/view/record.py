@@ -301,6 +301,8 @@ class Record:
     """Σ −log p of the predicted tokens, in nats; the gradients are its gradients."""
     steps: tuple[Step, ...] = ()
     tree: tuple[Node, ...] = ()
+    own: str = ""
+    """The model's own answer, also where another is given; "" where nothing is searched."""
     check: Check | None = None
     notes: tuple[Text, ...] = ()
     """Unknown characters, an answer that did not end."""

@@ -49,6 +49,7 @@ def attention(
     *,
     search: SearchConfig | None = None,
     run: bool = False,
+    whole: bool = True,
 ) -> Picture:
     """Record the attention of a model while it reads `source` and generates `target`.
 
@@ -58,7 +59,8 @@ def attention(
     masked one puts `target`, one token each, where `source` is masked, and without a mask predicts
     every token while it can see it. Ids are without begin and end. The gradient is that of
     Σ −log p of the target's tokens and of its end, if it ends. The model is left as it was. With
-    `run` the page holds the model too, and runs it.
+    `run` the page holds the model too, and runs it. Not `whole`, it has the attention, the answer
+    and the loss, without the model's other parts and the checks: several times faster.
 
     Raises `UserError` for a sentence without tokens, with more than the model has positions, or
     with ids that it does not know, and for a model with a part that the page does not show, or that
@@ -76,7 +78,7 @@ def attention(
     SHOWN.read(inner)
     trace = TRACES[task.name]
     with undisturbed(inner):
-        record = trace(inner, pipeline, source, target, search)
+        record = trace(inner, pipeline, source, target, search, whole)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
         raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
     typed = source if isinstance(source, str) else ""
@@ -99,10 +101,12 @@ def trace_seq2seq(
     source: Input,
     target: Input | None,
     search: SearchConfig | None,
+    whole: bool = True,
 ) -> Record:
     """Return the record of a sentence and its answer, the model's own unless given.
 
-    `pipeline` has the tokenizers and the search; None: ids only. Call it inside `undisturbed`.
+    `pipeline` has the tokenizers and the search; None: ids only. `whole`: see `attention`. Call it
+    inside `undisturbed`.
 
     Raises `UserError` for a sentence without tokens, or a text that does not fit the model.
     """
@@ -138,10 +142,12 @@ def trace_seq2seq(
         {"source": source_ids, "target": read},
         dict(enumerate(expected)),
         target_side,
+        whole,
         title=f"{source_side.text(source_ids)} → {target_side.text(target_ids)}",
         source=tuple(source_side.labels(source_ids, source)),
         target=(begin, *target_side.labels(target_ids, target or ())),
         tree=tree,
+        own=target_side.text(list(answers[0].tokens)) if answers else "",
         notes=tuple(notes),
     )
 
@@ -152,6 +158,7 @@ def trace_causal_lm(
     source: Input,
     target: Input | None,
     search: SearchConfig | None,
+    whole: bool = True,
 ) -> Record:
     """Return the record of a text and its continuation, the model's own unless given.
 
@@ -195,10 +202,12 @@ def trace_causal_lm(
         {"target": text},
         dict(zip(places, expected, strict=True)),
         vocabulary,
+        whole,
         title=f"{vocabulary.text(ids)} → {vocabulary.text(generated)}",
         source=(),
         target=(*opened, *vocabulary.labels(generated, target or ())),
         tree=tree,
+        own=vocabulary.text(list(answers[0].tokens)) if answers else "",
         notes=notes,
     )
 
@@ -209,6 +218,7 @@ def trace_masked_lm(
     source: Input,
     target: Input | None,
     search: SearchConfig | None = None,
+    whole: bool = True,
 ) -> Record:
     """Return the record of a text and the tokens predicted where it is masked; nothing is searched.
 
@@ -261,6 +271,7 @@ def trace_masked_lm(
         {"source": text},
         filled,
         vocabulary,
+        whole,
         title=f"{shown} → {filled_text}" if masked and places else shown,
         source=(*begin, *vocabulary.labels(ids, written), *end),
         target=(),
@@ -287,6 +298,7 @@ def _recorded(
     texts: Mapping[Side, Sequence[int]],
     expected: Mapping[int, int],
     vocabulary: Vocabulary,
+    whole: bool,
     **labels: Any,
 ) -> Record:
     """Run a sentence, and return its record: the maps, every part of the forward pass, the backward
@@ -295,11 +307,11 @@ def _recorded(
     `run(places, tokens)` takes the loss of these tokens in these rows of logits; `texts` are what
     each stack reads, `expected` the token that a row of logits should predict.
     """
-    whole = partial(run, list(expected), list(expected.values()))
-    seen = whole()
+    score = partial(run, list(expected), list(expected.values()))
+    seen = score()
     steps = steps_of(seen.logits, list(expected.values()), list(expected), vocabulary)
     record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
-    if not record.maps:
+    if not whole or not record.maps:
         return record
     parts = parts_of(model, seen.rows, texts)
     cell = select_cell(record)
@@ -307,7 +319,7 @@ def _recorded(
     rows = {keys: cell.key, queries: cell.query}
     eps = model.config.layer_norm_eps
     derivations = derive(parts, model.state_dict(), eps, rows, seen.logits, expected)
-    check = check_loss(model, whole, cell) if expected else None
+    check = check_loss(model, score, cell) if expected else None
     flows = flows_of(model, run, texts, expected)
     return replace(record, parts=parts, derivations=derivations, check=check, flows=flows)
 
@@ -345,4 +357,4 @@ TRACES: dict[str, Callable[..., Record]] = {
     "pellucid-causal-lm": trace_causal_lm,
     "pellucid-masked-lm": trace_masked_lm,
 }
-"""By the task's name: trace(model, pipeline or None, source, target, search) -> record."""
+"""By the task's name: trace(model, pipeline or None, source, target, search, whole) -> record."""

@@ -122,7 +122,11 @@ def _options(flags: frozenset[str], compiler: type[CompilerBase]) -> dict[str, A
 
 def inner(f: Callable[..., Any], flags: frozenset[str], always_inline: bool) -> Any:
     """Return what Numba links into the kernels that call f."""
-    return njit(**_options(flags, _InnerCompiler), forceinline=always_inline)(f)
+    options = _options(flags, _InnerCompiler)
+    # Who holds an array is counted where arrays are made; atomic counting in a loop costs more than
+    # a vector of exponentials.
+    counts = not {"empty", "carray"}.isdisjoint(f.__code__.co_names)
+    return njit(**options, forceinline=always_inline, _nrt=counts)(f)
 
 
 def by_name(f: Callable[..., Any], name: str, signature: Any) -> Any:
