@@ -39,7 +39,8 @@ export class Step {
       this.said,
       this.curve.root,
     );
-    const runs = document.getElementById("run") !== null;
+    // The frames of a film are of earlier models than the one in the page.
+    const runs = document.getElementById("run") !== null && document.getElementById("film") === null;
     this.root = el("div", { class: "flow-step", hidden: !runs }, this.open, this.inside);
   }
 
