@@ -122,11 +122,10 @@ def _options(flags: frozenset[str], compiler: type[CompilerBase]) -> dict[str, A
 
 def inner(f: Callable[..., Any], flags: frozenset[str], always_inline: bool) -> Any:
     """Return what Numba links into the kernels that call f."""
-    options = _options(flags, _InnerCompiler)
-    # Who holds an array is counted where arrays are made; atomic counting in a loop costs more than
-    # a vector of exponentials.
+    # Who holds an array is counted where arrays are made: not where it is read, in a loop.
     counts = not {"empty", "carray"}.isdisjoint(f.__code__.co_names)
-    return njit(**options, forceinline=always_inline, _nrt=counts)(f)
+    options = _options(flags, _InnerCompiler) | {"_nrt": counts, "forceinline": always_inline}
+    return njit(**options)(f)
 
 
 def by_name(f: Callable[..., Any], name: str, signature: Any) -> Any:
