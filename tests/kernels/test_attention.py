@@ -216,6 +216,33 @@ def test_blocks_of_keys_that_nobody_sees_are_skipped() -> None:
     assert not dv[..., 256:512, :].any()
 
 
+@pytest.mark.parametrize("name", ["none", "window of 2", "lengths", "blocks"])
+@pytest.mark.parametrize("length", [1, L, 131])
+def test_every_gradient_is_written(length: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of which nobody sees anything get zeros, not what was in memory."""
+    q, k, v, dout = draw(N, length=length, source=523)
+    rows = np.arange(length)
+    rule = {
+        "none": Rule(),
+        "window of 2": rules.window(2),
+        "lengths": rules.lengths(np.array([5, 0, 211])),
+        "blocks": rules.bounded(rows * 0 + 300, rows * 0 + 400),
+    }[name]
+    wanted = page(ops.attention, q, k, v, rule=rule)()[1](dout)
+    empty = np.empty
+
+    def unwritten(shape: Any, dtype: Any = float, **options: Any) -> np.ndarray:
+        array = empty(shape, dtype, **options)
+        if array.dtype.kind == "f":
+            array.fill(np.nan)
+        return array
+
+    monkeypatch.setattr(np, "empty", unwritten)
+    found = planned(ops.attention, q, k, v, rule=rule)()[1](dout)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -14,7 +14,15 @@ import numpy as np
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
-from pellucid.kernels.flash import NO_BITS, Spans, attend, dropout_bits, is_heads, prepare
+from pellucid.kernels.flash import (
+    NO_BITS,
+    Spans,
+    attend,
+    clear_hidden,
+    dropout_bits,
+    is_heads,
+    prepare,
+)
 from pellucid.ops.attention import whole_rule
 from pellucid.ops.rule import Rule
 from pellucid.ops.rules.causal import Causal
@@ -64,8 +72,8 @@ def kernel(call: Call) -> Result | Declined:
     def backward(dout: Array) -> tuple[Array, ...]:
         """Return dq, dk, dv; keys that nobody sees get zeros."""
         check_gradient(dout, (*q_shape[:-1], v_shape[-1]))
-        dq = np.empty(q_rows, np.float32)
-        dk, dv = np.zeros(k_rows, np.float32), np.zeros(v_rows, np.float32)
+        dq, dk, dv = (np.empty(shape, np.float32) for shape in (q_rows, k_rows, v_rows))
+        clear_hidden(spans, steps[1:] * source, dk, dv)
         learnt = attend_backward(_rows(dout), dq, dk, dv)
         return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape), *learnt
 

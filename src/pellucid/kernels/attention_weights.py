@@ -7,14 +7,14 @@ from numba import types
 
 from pellucid.core.vjp import Call, Declined, Result, check_gradient, pair_of
 from pellucid.kernels import flash
-from pellucid.kernels.attention_rule import is_ruled, row_at, rows_of, sink_of
+from pellucid.kernels.attention_rule import is_ruled, rows_of, sink_of
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.math import exp
+from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, address_of
 from pellucid.kernels.backend.tile import padded, product
-from pellucid.kernels.flash import ruled_row
+from pellucid.kernels.flash import ruled_block, softmax_block
 from pellucid.kernels.packed_attention import Batch, batch_of
 
 _f = np.float32
@@ -50,6 +50,16 @@ def kernel(call: Call) -> Result | Declined:
     return weights, backward
 
 
+@inner()
+def _add_weights(scores, m, source, totals, scale, out, n, head, first):
+    """Add m rows of exp(score − top), each over its total, to those of `out`."""
+    for i in range(m):
+        if totals[i] > 0.0:
+            factor = _f(1.0 / totals[i]) * scale
+            for j in range(source):
+                out[n, head, first + i, j] += scores[i, j] * factor
+
+
 @threads.parallel(flash.HEADS, flash.HEADS, *flash.CALL, types.float32[:, :, :, ::1])
 def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
     q_firsts, lengths, k_firsts, sources = spans
@@ -61,6 +71,8 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
         longest = max(longest, sources[n])
     stride = padded(longest) + LANES
     queries = empty((flash.QUERIES, depth), np.float32)
+    tops, totals = empty(flash.QUERIES, np.float32), empty(flash.QUERIES, np.float64)
+    none = empty((0, 0), np.float32)
     keys, scores = empty((depth, stride), np.float32), empty((flash.QUERIES, stride), np.float32)
     share = _f(1.0) / _f(heads // out.shape[1])
 
@@ -77,23 +89,16 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
                     address_of(scores, 0), stride, 0, 0)  # fmt: skip
             rows, steps = rows_of(terms, n, head, first, 0, 0, 0)
             for i in range(m):
-                t = q_first + first + i
-                low, count = terms.first[t], max(terms.last[t] - terms.first[t], 0)
-                key = flash.row_key(names, t, head, site) if threshold else site
-                if ruled:
-                    top, sum_ = ruled_row(
-                        scores, i * stride, width, low, count, scale, row_at(rows, steps, i),
-                        terms.cap, top_0, key, 0, threshold,
-                    )  # fmt: skip
-                else:
-                    top, sum_ = flash.softmax_row(
-                        scores, i * stride, width, low, count, scale, 0, terms.cap, top_0,
-                        key, 0, threshold,
-                    )  # fmt: skip
-                if total_0 > _f(0.0):
-                    sum_ += np.float64(exp(top_0 - top))
-                if sum_ > 0.0:
-                    factor = _f(1.0 / sum_) * (keep * share)
-                    to = out[n, head if out.shape[1] > 1 else 0, first + i]
-                    for j in range(source):
-                        to[j] += scores[i, j] * factor
+                tops[i], totals[i] = top_0, total_0
+            if ruled:
+                ruled_block(
+                    scores, stride, m, width, q_first + first, 0, terms.first, terms.last, scale,
+                    rows, steps, terms.cap, tops, totals, none, none, names, head, site, threshold,
+                )  # fmt: skip
+            else:
+                softmax_block(
+                    scores, stride, m, width, q_first + first, 0, terms.first, terms.last, scale,
+                    0, 0, terms.cap, tops, totals, none, none, names, head, site, threshold,
+                )  # fmt: skip
+            _add_weights(scores, m, source, totals, keep * share, out, n,
+                         head if out.shape[1] > 1 else 0, first)  # fmt: skip

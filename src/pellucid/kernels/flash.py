@@ -192,6 +192,15 @@ def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -
     return np.array([0, *inside, len(total)], np.int64), int(keys.max())
 
 
+def clear_hidden(spans: Spans, k_lasts: Array, *gradients: Array) -> None:
+    """Set the gradients of key rows that nobody sees to zero: no task writes them."""
+    begins = spans.k_firsts + spans.sources
+    some = begins < k_lasts
+    for begin, end in zip(begins[some], k_lasts[some], strict=True):
+        for gradient in gradients:
+            gradient[begin:end] = 0.0
+
+
 @inner()
 def gather(x, first, n, head, to):
     """Copy rows of one head into the rows of `to`, zeros at their ends."""
@@ -249,11 +258,18 @@ def row_key(rows, query, head, site):
     return mix(np.uint32(named ^ site))
 
 
-def _passes(score, pull, once):
-    """Make the passes over a row of scores, forward and backward, from how a score is computed.
+@inner()
+def _no_row(rows, steps, i):
+    return rows
 
-    `once`: rather kept for the second pass than computed again.
+
+def _passes(score, pull, ruled):
+    """Make the passes over a block of scores, forward and backward, from how a score is computed.
+
+    They take all rows of a block: an inner function counts no array's users, its caller does.
+    A ruled score is rather kept for the second pass over its row than computed again.
     """
+    rows_at = row_at if ruled else _no_row
 
     @inner()
     def row(scores, at, width, low, count, scale, rows, cap, top, key, first, threshold):
@@ -265,14 +281,14 @@ def _passes(score, pull, once):
         for j in range(0, width, LANES):
             a = score(scores, at, j, low, count, scale, rows, cap)
             tops = select(a > tops, a, tops)
-            if once:
+            if ruled:
                 store(scores, at + j, a)
         top, total = reduce_max(tops), np.float64(0.0)
         base = _f(0.0) if top == _f(-np.inf) else top
         for start in range(0, width, _LONG):
             sums = splat(_f(0.0))
             for j in range(start, min(start + _LONG, width), LANES):
-                if once:
+                if ruled:
                     a = load(scores, at + j)
                 else:
                     a = score(scores, at, j, low, count, scale, rows, cap)
@@ -284,6 +300,34 @@ def _passes(score, pull, once):
                 store(scores, at + j, e)
             total += np.float64(reduce_add(sums))
         return top, total
+
+    @inner()
+    def block(
+        scores, stride, m, width, query, s, firsts, lasts, scale, rows, steps, cap, tops, totals,
+        context, lows, names, head, site, threshold,
+    ):  # fmt: skip
+        """Take m rows of q·k, from `query` and key s on, through `row`.
+
+        Their tops, totals and what was summed of their context follow.
+        """
+        for i in range(m):
+            t = query + i
+            low = firsts[t] - s
+            count = max(lasts[t] - firsts[t], 0)
+            key = row_key(names, t, head, site) if threshold else site
+            top, sum_ = row(
+                scores, i * stride, width, low, count, scale, rows_at(rows, steps, i), cap,
+                tops[i], key, s, threshold,
+            )  # fmt: skip
+            if tops[i] != _f(-np.inf) and top != tops[i]:
+                rescale = exp(tops[i] - top)
+                totals[i] *= np.float64(rescale)
+                for j in range(context.shape[1]):
+                    context[i, j] *= rescale
+                for j in range(context.shape[1] if lows.size else 0):
+                    lows[i, j] *= rescale
+            tops[i] = top
+            totals[i] += sum_
 
     @inner()
     def row_backward(
@@ -305,7 +349,7 @@ def _passes(score, pull, once):
                 w, dp = w * factor, dp * factor
                 store(dscores, at + j, dp)
             sums = sums + p_j * dp
-            if once:
+            if ruled:
                 store(raw, j, load(scores, at + j))
             store(scores, at + j, w)
             store(p, j, p_j)
@@ -316,11 +360,31 @@ def _passes(score, pull, once):
             store(dscores, at + j, pull(da, raw, j, scale, rows, cap))
         return mean
 
-    return row, row_backward
+    @inner()
+    def block_backward(
+        scores, dscores, m, width, query, s, firsts, lasts, scale, rows, steps, cap, tops, shares,
+        means, mean_0, whole, names, head, site, threshold, keep, p, raw,
+    ):  # fmt: skip
+        """Take m rows of q·k and of dW, from `query` and key s on, through `row_backward`.
+
+        Their means are in `means` from `mean_0` on, and are written there when rows are whole.
+        """
+        for i in range(m):
+            t = query + i
+            low = firsts[t] - s
+            count = max(lasts[t] - firsts[t], 0)
+            key = row_key(names, t, head, site) if threshold else site
+            means[mean_0 + i] = row_backward(
+                scores, dscores, i * ROW, width, low, count, scale, rows_at(rows, steps, i), cap,
+                tops[t, head], shares[t, head], means[mean_0 + i], whole, key, s, threshold, keep,
+                p, raw,
+            )  # fmt: skip
+
+    return block, block_backward
 
 
-softmax_row, softmax_row_backward = _passes(scores_at, pulled, False)
-ruled_row, ruled_row_backward = _passes(*ruled_scores(STANDARD), True)
+softmax_block, softmax_block_backward = _passes(scores_at, pulled, False)
+ruled_block, ruled_block_backward = _passes(*ruled_scores(STANDARD), True)
 
 
 HEADS = types.float32[:, :, :]
@@ -388,30 +452,16 @@ def _forward(
                     0, 0,
                 )  # fmt: skip
                 rows, steps = rows_of(terms, n, head, first, s, 0, 0)
-                for i in range(m):
-                    t = q_first + first + i
-                    low = firsts[t] - s
-                    count = max(lasts[t] - firsts[t], 0)
-                    key = row_key(names, t, head, site) if threshold else site
-                    if ruled:
-                        top, sum_ = ruled_row(
-                            scores, i * ROW, width, low, count, scale, row_at(rows, steps, i), cap,
-                            tops_now[i], key, s, threshold,
-                        )  # fmt: skip
-                    else:
-                        top, sum_ = softmax_row(
-                            scores, i * ROW, width, low, count, scale, 0, cap,
-                            tops_now[i], key, s, threshold,
-                        )  # fmt: skip
-                    if tops_now[i] != _f(-np.inf) and top != tops_now[i]:
-                        rescale = exp(tops_now[i] - top)
-                        totals[i] *= np.float64(rescale)
-                        for j in range(wide):
-                            context[i, j] *= rescale
-                        for j in range(wide if lows.size else 0):
-                            lows[i, j] *= rescale
-                    tops_now[i] = top
-                    totals[i] += sum_
+                if ruled:
+                    ruled_block(
+                        scores, ROW, m, width, q_first + first, s, firsts, lasts, scale, rows,
+                        steps, cap, tops_now, totals, context, lows, names, head, site, threshold,
+                    )  # fmt: skip
+                else:
+                    softmax_block(
+                        scores, ROW, m, width, q_first + first, s, firsts, lasts, scale, 0,
+                        0, cap, tops_now, totals, context, lows, names, head, site, threshold,
+                    )  # fmt: skip
                 add_product(
                     m, wide, used, address_of(scores, 0), ROW, 1,
                     address_of(values, s * wide), wide, context, 0, wide, lows, 0, part,
@@ -467,14 +517,11 @@ def _backward(
         q_first, length, k_first, source = q_firsts[n], lengths[n], k_firsts[n], sources[n]
         gather(q, q_first, length, head, queries)
         gather(dout, q_first, length, head, douts)
-        for i in range(length if source > KEYS else 0):
+        for i in range(length):
             mean = _f(0.0)
-            for j in range(depth_v):
+            for j in range(depth_v if source > KEYS else 0):
                 mean += douts[i, j] * out[q_first + i, head, j]
             means[i] = mean
-            if terms.sinks:  # dA of the sink: its probability times 0 − Σ P dP
-                t = q_first + i
-                add_double(sink, -(exp(top_0 - tops[t, head]) * shares[t, head] * mean))
         lows_q = lost_q if source > _LONG else none
         lows, lows_v = (lost, lost_v) if length > _LONG else (none, none_v)
         _clear(dqueries, length)
@@ -512,26 +559,18 @@ def _backward(
                 rows, steps = rows_of(
                     terms, n, head, first, s, address_of(diagonals, QUERIES - 1), sums
                 )
-                for i in range(m):
-                    t = q_first + first + i
-                    low = firsts[t] - s
-                    count = max(lasts[t] - firsts[t], 0)
-                    key = row_key(names, t, head, site) if threshold else site
-                    if ruled:
-                        mean = ruled_row_backward(
-                            scores, dscores, i * ROW, width, low, count, scale,
-                            row_at(rows, steps, i), cap,
-                            tops[t, head], shares[t, head], means[first + i], source <= KEYS, key,
-                            s, threshold, keep, p, raw,
-                        )  # fmt: skip
-                        if terms.sinks and source <= KEYS:
-                            add_double(sink, -(exp(top_0 - tops[t, head]) * shares[t, head] * mean))
-                    else:
-                        softmax_row_backward(
-                            scores, dscores, i * ROW, width, low, count, scale, 0, cap,
-                            tops[t, head], shares[t, head], means[first + i], source <= KEYS, key,
-                            s, threshold, keep, p, raw,
-                        )  # fmt: skip
+                if ruled:
+                    ruled_block_backward(
+                        scores, dscores, m, width, q_first + first, s, firsts, lasts, scale, rows,
+                        steps, cap, tops, shares, means, first, source <= KEYS, names, head, site,
+                        threshold, keep, p, raw,
+                    )  # fmt: skip
+                else:
+                    softmax_block_backward(
+                        scores, dscores, m, width, q_first + first, s, firsts, lasts, scale, 0,
+                        0, cap, tops, shares, means, first, source <= KEYS, names, head, site,
+                        threshold, keep, p, raw,
+                    )  # fmt: skip
                 if terms.by_distance.size:
                     column = terms.origin + s - first - terms.offset[n]
                     _add_diagonals(diagonals, distances[piece], column)
@@ -552,6 +591,10 @@ def _backward(
             _add(dvalues, lows_v, used)
             _scatter(dkeys, used, scale, dk, k_first + s, head)
             _scatter(dvalues, used, _f(1.0), dv, k_first + s, head)
+        for i in range(length if terms.sinks else 0):
+            # dA of the sink: its probability times 0 − Σ P dP
+            t = q_first + i
+            add_double(sink, -(exp(top_0 - tops[t, head]) * shares[t, head] * means[i]))
         _add(dqueries, lows_q, length)
         _scatter(dqueries, length, scale, dq, q_first, head)
 
@@ -566,9 +609,9 @@ def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
     """Return a kernel of attention for rules of other steps than it has."""
     if steps == STANDARD:
         return kernel
-    row, row_backward = _passes(*ruled_scores(steps), True)
+    block, block_backward = _passes(*ruled_scores(steps), True)
     f = kernel.function
-    own = {"ruled_row": row, "ruled_row_backward": row_backward, "is_ruled": _always}
+    own = {"ruled_block": block, "ruled_block_backward": block_backward, "is_ruled": _always}
     f = FunctionType(f.__code__, {**f.__globals__, **own}, f.__name__)
     f.__qualname__ = f"{f.__name__}.{digest(steps)}"
     return ParallelKernel(f, kernel.signature)

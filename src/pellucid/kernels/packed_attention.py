@@ -10,7 +10,16 @@ import numpy as np
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.attention_rule import Prepared
-from pellucid.kernels.flash import NO_BITS, Dropout, Spans, attend, dropout_bits, is_heads, prepare
+from pellucid.kernels.flash import (
+    NO_BITS,
+    Dropout,
+    Spans,
+    attend,
+    clear_hidden,
+    dropout_bits,
+    is_heads,
+    prepare,
+)
 
 Array = np.ndarray
 
@@ -32,11 +41,11 @@ def kernel(call: Call) -> Result | Declined:
     if not isinstance(batch, Batch):
         return batch
     spans, prepared, bits, _ = batch
-    hidden = int(spans.sources.sum()) < len(k)
     out, attend_backward = attend(q, k, v, spans, prepared, call.scale, bits)
 
     def backward(dout: Array) -> tuple[Array, ...]:
-        dq, dk, dv = _gradients(q, k, v, hidden)
+        dq, dk, dv = _gradients(q, k, v)
+        clear_hidden(spans, call.cu_k[1:], dk, dv)
         learnt = attend_backward(dout, dq, dk, dv)
         return dq, dk, dv, *learnt
 
@@ -93,18 +102,16 @@ def _names(rng: Rng | None, rows: int) -> Array | None:
     return names
 
 
-def _gradients(q: Array, k: Array, v: Array, hidden: bool) -> tuple[Array, Array, Array]:
+def _gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
     """Return arrays for dq, dk, dv: slices of one array where q, k and v were.
 
-    The projection's backward then has them adjacent, without a copy. No task writes the gradients
-    of keys that nobody sees: they start at zero.
+    The projection's backward then has them adjacent, without a copy.
     """
-    new = np.zeros if hidden else np.empty
     if k.shape != v.shape:
-        dq, dk, dv = (new(x.shape, np.float32) for x in (q, k, v))
+        dq, dk, dv = (np.empty(x.shape, np.float32) for x in (q, k, v))
     elif q.shape == k.shape and q.base is not None and q.base is k.base:
-        dq, dk, dv = new((len(q), 3, *q.shape[1:]), np.float32).swapaxes(0, 1)
+        dq, dk, dv = np.empty((len(q), 3, *q.shape[1:]), np.float32).swapaxes(0, 1)
     else:
         dq = np.empty(q.shape, np.float32)
-        dk, dv = new((len(k), 2, *k.shape[1:]), np.float32).swapaxes(0, 1)
+        dk, dv = np.empty((len(k), 2, *k.shape[1:]), np.float32).swapaxes(0, 1)
     return dq, dk, dv
