@@ -140,7 +140,8 @@ class Seq2SeqTask(GenerationTask):
     ) -> Examples:
         """Tokenize pairs; every target of a pair makes an example, or only the first."""
         ids = self.model.config
-        frame = self.source.encode("")  # another program's puts its own begin and end around texts
+        # another program's tokenizer puts its own begin and end around targets too
+        frame = [] if isinstance(self.source, Tokenizer) else self.source.encode("")
         return encode_pairs(
             pairs,
             self.source,

@@ -12,8 +12,11 @@ from pellucid.apps.lab.study_file import load_study
 from pellucid.apps.lab.trial import file_tokenizers
 from pellucid.core.errors import UserError
 from pellucid.data.corpora import load_corpus
+from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import BOS, EOS, UNK
 from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models.decoding import SearchConfig
+from pellucid.tasks.seq2seq import Seq2SeqTask
 
 
 def test_sources_are_framed_and_targets_are_not() -> None:
@@ -25,6 +28,15 @@ def test_sources_are_framed_and_targets_are_not() -> None:
     assert source.decode([BOS, *ids, EOS]) == target.decode(ids)
     same = file_tokenizers(load_study("article-003").tokenizer, frame_source=False)
     assert same[0] is same[1]
+
+
+def test_what_a_model_learns_from_has_one_frame_around_a_target() -> None:
+    both = file_tokenizers(load_study("article-003").tokenizer, frame_source=True)
+    config = Seq2SeqConfig(10_194, 10_194, d_model=8, num_attention_heads=2)
+    task = Seq2SeqTask.build(config, both, SearchConfig(), 0)
+    examples = task.encode([TextPair("그게 뭐야?", ("그게 뭐야?",))], max_tokens=48)
+    framed = both[0].encode("그게 뭐야?")
+    assert examples.source.tokens.tolist() == examples.target.tokens.tolist() == framed
 
 
 def test_the_model_has_the_number_of_parameters_of_the_article() -> None:
