@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pellucid.apps.cli.main import main
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.generation import SearchConfig
+from pellucid.generation import Constraints, SearchConfig
 from pellucid.interop.huggingface import read_pretrained
 from pellucid.interop.own import write_as_huggingface
 from pellucid.models import CausalLM, Seq2Seq
@@ -22,22 +23,32 @@ from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.folder import save_model
 
+T5 = {
+    "norm": "pre", "norm_type": "rms_norm", "positions": "relative",
+    "activation_function": "relu", "linear_bias": False, "output_bias": False,
+}  # fmt: skip
 MODELS: dict[str, dict[str, Any]] = {
     "pegasus": {"norm": "pre"},
     "marian": {"final_norm": False, "activation_function": "silu", "embedding_scale": 1.0},
     "bart": {"final_norm": False, "positions": "learned", "embedding_norm": True},
+    "marian-apart": {"final_norm": False, "tie_embeddings": "none"},
+    "marian-target": {"final_norm": False, "tie_embeddings": "output"},
+    "t5": T5,
+    "t5-gated": {**T5, "activation_function": "swiglu", "head_dim": 5, "attention_scale": "d_k"},
     "gpt2": {},
 }
 CLASSES = {
     "pegasus": "PegasusForConditionalGeneration",
     "marian": "MarianMTModel",
     "bart": "BartForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration",
     "gpt2": "GPT2LMHeadModel",
 }
 SIZES: dict[str, Any] = {
     "d_model": 12, "num_attention_heads": 3, "ffn_dim": 17, "max_position_embeddings": 20,
 }  # fmt: skip
 TOKENIZER = train_tokenizer(["abcdefgh"], kind="char")
+TARGETS = train_tokenizer(["ABCDEFGHIJ"], kind="char")
 SOURCE, TARGET = [5, 6, 7, 8], [1, 9, 8]
 
 
@@ -48,36 +59,43 @@ def made(family: str) -> Any:
         model = CausalLM(CausalLMConfig(vocab_size=12, num_hidden_layers=2, **SIZES), seed=1)
     else:
         sizes = {"encoder_layers": 2, "decoder_layers": 1, "tie_embeddings": "all", **SIZES}
-        model = Seq2Seq(Seq2SeqConfig(12, 12, **sizes, **MODELS[family]), seed=1)
+        config: Any = {**sizes, **MODELS[family]}
+        entries = 12 if config["tie_embeddings"] == "all" else 14
+        model = Seq2Seq(Seq2SeqConfig(12, entries, **config), seed=1)
     draws = np.random.default_rng(0)
     for parameter in model.parameters():
         parameter.data[...] += draws.normal(0, 0.2, parameter.data.shape)
     return model.eval()
 
 
-def logits(model: Any) -> np.ndarray:
+def logits(model: Any, target: list[int] = TARGET) -> np.ndarray:
     if isinstance(model, CausalLM):
-        return np.asarray(model(Packed.of([TARGET])))
-    batch = Batch(Packed.of([SOURCE]), Packed.of([[*TARGET, 2]]))
+        return np.asarray(model(Packed.of([target])))
+    batch = Batch(Packed.of([SOURCE]), Packed.of([[*target, 2]]))
     return np.asarray(model.output(model.decode_rows(batch, inference=True)[0]))
 
 
 def write(model: Any, folder: Path) -> str:
     files = {"tokenizer.json": TOKENIZER.to_json().encode()}
-    return write_as_huggingface(model, SearchConfig(beam=2, max_length=9), files, folder)
+    if isinstance(model, Seq2Seq) and model.config.tie_embeddings != "all":
+        files["target_tokenizer.json"] = TARGETS.to_json().encode()
+    search = SearchConfig(beam=2, max_length=9, length_penalty=0.5)
+    return write_as_huggingface(model, search, files, folder)
 
 
 @pytest.mark.parametrize("family", MODELS)
 def test_a_model_is_written_as_the_family_that_computes_it(family: str, tmp_path: Path) -> None:
     model = made(family)
-    assert write(model, tmp_path / "out") == family
+    assert write(model, tmp_path / "out") == family.partition("-")[0]
     read, _ = read_pretrained(tmp_path / "out")
     np.testing.assert_allclose(logits(read), logits(model), rtol=1e-4, atol=1e-5)
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
-    assert config["architectures"] == [CLASSES[family]]
+    assert config["architectures"] == [CLASSES[family.partition("-")[0]]]
     again = pellucid.load(tmp_path / "out")
-    assert again.search.beam == 2
-    assert len(again.generate(["abc"])) == 1
+    assert (again.search.beam, again.search.length_penalty) == (2, 0.5)
+    (answer,) = again.generate(["abc"])
+    if "tie_embeddings" in MODELS[family]:  # in the letters of the target's vocabulary
+        assert set(answer.replace("<unk>", "")) <= set("ABCDEFGHIJ")
 
 
 @pytest.mark.oracle("torch")
@@ -89,7 +107,7 @@ def test_transformers_computes_the_same_logits(family: str, tmp_path: Path) -> N
 
     model = made(family)
     write(model, tmp_path / "out")
-    theirs, said = getattr(transformers, CLASSES[family]).from_pretrained(
+    theirs, said = getattr(transformers, CLASSES[family.partition("-")[0]]).from_pretrained(
         tmp_path / "out", output_loading_info=True
     )
     assert all("embed_positions" in name for name in said["missing_keys"])  # a fixed table
@@ -100,6 +118,13 @@ def test_transformers_computes_the_same_logits(family: str, tmp_path: Path) -> N
     with torch.no_grad():
         found = theirs.eval()(**given).logits[0].numpy()
     np.testing.assert_allclose(logits(model), found, rtol=1e-4, atol=1e-5)
+    answer = list(TARGET)
+    while len(answer) < 8 and answer[-1] != 2:
+        answer.append(int(logits(model, answer)[-1].argmax()))
+    named = "input_ids" if family == "gpt2" else "decoder_input_ids"
+    begun = {**given, named: torch.tensor([TARGET])}
+    generated = theirs.generate(**begun, num_beams=1, do_sample=False, max_length=8)
+    assert generated[0].tolist() == answer
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer("abc", add_special_tokens=False)["input_ids"] == TOKENIZER.encode("abc")
 
@@ -107,12 +132,25 @@ def test_transformers_computes_the_same_logits(family: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"norm": "post"}, "marian: no final_norm = True"),
-        ({"norm": "pre", "tie_embeddings": "none"}, "pegasus: no tie_embeddings = none"),
-        ({"norm": "pre", "positions": "rotary"}, "pegasus: no positions = rotary"),
-        ({"norm": "pre", "norm_type": "rms_norm"}, "pegasus: no norm_type = rms_norm"),
-        ({"norm": "pre", "attention_scale": "d_k"}, "pegasus: no attention_scale = d_k"),
-        ({"norm": "pre", "activation_function": "swiglu"}, "activation_function = 'swiglu'"),
+        ({"norm": "post"}, "the nearest, marian, has no final_norm = True"),
+        ({"norm": "pre", "positions": "rotary"}, "the nearest, pegasus, has no positions = rotary"),
+        (
+            {"norm": "pre", "norm_type": "rms_norm"},
+            "the nearest, pegasus, has no norm_type = rms_norm",
+        ),
+        (
+            {"norm": "pre", "attention_scale": "d_k"},
+            "the nearest, pegasus, has no attention_scale = d_k",
+        ),
+        ({"norm": "pre", "activation_function": "swiglu"}, "has no activation_function = swiglu$"),
+        ({"norm": "pre", "positions": "relative"}, "pegasus, has no positions = relative$"),
+        ({**T5, "output_bias": True}, "the nearest, t5, has no output_bias = True$"),
+        ({**T5, "attention_scale": "learned"}, "t5, has no attention_scale = learned$"),
+        ({**T5, "tie_embeddings": "output"}, "t5, has no .*tie_embeddings = output$"),
+        (
+            {"norm": "pre", "tie_embeddings": "none"},
+            "pegasus, has no tie_embeddings = none$",
+        ),
     ],
 )
 def test_what_no_family_has_is_named(
@@ -132,6 +170,24 @@ def test_the_command_writes_a_model_folder(
     save_model(tmp_path / "model", task, "")
     out = str(tmp_path / "out")
     assert main(["export", str(tmp_path / "model"), out, "--to", "huggingface"]) == 0
-    assert "pegasus, as transformers has it" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "pegasus, as transformers has it" in shown
+    assert "answers may differ" not in shown
     texts = ["abc", "hg"]
     assert pellucid.load(out).generate(texts, max_length=5) == task.generate(texts, max_length=5)
+
+
+def test_settings_of_the_search_that_transformers_has_otherwise_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Seq2SeqTask.build(
+        Seq2SeqConfig(**{"tie_embeddings": "all", "norm": "pre", **SIZES}), [TOKENIZER]
+    )
+    limits = Constraints(repetition_penalty=1.5)
+    search = SearchConfig(beam=2, length_penalty=0.6, constraints=limits)
+    save_model(tmp_path / "model", replace(task, search=search), "")
+    typed = ["export", str(tmp_path / "model"), str(tmp_path / "out"), "--to", "huggingface"]
+    assert main(typed) == 0
+    shown = capsys.readouterr().out
+    assert "answers may differ by: length_penalty, which" in shown
+    assert "; repetition_penalty and no_repeat_ngram, which are not written" in shown

@@ -37,8 +37,9 @@ GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.s
 INT8_WEIGHTS = "model.int8.safetensors"
 """A name of its own, so that `transformers` does not read int8 numbers as weights."""
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
-TOKENIZER_CONFIG = "tokenizer_config.json"
-TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, *SPM)
+TOKENIZER_CONFIG, TARGET_TOKENIZER = "tokenizer_config.json", "target_tokenizer.json"
+"""The second is written for models of ours with two vocabularies."""
+TOKENIZER_FILES = (TOKENIZER, TARGET_TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, *SPM)
 BESIDE = {*TOKENIZER_FILES, GENERATION}
 """Files of a folder that are neither settings nor weights."""
 
@@ -121,8 +122,10 @@ def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[
     that is damaged.
     """
     if (folder / TOKENIZER).is_file():
-        found = ForeignTokenizer.load(folder / TOKENIZER, _begins(folder))
-        return [found.framed(), found] if isinstance(model, Seq2Seq) else [found]
+        found = target = ForeignTokenizer.load(folder / TOKENIZER, _begins(folder))
+        if (folder / TARGET_TOKENIZER).is_file():
+            target = ForeignTokenizer.load(folder / TARGET_TOKENIZER)
+        return [found.framed(), target] if isinstance(model, Seq2Seq) else [found]
     if isinstance(model, Seq2Seq) and (folder / SPM[0]).is_file():
         vocabulary = read_json(folder / VOCABULARY)
         if not all(type(i) is int for i in vocabulary.values()):

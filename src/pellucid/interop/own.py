@@ -20,7 +20,7 @@ from pellucid.core.files import write_folder_atomically
 from pellucid.data.tokenizers import SPECIALS
 from pellucid.generation import SearchConfig
 from pellucid.interop.families import FAMILIES, Foreign, Theirs
-from pellucid.interop.huggingface import CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
+from pellucid.interop.huggingface import CONFIG, GENERATION, TOKENIZER_CONFIG, WEIGHTS
 from pellucid.models.config import StackConfig
 
 Array = np.ndarray
@@ -34,31 +34,27 @@ def write_as_huggingface(
     tokenizers: the files of its tokenizers, by name. Raises `UserError` naming the settings that no
     family has.
     """
-    config, state = model.config, model.state_dict()
-    if getattr(config, "positions", "") == "sinusoidal":  # as the families that have such a table
-        config, state = sines_first(config, state)
-    known = [
-        name for name, family in FAMILIES.items() if family.values and family.model is type(model)
-    ]
-    lacking = {name: _differences(name, config, model.config) for name in known}
-    for name in known:
-        if not lacking[name]:
-            break
-    else:
-        said = "; ".join(f"{name}: {', '.join(found)}" for name, found in lacking.items())
+    names = [n for n, family in FAMILIES.items() if family.values and family.model is type(model)]
+    ours = {n: FAMILIES[n].rewritten(model.config, model.state_dict()) for n in names}
+    lacking = {n: _differences(n, config, model.config) for n, (config, _) in ours.items()}
+    name = min(lacking, key=lambda name: len(lacking[name]), default="")
+    if not name or lacking[name]:
         raise UserError(
             f"transformers has no architecture that computes what this {type(model).__name__} does"
-            + (f": {said}" if said else "")
+            + (f"; the nearest, {name}, has no {', '.join(lacking[name])}" if name else "")
         )
-    family, theirs = FAMILIES[name], _theirs(name, config)
+    family, (config, state) = FAMILIES[name], ours[name]
+    theirs = _theirs(name, config)
     tensors: dict[str, Array] = {}
-    for ours, source in family.sources(config, theirs, ()).items():
-        tensors |= _parts(np.asarray(state[ours], np.float32), source)
+    for own, source in family.sources(config, theirs, ()).items():
+        tensors |= _parts(np.asarray(state[own], np.float32), source)
     named = {n if n in family.apart else family.prefix + n: x for n, x in tensors.items()}
     begin, end = config.bos_token_id, config.eos_token_id
     generation = {
         "num_beams": search.beam,
         "max_length": search.max_length,
+        "length_penalty": search.length_penalty,
+        "forced_bos_token_id": search.constraints.forced_bos_token_id,
         "bos_token_id": begin,
         "decoder_start_token_id": begin,
         "eos_token_id": end,
@@ -79,7 +75,7 @@ def write_as_huggingface(
         file: json.dumps(x, indent=2, ensure_ascii=False).encode() for file, x in contents.items()
     }
     written[WEIGHTS] = save(named, {"format": "pt"})
-    write_folder_atomically(folder, {**written, TOKENIZER: tokenizers[TOKENIZER]})
+    write_folder_atomically(folder, {**written, **tokenizers})
     return name
 
 
@@ -91,13 +87,13 @@ def _theirs(name: str, config: StackConfig) -> Foreign:
 
 def _differences(name: str, config: StackConfig, own: StackConfig) -> list[str]:
     """Return the settings of ours that a family does not have, with their values in `own`."""
-    theirs = _theirs(name, config)
     try:
-        read = FAMILIES[name].config(theirs, ())
-    except UserError as error:
-        return [str(error).partition(": ")[2]]
+        read = FAMILIES[name].config(_theirs(name, config), ())
+    except UserError:  # its activation: nothing else that is written may be refused
+        others = _differences(name, replace(config, activation_function="relu"), own)
+        return [f"activation_function = {own.activation_function}", *others]
     return [
-        f"no {field.name} = {getattr(own, field.name)}"
+        f"{field.name} = {getattr(own, field.name)}"
         for field in fields(config)
         if not field.name.endswith(("dropout", "_init"))  # nothing that a trained model computes
         and getattr(config, field.name) != getattr(read, field.name)
@@ -114,28 +110,3 @@ def _parts(array: Array, source: Theirs) -> dict[str, Array]:
         name: np.ascontiguousarray(part.T if source.transposed else part)
         for name, part in zip(source.names, parts, strict=True)
     }
-
-
-AXES = {
-    **dict.fromkeys(("tokens.weight", "in_proj_weight", "linear1.weight", "output.weight"), 1),
-    **dict.fromkeys(("out_proj.weight", "out_proj.bias", "linear2.weight", "linear2.bias"), 0),
-}
-"""By the end of an array's name, its axis of the model's width; norms have no other."""
-
-
-def sines_first(config: Any, state: Mapping[str, Array]) -> tuple[Any, dict[str, Array]]:
-    """Return a model that computes the same with all sines of its positions before all cosines.
-
-    Nothing depends on the order of the features that the layers pass on: all that reads or writes
-    them gets the other order.
-    """
-    width = config.d_model
-    order = np.concatenate([np.arange(0, width, 2), np.arange(1, width, 2)])
-    moved = {}
-    for name, array in state.items():
-        ends = [axis for end, axis in AXES.items() if name.endswith(end)]
-        axis = (
-            ends[0] if ends else 0 if "norm" in name.rpartition(".")[0].rpartition(".")[2] else None
-        )
-        moved[name] = array if axis is None else np.take(array, order, axis)
-    return replace(config, positions="sinusoidal_halves"), moved

@@ -28,6 +28,7 @@ from pellucid.core.weights import check_weights, read_weights, to_safetensors
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.interop.huggingface import (
+    TARGET_TOKENIZER,
     TOKENIZER_FILES,
     is_huggingface,
     pretrained_files,
@@ -53,7 +54,7 @@ T = TypeVar("T")
 
 FORMAT = 1
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
-TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "README.md"
+TOKENIZER, CARD = "tokenizer.json", "README.md"
 
 
 def save_model(

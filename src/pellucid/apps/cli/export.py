@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pellucid.apps.cli.language import tr
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
@@ -34,7 +36,7 @@ def export(
 
     ctranslate2 and onnx need the packages of the extra `export`, and ctranslate2 a model that
     generates; huggingface takes a model that was read from a Hugging Face folder, or trained on
-    from one, and one of ours that computes what Marian, Pegasus, BART or GPT-2 does.
+    from one, and one of ours that computes what Marian, Pegasus, BART, T5 or GPT-2 does.
 
     Args:
         model: A model folder or a run folder.
@@ -82,4 +84,11 @@ def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -
         return
     search = getattr(trained, "search", SearchConfig())
     family = write_as_huggingface(trained.model, search, tokenizers_in(model), folder)
-    print(f"{folder}: {family}, as transformers has it")
+    print(tr("{}: {}, as transformers has it").format(folder, family))
+    others = []
+    if search.beam > 1 and search.length_penalty:
+        others.append(tr("length_penalty, which is by n^α there and by ((5 + n) / 6)^α here"))
+    if replace(search.constraints, forced_bos_token_id=None).active:
+        others.append(tr("repetition_penalty and no_repeat_ngram, which are not written"))
+    if others:
+        print(tr("The logits are the same; answers may differ by: {}").format("; ".join(others)))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from pellucid.interop.families.family import (
     Family,
@@ -24,16 +27,22 @@ def _bart_config(
     positions: PositionScheme = "learned",
     embedding_norm: bool = True,
     pre: bool = False,
+    apart: bool = False,
 ) -> Seq2SeqConfig:
     for name in ("attention_heads", "ffn_dim"):
         theirs.only(f"decoder_{name}", theirs.whole(f"encoder_{name}"))
-    for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings"):
-        theirs.only(name, True)
-    vocabulary = theirs.whole("vocab_size")
-    theirs.only("decoder_vocab_size", vocabulary)
+    source = target = theirs.whole("vocab_size")
+    tie: Literal["none", "output", "all"] = "all"
+    if apart and not theirs.flag("share_encoder_decoder_embeddings", True):
+        target = theirs.whole("decoder_vocab_size", source)
+        tie = "output" if theirs.flag("tie_word_embeddings", True) else "none"
+    else:
+        for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings"):
+            theirs.only(name, True)
+        theirs.only("decoder_vocab_size", target)
     return Seq2SeqConfig(
-        vocabulary,
-        vocabulary,
+        source,
+        target,
         d_model=theirs.whole("d_model"),
         num_attention_heads=theirs.whole("encoder_attention_heads"),
         ffn_dim=theirs.whole("encoder_ffn_dim"),
@@ -49,11 +58,21 @@ def _bart_config(
         dropout=theirs.number("dropout", 0.1),
         attention_dropout=theirs.number("attention_dropout", 0.0),
         activation_dropout=theirs.number("activation_dropout", 0.0),
-        tie_embeddings="all",
+        tie_embeddings=tie,
         pad_token_id=theirs.whole("pad_token_id", 1),
         bos_token_id=theirs.first("decoder_start_token_id", 2),
         eos_token_id=theirs.first("eos_token_id", 2),
     )
+
+
+def _marian_values(config: Seq2SeqConfig) -> dict[str, Any]:
+    shared = config.tie_embeddings == "all"
+    return {
+        **_bart_values(config, "MarianMTModel"),
+        "share_encoder_decoder_embeddings": shared,
+        "decoder_vocab_size": config.target_vocab_size,
+        "tie_word_embeddings": config.tie_embeddings != "none",
+    }
 
 
 def _bart_values(config: Seq2SeqConfig, head: str) -> dict[str, Any]:
@@ -80,10 +99,15 @@ def _bart_values(config: Seq2SeqConfig, head: str) -> dict[str, Any]:
 
 
 def _bart_names(config: Seq2SeqConfig, theirs: Foreign, names: Collection[str]) -> Table:
+    shared = config.tie_embeddings == "all"
+    source, target = (
+        "shared.weight" if shared else f"{stack}.embed_tokens.weight"
+        for stack in ("encoder", "decoder")
+    )
     table: dict[str, Row] = {
-        "source.tokens.weight": "shared.weight",
-        "target.tokens.weight": "shared.weight",
-        "output.weight": "shared.weight",
+        "source.tokens.weight": source,
+        "target.tokens.weight": target,
+        "output.weight": "lm_head.weight" if config.tie_embeddings == "none" else target,
         "output.bias": Theirs(("final_logits_bias",), first=True),
         "decoder.layers.#.norm2.*": "decoder.layers.#.encoder_attn_layer_norm.*",
         "decoder.layers.#.norm3.*": "decoder.layers.#.final_layer_norm.*",
@@ -106,6 +130,33 @@ def _bart_names(config: Seq2SeqConfig, theirs: Foreign, names: Collection[str]) 
     return table
 
 
+AXES = {
+    **dict.fromkeys(("tokens.weight", "in_proj_weight", "linear1.weight", "output.weight"), 1),
+    **dict.fromkeys(("out_proj.weight", "out_proj.bias", "linear2.weight", "linear2.bias"), 0),
+}
+"""By the end of an array's name, its axis of the model's width; norms have no other."""
+
+
+def sines_first(config: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a model that computes the same with all sines of its positions before all cosines.
+
+    Nothing depends on the order of the features that the layers pass on: all that reads or writes
+    them gets the other order. A model without such a table is returned as it is.
+    """
+    if config.positions != "sinusoidal":
+        return config, state
+    width = config.d_model
+    order = np.concatenate([np.arange(0, width, 2), np.arange(1, width, 2)])
+    moved = {}
+    for name, array in state.items():
+        ends = [axis for end, axis in AXES.items() if name.endswith(end)]
+        axis = (
+            ends[0] if ends else 0 if "norm" in name.rpartition(".")[0].rpartition(".")[2] else None
+        )
+        moved[name] = array if axis is None else np.take(array, order, axis)
+    return replace(config, positions="sinusoidal_halves"), moved
+
+
 BART = {
     name: Family(
         model=Seq2Seq,
@@ -114,20 +165,21 @@ BART = {
         names=_bart_names,
         unused=("embed_tokens.weight", "embed_positions.weight", "lm_head.weight"),
         specials=None,
-        values=partial(_bart_values, head=head),
-        apart=("final_logits_bias",),
+        values=values,
+        rewritten=sines_first,
+        apart=("final_logits_bias", "lm_head.weight"),
     )
-    for name, head, config in (
-        ("bart", "BartForConditionalGeneration", _bart_config),
+    for name, config, values in (
+        ("bart", _bart_config, partial(_bart_values, head="BartForConditionalGeneration")),
         (
             "marian",
-            "MarianMTModel",
-            partial(_bart_config, positions="sinusoidal_halves", embedding_norm=False),
+            partial(_bart_config, positions="sinusoidal_halves", embedding_norm=False, apart=True),
+            _marian_values,
         ),
         (
             "pegasus",
-            "PegasusForConditionalGeneration",
             partial(_bart_config, positions="sinusoidal_halves", embedding_norm=False, pre=True),
+            partial(_bart_values, head="PegasusForConditionalGeneration"),
         ),
     )
 }

@@ -18,6 +18,8 @@ ACTIVATIONS: dict[str, str] = {
     theirs: row.name for row in OURS.values() for theirs in row.huggingface
 }
 """Our names of Hugging Face's activations."""
+GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
+"""The gated forms of activations."""
 
 
 def their_activation(name: str) -> str:
@@ -69,6 +71,9 @@ class Family(NamedTuple):
     values: Callable[[Any], dict[str, Any]] | None = None
     """From our settings to config.json: `config` undone, for models of ours that the family may
     hold; None: none is written."""
+    rewritten: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]] = lambda *ours: ours
+    """From (our settings, arrays) to those of a model that computes the same, in the form that the
+    family has: its order of features, its scales."""
     apart: tuple[str, ...] = ()
     """Arrays whose names do not begin with `prefix` in files of a model with a head."""
 
@@ -142,11 +147,10 @@ class Foreign:
 
     def gated(self, name: str, default: str) -> Activation:
         """Return our name of the gated form of an activation."""
-        known = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
         plain = self.activation(name, default)
-        if plain not in known:
-            raise self.fault(f"{name} = {plain!r} has no gated form here: {', '.join(known)} have")
-        return known[plain]
+        if plain not in GATED:
+            raise self.fault(f"{name} = {plain!r} has no gated form here: {', '.join(GATED)} have")
+        return GATED[plain]
 
     def only(self, name: str, allowed: Any) -> None:
         """Raise `UserError` when a setting has a value that no model here has."""

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
 
-from pellucid.interop.families.family import Family, Foreign, Row, Table, Theirs
+from pellucid.interop.families.family import (
+    GATED,
+    Family,
+    Foreign,
+    Row,
+    Table,
+    Theirs,
+    their_activation,
+)
 from pellucid.models import Seq2Seq
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.nn.blocks import gates_of
@@ -43,6 +53,55 @@ def _t5_config(theirs: Foreign, names: Collection[str]) -> Seq2SeqConfig:
         bos_token_id=theirs.first("decoder_start_token_id", 0),
         eos_token_id=theirs.first("eos_token_id", 1),
     )
+
+
+def _t5_values(config: Seq2SeqConfig) -> dict[str, Any]:
+    plain = {gated: name for name, gated in GATED.items()}.get(config.activation_function)
+    return {
+        "architectures": ["T5ForConditionalGeneration"],
+        "vocab_size": config.source_vocab_size,
+        "d_model": config.d_model,
+        "d_kv": config.head_width,
+        "d_ff": config.ffn_dim,
+        "num_layers": config.encoder_layers,
+        "num_decoder_layers": config.decoder_layers,
+        "num_heads": config.num_attention_heads,
+        "relative_attention_num_buckets": config.relative_attention_num_buckets,
+        "relative_attention_max_distance": config.relative_attention_max_distance,
+        "n_positions": config.max_position_embeddings,
+        "feed_forward_proj": f"gated-{their_activation(plain)}"
+        if plain
+        else their_activation(config.activation_function),
+        "layer_norm_epsilon": config.layer_norm_eps,
+        "dropout_rate": config.dropout,
+        "pad_token_id": config.pad_token_id,
+        "decoder_start_token_id": config.bos_token_id,
+        "eos_token_id": config.eos_token_id,
+        "tie_word_embeddings": True,
+    }
+
+
+def _scales_inside(
+    config: Seq2SeqConfig, state: dict[str, Any]
+) -> tuple[Seq2SeqConfig, dict[str, Any]]:
+    """Return a model that computes the same, its scales of scores and tokens in its weights.
+
+    The output layer shares the table of the tokens; the norm before it takes the scale back.
+    """
+    queries, factor = config.num_attention_heads * config.head_width, config.token_factor
+    config = replace(config, head_dim=config.head_width)
+    if config.attention_scale != "learned":
+        for name in state:
+            if ".in_proj_" in name:
+                state[name] = state[name].copy()
+                state[name][:queries] *= config.score_factor
+        config = replace(config, attention_scale="none")
+    if config.tie_embeddings == "all" and config.final_norm:
+        for name in ("source.tokens.weight", "target.tokens.weight", "output.weight"):
+            state[name] = state[name] * factor
+        state["decoder.norm.weight"] = state["decoder.norm.weight"] / factor
+        config = replace(config, embedding_scale=1.0)
+    return config, state
 
 
 def _t5_scales(theirs: Foreign) -> bool:
@@ -90,5 +149,7 @@ T5 = {
         names=_t5_names,
         unused=("embed_tokens.weight", "lm_head.weight"),
         specials=None,
+        values=_t5_values,
+        rewritten=_scales_inside,
     )
 }
