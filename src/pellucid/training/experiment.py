@@ -28,12 +28,11 @@ from pellucid.data.files import read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
-from pellucid.interop.huggingface import write_pretrained
+from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
 from pellucid.models.quantize import WeightFormat
 from pellucid.tasks import TASKS, Task, task_of
 from pellucid.tasks.folder import (
     CARD,
-    TARGET_TOKENIZER,
     TOKENIZER,
     folder_size,
     save_model,
