@@ -1,4 +1,4 @@
-"""The ways in that users take, each with the kernels and without: a silent fall-back is a ratio of 1.
+"""The ways in that users take, with the kernels and without: a silent fall-back is a ratio of 1.
 
     python -m benchmarks.doors MODEL SOURCES [--texts 64] [--rounds 5] [--keep]
 

@@ -9,8 +9,8 @@ the better of the two. With --intel, MKL is told that the processor is Intel's, 
 nobody uses AVX-512 (`benchmarks.mkl`).
 The result is milliseconds (quartiles), their ratio, and the share of two rates, measured between
 the rounds, that the matrix products of a step amount to: that of a large product of NumPy's, and
-the best of Pellucid's own. PyTorch's rate of the same large product is reported next to them, and that of multiply-adds
-alone, which bounds them all.
+the best of Pellucid's own. PyTorch's rate of the same large product is reported next to them, and
+that of multiply-adds alone, which bounds them all.
 """
 
 from __future__ import annotations
