@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "benchmarks.jsonl"
 
 
 def machine() -> dict[str, str]:
-    """Return the processor, its threads for this process, and versions."""
+    """Return the day, the processor, its threads for this process, and versions."""
     return {
+        "date": date.today().isoformat(),
         "processor": f"{processor()}, {processors()} threads",
         "load": f"{os.getloadavg()[0]:.2f} at the start",
         "python": platform.python_version(),

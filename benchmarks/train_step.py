@@ -9,7 +9,8 @@ the better of the two. With --intel, MKL is told that the processor is Intel's, 
 nobody uses AVX-512 (`benchmarks.mkl`).
 The result is milliseconds (quartiles), their ratio, and the share of two rates, measured between
 the rounds, that the matrix products of a step amount to: that of a large product of NumPy's, and
-the best of Pellucid's own. PyTorch's rate of the same large product is reported next to them.
+the best of Pellucid's own. PyTorch's rate of the same large product is reported next to them, and
+that of multiply-adds alone, which bounds them all.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pellucid.apps.cli.bench import (
     shares,
     timed,
 )
+from pellucid.kernels.backend.peak import multiply_add_rate
 
 THREADS = 2
 
@@ -75,12 +77,12 @@ def main() -> None:
             step()
         for _ in range(options.rounds):
             times.append(in_turn(steps.values(), 1)[:, 0])
-            rates.append((sgemm_rate(), own_rate(), torch_rate()))
+            rates.append((sgemm_rate(), own_rate(), torch_rate(), multiply_add_rate()))
         parts = shares(steps["pellucid"])
     seconds = dict(zip(steps, np.array(times).T, strict=True))
     medians = {name: float(np.median(column)) for name, column in seconds.items()}
     best = min((name for name in steps if name != "pellucid"), key=lambda name: medians[name])
-    numpys, own, torchs = (float(rate) for rate in np.median(rates, axis=0))
+    numpys, own, torchs, most = (float(rate) for rate in np.median(rates, axis=0))
     work = flops(N, options.length)
     result = {
         "benchmark": "train_step",
@@ -93,6 +95,7 @@ def main() -> None:
         "sgemm_gflops": round(numpys / 1e9, 1),
         "own_product_gflops": round(own / 1e9, 1),
         "torch_product_gflops": round(torchs / 1e9, 1),
+        "multiply_add_gflops": round(most / 1e9, 1),
         "utilisation": round(work / medians["pellucid"] / numpys, 3),
         "utilisation_of_own_product": round(work / medians["pellucid"] / own, 3),
         "shares": {kind: round(share, 3) for kind, share in parts.items()},

@@ -32,12 +32,12 @@ PAGES = (
     (ROOT / "README.ko.md", "ko", README),
     (ROOT / "docs" / "index.md", "en", ("proof",)),
     (ROOT / "docs" / "index.ko.md", "ko", ("proof",)),
-    (ROOT / "docs" / "speed.md", "en", ("goals", "speed")),
+    (ROOT / "docs" / "speed.md", "en", ("step", "goals", "speed")),
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
     (ROOT / "docs" / "quality.md", "en", ("results",)),
     (ROOT / "docs" / "findings.md", "en", FINDINGS),
     (ROOT / "docs" / "robustness.md", "en", ("faults",)),
-    (ROOT / "docs" / "speed.ko.md", "ko", ("goals", "speed")),
+    (ROOT / "docs" / "speed.ko.md", "ko", ("step", "goals", "speed")),
     (ROOT / "docs" / "decoding.ko.md", "ko", ("decoding",)),
     (ROOT / "docs" / "quality.ko.md", "ko", ("results",)),
     (ROOT / "docs" / "findings.ko.md", "ko", FINDINGS),
@@ -166,6 +166,43 @@ def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
                     long = row[f"attention_{length}"]
                     times = long["seconds"]["pellucid"][1], long["seconds"]["torch"][1]
                     add("attention", f"{length:,}", *times, long["ratio"])
+    return "\n".join(lines)
+
+
+STEP_HEADS = {
+    "en": ("one training step, ms", "PyTorch as it is", "its fast path", "neither with AVX-512"),
+    "ko": ("학습 스텝 하나, ms", "PyTorch 그대로", "PyTorch의 빠른 경로", "양쪽 모두 AVX-512 없이"),
+}
+STEP_ROWS = {
+    "en": ("Pellucid", "PyTorch", "the machine's bound"),
+    "ko": ("Pellucid", "PyTorch", "컴퓨터의 한계"),
+}
+RATES = ("sgemm_gflops", "own_product_gflops", "torch_product_gflops", "multiply_add_gflops")
+
+
+def bound_ms(row: Mapping[str, Any]) -> float:
+    """Return what a step's matrix products take at the best rate measured, and nothing else."""
+    best = max(row[name] for name in RATES if name in row)
+    work = row["utilisation_of_own_product"] * row["own_product_gflops"]
+    return float(work * row["pellucid_ms"][1] / best)
+
+
+def step_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
+    """Return three rows: a step of ours, of PyTorch's, and the least that the machine allows."""
+    settings = (None, *MKL)
+    steps = {
+        (row.get("mkl"), row["length"]): row for row in rows if row["benchmark"] == "train_step"
+    }
+    lines = [f"| {' | '.join(STEP_HEADS[language])} |", "|---" + "|---:" * len(settings) + "|"]
+    values = (
+        lambda row: row["pellucid_ms"][1],
+        lambda row: row["torch_ms"][1],
+        bound_ms,
+    )
+    for name, value in zip(STEP_ROWS[language], values, strict=True):
+        pairs = [[value(steps[setting, length]) for length in (50, 12)] for setting in settings]
+        cells = [f"{long:,.0f}; {short:,.0f}" for long, short in pairs]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -510,6 +547,8 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
         match name:
             case "results":
                 block = table(measured, language)
+            case "step":
+                block = step_table(benchmarks, language)
             case "speed":
                 block = speed_table(benchmarks, language)
             case "proof":
