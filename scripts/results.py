@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +194,7 @@ def step_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
         (row.get("mkl"), row["length"]): row for row in rows if row["benchmark"] == "train_step"
     }
     lines = [f"| {' | '.join(STEP_HEADS[language])} |", "|---" + "|---:" * len(settings) + "|"]
-    values = (
+    values: tuple[Callable[[Mapping[str, Any]], float], ...] = (
         lambda row: row["pellucid_ms"][1],
         lambda row: row["torch_ms"][1],
         bound_ms,
