@@ -13,7 +13,7 @@ from operator import index as whole
 
 import numpy as np
 
-from pellucid.core.array import Array, like, namespace
+from pellucid.core.array import Array, like, namespace, spread
 from pellucid.core.rng import row_keys
 
 
@@ -206,10 +206,7 @@ def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
     n, longest = len(cu_seqlens) - 1, int(np.diff(cu_seqlens).max(initial=0))
     if _is_padded(cu_seqlens, longest):
         return xp.reshape(x, (n, longest, *x.shape[1:]))
-    source = np.full(n * longest, x.shape[0])  # the row of zeros added at the end
-    source[_slots(cu_seqlens, longest)] = np.arange(x.shape[0])
-    zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
-    rows = xp.take(xp.concat([x, zero]), like(source, x), axis=0)
+    rows = spread(x, _slots(cu_seqlens, longest), n * longest)
     return xp.reshape(rows, (n, longest, *x.shape[1:]))
 
 

@@ -11,13 +11,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pellucid.core.array import Array
 from pellucid.core.errors import UsageError, UserError, optional
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 
 CPU = "cpu"
-_TORCH = "torch:"
 
 
 def import_torch(purpose: str, error: type[UserError] = UserError) -> Any:
@@ -46,17 +44,13 @@ def check_device(name: str, precision: Precision = "float32") -> None:
         return
     torch = import_torch(f"--device {name}", UsageError)
     try:
-        found = torch.device(device)
-    except RuntimeError:
-        raise _unknown(name) from None
-    if found.type == "cuda":
-        _check_cuda(torch, name, found.index or 0)
-        return
-    try:
-        torch.empty(1, device=found)
+        torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         line = str(error).strip().partition("\n")[0]
-        raise UserError(f"--device {name}: PyTorch cannot use it: {line}") from None
+        raise UserError(
+            f"--device {name}: PyTorch cannot use it: {line}; for a GPU install the build for it "
+            "(pytorch.org/get-started)"
+        ) from None
 
 
 def place(model: Any, name: str, precision: Precision = "float32") -> None:
@@ -67,11 +61,12 @@ def place(model: Any, name: str, precision: Precision = "float32") -> None:
     in bfloat16 but sums; what is learnt stays float32. Raises as `check_device` does.
     """
     check_device(name, precision)
-    model.to(_prototype(name))
-    if _torch_name(name) is None:
+    if (device := _torch_name(name)) is None:
+        model.to(np.empty(0, np.float32))
         return
     import torch
 
+    model.to(torch.empty(0, device=device))
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if precision == "bfloat16":
         model.narrow(torch.bfloat16)
@@ -96,40 +91,10 @@ def _torch_name(name: str) -> str | None:
     """Return PyTorch's name of a device, or None for NumPy's."""
     if name == CPU:
         return None
-    device = name.removeprefix(_TORCH)
+    device = name.removeprefix("torch:")
     if device == name and name.partition(":")[0] != "cuda":
-        raise _unknown(name)
+        raise UsageError(
+            f"--device {name}: expected cpu, cuda, cuda:NUMBER or torch:DEVICE, where DEVICE is "
+            "PyTorch's name of one"
+        )
     return device
-
-
-def _prototype(name: str) -> Array:
-    """Return an array of the device."""
-    device = _torch_name(name)
-    if device is None:
-        return np.empty(0, np.float32)
-    import torch
-
-    return torch.empty(0, device=device)
-
-
-def _check_cuda(torch: Any, name: str, index: int) -> None:
-    if torch.version.cuda is None and torch.version.hip is None:
-        raise UserError(
-            f"--device {name}: this PyTorch ({torch.__version__}) was built without CUDA; install "
-            "a build for your GPU (pytorch.org/get-started), or leave out --device"
-        )
-    count = torch.cuda.device_count()
-    if not torch.cuda.is_available() or count == 0:
-        raise UserError(
-            f"--device {name}: PyTorch sees no GPU; check that nvidia-smi lists it and that "
-            "CUDA_VISIBLE_DEVICES does not hide it, or leave out --device"
-        )
-    if index >= count:
-        raise UserError(f"--device {name}: PyTorch sees {count}, cuda:0 to cuda:{count - 1}")
-
-
-def _unknown(name: str) -> UsageError:
-    return UsageError(
-        f"--device {name}: expected cpu, cuda, cuda:NUMBER or torch:DEVICE, where DEVICE is "
-        "PyTorch's name of one"
-    )

@@ -20,6 +20,15 @@ class Text(NamedTuple):
         return self.ko if language == "ko" else self.en
 
 
+def plural(number: float, noun: str) -> str:
+    """Return a noun as it follows a number.
+
+    >>> plural(1, "step"), plural(0, "step")
+    ('step', 'steps')
+    """
+    return noun if number == 1 else f"{noun}s"
+
+
 def language_of(environment: Mapping[str, str] = os.environ) -> Language:
     """Return the language that PELLUCID_LANG or else the locale asks for: Korean, or English.
 

@@ -146,31 +146,24 @@ def from_mapping(
     names = [field.name for field in known]
     tags = _tags(kind)
     for name in values:
-        if name in tags:
-            if values[name] != tags[name]:
-                expected = f"expected {tags[name]}, got {values[name]!r}"
-                raise UsageError(f"{source}: {_join(key, name)}: {expected}")
-            continue
-        if name not in names:
+        if name in tags and values[name] != tags[name]:
+            expected = f"expected {tags[name]}, got {values[name]!r}"
+            raise UsageError(f"{source}: {_join(key, name)}: {expected}")
+        if name not in tags and name not in names:
             there = [*names, *beside]
             raise UsageError(
                 f"{source}: unknown setting {_join(key, name)}{nearest(name, there)}; "
                 f"{f'[{key}]' if key else 'the file'} has: {', '.join(there)}"
             )
     arguments: dict[str, Any] = {}
-    for name in names:
+    for field in known:
+        name, where, hint = field.name, _join(key, field.name), hints[field.name]
         if name in values:
-            before = getattr(base, name, None) if base is not None else None
-            where = _join(key, name)
-            arguments[name] = _read(hints[name], values[name], source, where, before)
+            arguments[name] = _read(hint, values[name], source, where, getattr(base, name, None))
         elif base is not None:
             arguments[name] = getattr(base, name)
-    for field in known:
-        if field.name not in arguments and field.default is field.default_factory is MISSING:
-            raise UsageError(
-                f"{source}: {_join(key, field.name)} is missing; "
-                f"expected {_describe(hints[field.name])}"
-            )
+        elif field.default is field.default_factory is MISSING:
+            raise UsageError(f"{source}: {where} is missing; expected {_describe(hint)}")
     try:
         return kind(**arguments)
     except (ValueError, UsageError) as error:
@@ -341,11 +334,10 @@ def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any
     if not (kinds := _tagged(kind)):
         return kind
     usual = type(base) if type(base) in kinds else kinds[0]
-    asked = {name: value[name] for name in _tags(usual) if name in value}
-    if not asked:
+    name = next((name for name in _tags(usual) if name in value), None)
+    if name is None:
         return usual
-    name, tag = next(iter(asked.items()))
-    by_tag = {_tags(each)[name]: each for each in kinds}
+    tag, by_tag = value[name], {_tags(each)[name]: each for each in kinds}
     if not has(by_tag, tag):  # now the user's own are there
         by_tag = {_tags(each)[name]: each for each in _tagged(kind)}
     if tag not in by_tag:
@@ -357,14 +349,13 @@ def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any
 
 
 def _tagged(kind: Any) -> list[Any]:
-    """Return the dataclasses with a tag that derive from one without; of others none."""
-    return [] if _tags(kind) else [each for each in _derived(kind) if _tags(each)]
+    """Return the dataclasses with a tag that derive from one without, in any number of steps."""
 
+    def derived(kind: Any) -> list[Any]:
+        found = [each for each in kind.__subclasses__() if is_dataclass(each)]
+        return [each for sub in found for each in (sub, *derived(sub))]
 
-def _derived(kind: Any) -> list[Any]:
-    """Return the dataclasses that derive from one, at any distance."""
-    found = [each for each in kind.__subclasses__() if is_dataclass(each)]
-    return [each for sub in found for each in (sub, *_derived(sub))]
+    return [] if _tags(kind) else [each for each in derived(kind) if _tags(each)]
 
 
 def _tags(kind: Any) -> dict[str, str]:

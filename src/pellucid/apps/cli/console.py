@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from pellucid.apps.cli.language import printed_language, tr
-from pellucid.core.language import Text
+from pellucid.core.language import Text, plural
 from pellucid.training.events import (
     Chosen,
     Ended,
@@ -114,10 +114,10 @@ class Progress:
                 self._bar.update(self._task, completed=1.0, figures=tr("scoring"))
                 limit, _, unit = event.reason.partition(" ")
                 reason = {  # the clock's time says it already
-                    "minutes": tr("the time limit"),
-                    "steps": f"{limit} {tr('steps')}",
-                    "epochs": f"{limit} {tr('epochs')}",
-                }.get(unit, event.reason)
+                    "minute": tr("the time limit"),
+                    "step": f"{limit} {tr(unit)}",
+                    "epoch": f"{limit} {tr(unit)}",
+                }.get(unit.removesuffix("s"), event.reason)
                 ended = tr("trained to step {step} in {time} ({reason})")
                 time_taken = clock(event.seconds)
                 self.say(ended.format(step=event.step, time=time_taken, reason=reason))
@@ -170,7 +170,7 @@ def counted(number: int, noun: str) -> str:
     >>> counted(1, "step"), counted(4000, "step")
     ('1 step', '4,000 steps')
     """
-    return f"{number:,} {tr(noun if number == 1 else f'{noun}s')}"
+    return f"{number:,} {tr(plural(number, noun))}"
 
 
 def clock(seconds: float) -> str:
