@@ -9,12 +9,13 @@ import hashlib
 import json
 import logging
 import unicodedata
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
@@ -41,35 +42,44 @@ space with none at the edges, put a space round each ? . ! and , (article 003)."
 _log = logging.getLogger(__name__)
 
 
-class TokenizerLike(Protocol):
-    """What a task needs of a tokenizer, ours or another program's."""
+class TokenizerLike(ABC):
+    """What a task needs of a tokenizer, ours or another program's.
+
+    A subclass has `encode` or `encode_all`, or both.
+    """
 
     vocab_size: int
-    unit: str
+    unit = "characters"
     """What `unknown` counts, in the plural."""
-    begins: bool
+    begins = True
     """Whether a text alone is read behind a begin token."""
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without begin or end."""
+        return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts."""
+        return [self.encode(text) for text in texts]
 
+    @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids."""
+        """Return the text of ids; special tokens leave no trace."""
 
+    @abstractmethod
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id by itself."""
 
     def normalised(self, text: str) -> str:
         """Return a text as it comes back from encode and decode."""
+        return self.decode(self.encode(text))
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the units that have no token."""
+        """Count the units that have no token; none where that cannot be told."""
+        return {}
 
 
-class Tokenizer:
+class Tokenizer(TokenizerLike):
     """Tokenizes text, and joins tokens again.
 
     `decode(encode(text)) == text` for every text, once it is normalised; every character, or every
@@ -82,8 +92,6 @@ class Tokenizer:
     >>> tokenizer.decode([5, 4, 6])
     'nab'
     """
-
-    begins = True
 
     def __init__(self, core: tokenizers.Tokenizer, kind: str) -> None:
         # "<pad>" typed by a user is five characters, not the token of that name.
@@ -98,11 +106,8 @@ class Tokenizer:
 
         Raises `UserError` when `text` holds half of a surrogate pair, which is no character.
         """
-        try:  # by itself: a batch of one waits for another thread
-            ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
-        except TypeError:
-            raise _not_unicode([text]) from None
-        return self._own(ids)
+        # By itself: a batch of one waits for another thread.
+        return self._own(self._encoding(text).ids)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts: `encode`, on all cores."""
@@ -118,10 +123,7 @@ class Tokenizer:
         The tokens of one character in several pieces all have that character's span. Raises
         `UserError` as `encode` does.
         """
-        try:
-            encoding = self._core.encode(text, add_special_tokens=False)
-        except TypeError:
-            raise _not_unicode([text]) from None
+        encoding = self._encoding(text)
         return [(i, *s) for i, s in zip(self._own(encoding.ids), encoding.offsets, strict=True)]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -159,11 +161,17 @@ class Tokenizer:
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the units that have no token, most frequent first. Bytes always have one."""
-        if KINDS[self.kind].any_text:
+        if KINDS[self.kind].bytewise:
             return {}
         counts = Counter(unit for text in texts for unit in self.units(text))
         known = self._core.get_vocab().keys() - set(SPECIALS)
         return {unit: n for unit, n in _by_frequency(counts) if unit not in known}
+
+    def _encoding(self, text: str) -> Any:
+        try:
+            return self._core.encode(text, add_special_tokens=False)
+        except TypeError:
+            raise _not_unicode([text]) from None
 
     def _own(self, ids: list[int]) -> list[int]:
         """Return the ids of a text: a word that is spelled as a special token is an unknown one."""
@@ -211,11 +219,7 @@ class Tokenizer:
 
         Raises `UserError` naming the file when it is damaged, or a tokenizer of another kind.
         """
-        try:
-            text = read_file(path, MOST_BYTES).decode("utf-8")
-        except UnicodeDecodeError:
-            raise UserError(f"{path}: is damaged (not UTF-8); copy it again") from None
-        return Tokenizer.of_json(text, path)
+        return Tokenizer.of_json(read_json_text(path), path)
 
     @staticmethod
     def of_json(text: str, path: Path = Path("tokenizer.json")) -> Tokenizer:
@@ -237,6 +241,14 @@ class Tokenizer:
             return made
         except Exception as error:  # the library raises bare Exception for every error in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
+
+
+def read_json_text(path: Path) -> str:
+    """Return the text of a tokenizer.json. Raises `UserError` naming it when it cannot be read."""
+    try:
+        return read_file(path, MOST_BYTES).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is damaged (not UTF-8); copy it again") from None
 
 
 def normaliser(names: Sequence[str]) -> Callable[[str], str]:
@@ -268,8 +280,14 @@ def train_tokenizer(
 
     Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet.
     """
-    normalizer = _normalizer(normalise)
-    return Tokenizer(KINDS[kind].train(texts, vocab_size, normalizer), kind)
+    way, normalizer = KINDS[kind], _normalizer(normalise)
+    if way.bytewise:
+        core = _train_pieces(texts, vocab_size, normalizer)
+    else:
+        core = _train_units(way, texts, vocab_size, normalizer)
+        core.normalizer = _normalizer([*normalise, "whitespace"]) if kind == "word" else normalizer
+    core.pre_tokenizer, core.decoder = way.pre_tokenizer, way.decoder
+    return Tokenizer(core, kind)
 
 
 def _normalizer(names: Sequence[str]) -> normalizers.Normalizer | None:
@@ -293,17 +311,15 @@ def _normalised(normalizer: normalizers.Normalizer | None, text: str) -> str:
 
 
 def _train_units(
+    kind: TokenizerKind,
     texts: Iterable[str],
     vocab_size: int | None,
     normalizer: normalizers.Normalizer | None,
-    kind: str,
 ) -> tokenizers.Tokenizer:
-    """Return a tokenizer with a token for each unit of texts, without the steps around it."""
+    """Return a tokenizer with a token for each unit of texts."""
     if vocab_size is not None and vocab_size <= len(SPECIALS):
         raise UsageError(f"vocab_size must be above {len(SPECIALS)}, got {vocab_size}")
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(KINDS[kind].split(_normalised(normalizer, text)))
+    counts = Counter(unit for text in texts for unit in kind.split(_normalised(normalizer, text)))
     units = [unit for unit, _ in _by_frequency(counts) if unit not in SPECIALS]
     kept = units[: None if vocab_size is None else vocab_size - len(SPECIALS)]
     if len(kept) < len(units):
@@ -311,53 +327,21 @@ def _train_units(
             "no token for %d of %d %s (vocab_size %d): %s",
             len(units) - len(kept),
             len(units),
-            KINDS[kind].unit,
+            kind.unit,
             vocab_size,
             " ".join(map(repr, units[len(kept) :][:20])),
         )
     vocab = {token: i for i, token in enumerate((*SPECIALS, *kept))}
     core = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=SPECIALS[UNK]))
-    core.normalizer = normalizer
     # UNK is a token of the model only: named here, decoding would swallow it.
     core.add_special_tokens(list(SPECIALS[:UNK]))
     return core
 
 
-def _train_characters(
+def _train_pieces(
     texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
 ) -> tokenizers.Tokenizer:
-    core = _train_units(texts, vocab_size, normalizer, "char")
-    # [\s\S] is any code point, line breaks and combining marks included: no grapheme is kept whole.
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
-    core.decoder = decoders.Fuse()
-    return core
-
-
-def _train_words(
-    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
-) -> tokenizers.Tokenizer:
-    spaces = NORMALISERS["whitespace"]()
-    steps = [normalizer, *spaces] if normalizer else spaces
-    core = _train_units(texts, vocab_size, normalizers.Sequence(steps), "word")
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    # It puts a space before every token but the first, unless a token begins with the prefix, which
-    # no word does.
-    core.decoder = decoders.WordPiece(prefix=" ", cleanup=False)
-    return core
-
-
-def _train_labels(
-    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
-) -> tokenizers.Tokenizer:
-    core = _train_units(texts, vocab_size, normalizer, "label")
-    core.pre_tokenizer = pre_tokenizers.Sequence([])
-    core.decoder = decoders.Fuse()
-    return core
-
-
-def _train_bytes(
-    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
-) -> tokenizers.Tokenizer:
+    """Return a tokenizer of byte-level pieces."""
     if vocab_size is None or vocab_size < SMALLEST_BPE:
         raise UsageError(
             f"vocab_size must be at least {SMALLEST_BPE} (256 bytes and {len(SPECIALS)} special "
@@ -365,8 +349,7 @@ def _train_bytes(
         )
     core = tokenizers.Tokenizer(models.BPE())
     core.normalizer = normalizer
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
+    core.pre_tokenizer = KINDS["bpe"].pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIALS),
@@ -381,24 +364,21 @@ def _train_bytes(
 
 @dataclass(frozen=True)
 class TokenizerKind:
-    """A way to tokenize. A new kind is a function that trains it and its row in `KINDS`."""
+    """A way to tokenize: byte-level pieces, or units that texts are split into."""
 
     name: str
-    about: str
-    train: Callable[..., tokenizers.Tokenizer]
-    """train(texts, vocab_size or None, normalizer or None) -> the library's tokenizer."""
-    parts: tuple[str, str, str]
-    """The types of model, pre-tokenizer and decoder by which its file is known."""
-    smallest: int
-    """The fewest tokens that a vocabulary has."""
-    any_text: bool
-    """Whether it has tokens for every character there is."""
-    joins_spaces: bool
-    """Whether a space belongs to the token after it."""
+    pre_tokenizer: Any
+    decoder: Any
+    """These two are the library's, and their types show of which kind a file is."""
     unit: str = "characters"
     """What its errors are counted in, and what may have no token, in the plural."""
     split: Callable[[str], list[str]] = list
     """split(normalised text) -> its units."""
+
+    @property
+    def bytewise(self) -> bool:
+        """Whether it has tokens for every text; then a space belongs to the token after it."""
+        return self.name == "bpe"
 
 
 SMALLEST_BPE = BYTES + len(SPECIALS)
@@ -407,41 +387,28 @@ KINDS: dict[str, TokenizerKind] = {
     for kind in (
         TokenizerKind(
             "bpe",
-            "byte-level pieces, which can write any text",
-            _train_bytes,
-            ("BPE", "ByteLevel", "ByteLevel"),
-            SMALLEST_BPE,
-            any_text=True,
-            joins_spaces=True,
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            decoders.ByteLevel(),
         ),
         TokenizerKind(
             "char",
-            "whole characters",
-            _train_characters,
-            ("WordLevel", "Split", "Fuse"),
-            len(SPECIALS),
-            any_text=False,
-            joins_spaces=False,
+            # Any code point, line breaks and combining marks included: no grapheme is kept whole.
+            pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated"),
+            decoders.Fuse(),
         ),
         TokenizerKind(
             "word",
-            "whole words, or other symbols with spaces between them",
-            _train_words,
-            ("WordLevel", "WhitespaceSplit", "WordPiece"),
-            len(SPECIALS),
-            any_text=False,
-            joins_spaces=False,
+            pre_tokenizers.WhitespaceSplit(),
+            # It puts a space before every token but the first, unless a token begins with the
+            # prefix, which no word does.
+            decoders.WordPiece(prefix=" ", cleanup=False),
             unit="words",
             split=str.split,
         ),
         TokenizerKind(
             "label",
-            "whole texts: labels",
-            _train_labels,
-            ("WordLevel", "Sequence", "Fuse"),
-            len(SPECIALS),
-            any_text=False,
-            joins_spaces=False,
+            pre_tokenizers.Sequence([]),
+            decoders.Fuse(),
             unit="labels",
             split=lambda text: [text],
         ),
@@ -502,8 +469,10 @@ def _kind_of(file: Any) -> str | None:
         return None
     if any(vocab.get(token["content"]) != token["id"] for token in file["added_tokens"]):
         return None
-    parts = (model["type"], file["pre_tokenizer"]["type"], file["decoder"]["type"])
+    parts = (file["pre_tokenizer"]["type"], file["decoder"]["type"])
     for kind in KINDS.values():
-        if parts == kind.parts and len(vocab) >= kind.smallest:
+        model_type, smallest = ("BPE", SMALLEST_BPE) if kind.bytewise else ("WordLevel", 0)
+        known = (type(kind.pre_tokenizer).__name__, type(kind.decoder).__name__)
+        if parts == known and model["type"] == model_type and len(vocab) >= smallest:
             return kind.name
     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -120,11 +121,15 @@ def search_once(
         rows_kept: list[int] = []
         next_tokens: list[int] = []
         next_active: list[int] = []
-        for i, rows in _groups(active):
-            survivors = extend(searches[i], log_p[rows], eos, config, length)
-            rows_kept += [rows.start + parent for parent, _ in survivors]
+        first_row = 0
+        for i, group in groupby(active):
+            count = len(list(group))
+            rows = log_p[first_row : first_row + count]
+            survivors = extend(searches[i], rows, eos, config, length)
+            rows_kept += [first_row + parent for parent, _ in survivors]
             next_tokens += [token for _, token in survivors]
             next_active += [i] * len(survivors)
+            first_row += count
         if not rows_kept:
             break
         active, tokens = next_active, np.array(next_tokens)
@@ -143,26 +148,7 @@ def extend(
     log_p: (rows, V), of the token after each hypothesis. Nothing is returned once it is answered.
     """
     one.dtype = log_p.dtype
-    survivors = _advance(one, log_p, eos, config, last=length > one.limit)
-    return survivors if survivors and not _answered(one, config) else []
-
-
-def _groups(active: Sequence[int]) -> list[tuple[int, slice]]:
-    """Return (input, its rows) for rows grouped by input."""
-    groups: list[tuple[int, slice]] = []
-    start = 0
-    for end in range(1, len(active) + 1):
-        if end == len(active) or active[end] != active[start]:
-            groups.append((active[start], slice(start, end)))
-            start = end
-    return groups
-
-
-def _advance(
-    one: Search, log_p: Array, eos: int, config: SearchConfig, last: bool
-) -> list[tuple[int, int]]:
-    """Extend one input's hypotheses by a token; return (parent row, token) of those kept."""
-    if last:  # at the maximum length each is ranked as if it ended here
+    if length > one.limit:  # each is ranked as if it ended here
         for (tokens, total), row in zip(one.beams, log_p, strict=True):
             score = _score(total + float(row[eos]), tokens, config)
             one.done.append(Hypothesis(tokens, total, score, False))
@@ -194,7 +180,7 @@ def _advance(
             beams.append(((*tokens, token), total))
     one.beams = beams
     one.decided(totals.ravel()[ranking[: reached + 2]])
-    return survivors
+    return survivors if survivors and not _answered(one, config) else []
 
 
 def _top(values: Array, k: int) -> Array:

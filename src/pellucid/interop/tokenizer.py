@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
 from pellucid.core.errors import UserError, optional, pip_install
-from pellucid.core.files import MOST_BYTES, read_file
+from pellucid.data.tokenizers import TokenizerLike, read_json_text
 
 SPECIAL = ("<pad>", "</s>", "<s>", "<unk>")
 
 
-class ForeignTokenizer:
+class ForeignTokenizer(TokenizerLike):
     """Tokenize text as the file says; nothing is truncated and nothing is padded.
 
     Special tokens written in a text, such as [MASK], become those tokens. `framed`: ids come with
     the begin and end that the file puts around a text, as an encoder-decoder's source has them.
     """
-
-    unit = "characters"
 
     def __init__(
         self, core: tokenizers.Tokenizer, framed: bool = False, begins: bool | None = None
@@ -38,10 +37,7 @@ class ForeignTokenizer:
 
         Raises `UserError` naming it when it is missing or damaged.
         """
-        try:
-            text = read_file(path, MOST_BYTES).decode("utf-8")
-        except UnicodeDecodeError:
-            raise UserError(f"{path}: is damaged (not UTF-8); copy it again") from None
+        text = read_json_text(path)
         try:
             return ForeignTokenizer(tokenizers.Tokenizer.from_str(text), begins=begins)
         except Exception as error:  # the library raises bare Exception for every fault in the file
@@ -50,10 +46,6 @@ class ForeignTokenizer:
     def framed(self) -> ForeignTokenizer:
         """Return a tokenizer whose ids come with begin and end."""
         return ForeignTokenizer(self._core, framed=True, begins=self.begins)
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without begin or end unless `framed`."""
-        return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts. Raises `UserError` for what is not Unicode text."""
@@ -78,22 +70,14 @@ class ForeignTokenizer:
             raise UserError(f"the tokenizer has no token {written}")
         return int(found)
 
-    def normalised(self, text: str) -> str:
-        """Return a text as it comes back from encode and decode."""
-        return self.decode(self.encode(text))
 
-    def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Return nothing: such a file does not say which characters have no token."""
-        return {}
-
-
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(TokenizerLike):
     """Marian's: one SentencePiece model for a side, and a vocabulary of both.
 
     `end` is put behind every text, as an encoder's input has it; None for a target.
     """
 
-    unit, begins = "characters", False
+    begins = False
 
     def __init__(self, model: Path, vocabulary: dict[str, int], end: int | None) -> None:
         library = optional(
@@ -115,10 +99,6 @@ class SentencePieceTokenizer:
         ids = [self._ids.get(piece, self._unknown) for piece in pieces]
         return ids if self._end is None else [*ids, self._end]
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts."""
-        return [self.encode(text) for text in texts]
-
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; special tokens leave no trace."""
         pieces = [piece for piece in self.tokens(ids) if piece not in SPECIAL]
@@ -128,10 +108,6 @@ class SentencePieceTokenizer:
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id."""
         return [self._written.get(i, "<unk>") for i in ids]
-
-    def normalised(self, text: str) -> str:
-        """Return a text as it comes back from encode and decode."""
-        return self.decode(self.encode(text))
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the characters that have no piece."""
@@ -144,40 +120,18 @@ class SentencePieceTokenizer:
         return counts
 
 
-class MissingTokenizer:
+class MissingTokenizer(TokenizerLike):
     """In place of a tokenizer.json that a folder lacks: token ids can be read, texts cannot."""
 
-    vocab_size, unit, begins = 0, "characters", False
+    vocab_size, begins = 0, False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def encode(self, text: str) -> list[int]:
-        """Raise `UserError`."""
-        raise self._fault()
-
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Raise `UserError`."""
-        raise self._fault()
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Raise `UserError`."""
-        raise self._fault()
-
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Raise `UserError`."""
-        raise self._fault()
-
-    def normalised(self, text: str) -> str:
-        """Raise `UserError`."""
-        raise self._fault()
-
-    def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Return nothing."""
-        return {}
-
-    def _fault(self) -> UserError:
-        return UserError(
+    def _refuse(self, *args: Any, **named: Any) -> Any:
+        raise UserError(
             f"{self._folder}: has no tokenizer.json, so texts cannot be read; put it there, or "
             "give the model token ids"
         )
+
+    encode = encode_all = decode = tokens = normalised = _refuse

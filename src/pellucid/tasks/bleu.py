@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from pellucid.core.errors import optional
@@ -26,9 +27,7 @@ class Figure(NamedTuple):
 
     def written(self) -> str:
         """Return the score with its interval and signature."""
-        between = (
-            "" if self.interval is None else " (95 %: {:.2f} to {:.2f})".format(*self.interval)
-        )
+        between = " (95 %: {:.2f} to {:.2f})".format(*self.interval) if self.interval else ""
         return f"{self.value:.2f}{between}, {self.signature}"
 
 
@@ -50,22 +49,17 @@ def bleu(
     """
     check_references(outputs, references)
     check_installed()
-    outputs = [_composed(text) for text in outputs]
-    references = [[_composed(text) for text in row] for row in references]
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    most = max(map(len, references))
-    columns = [[row[i] if i < len(row) else None for row in references] for i in range(most)]
-    counted: tuple[tuple[str, Any], ...] = (
-        ("BLEU", BLEU()),
-        ("BLEU lower-cased", BLEU(lowercase=True)),
-        ("chrF", CHRF()),
+    outputs = [_composed(text) for text in outputs]
+    rows = [[_composed(text) for text in row] for row in references]
+    columns = list(zip_longest(*rows))
+    return (
+        _figure("BLEU", BLEU(), outputs, columns, intervals),
+        _figure("BLEU lower-cased", BLEU(lowercase=True), outputs, columns, intervals),
+        _figure("chrF", CHRF(), outputs, columns, intervals),
     )
-    first, second, third = (
-        _figure(name, metric, outputs, columns, intervals) for name, metric in counted
-    )
-    return first, second, third
 
 
 def compute(
@@ -82,11 +76,7 @@ def compute(
 
 def check_installed() -> None:
     """Raise `UserError` saying what to install when sacreBLEU is missing."""
-    optional(
-        "sacrebleu",
-        "BLEU and chrF need sacreBLEU, which is not installed",
-        extra="eval",
-    )
+    optional("sacrebleu", "BLEU and chrF need sacreBLEU, which is not installed", extra="eval")
 
 
 def _composed(text: str) -> str:

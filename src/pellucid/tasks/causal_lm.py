@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pellucid.core.array import like, namespace, to_host
+from pellucid.core.array import like, namespace
 from pellucid.core.batch import Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
-from pellucid.nn import Recorder
-from pellucid.tasks.generation import GenerationTask, TokenPair, TokenScores, scored
+from pellucid.tasks.generation import GenerationTask, TokenPair
 
 Array = np.ndarray
 
@@ -36,6 +36,7 @@ class CausalLMTask(GenerationTask):
     config_class = CausalLMConfig
     model_class = CausalLM
     vocabularies = ("vocab_size",)
+    reads_by = "self_attn"
 
     model: CausalLM
 
@@ -53,24 +54,17 @@ class CausalLMTask(GenerationTask):
         """Return the most tokens that a text can be continued by."""
         return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
 
-    def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
-        """`weights` are those of the last layer, mean of heads, on the text's own tokens."""
+    def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:
+        """The attention is that on the text's own tokens."""
         prompts = [self.prompt_ids(source) for source, _ in pairs]
-        answers = [answer for _, answer in pairs]
-        text = Packed.of([[*p, *answer] for p, answer in zip(prompts, answers, strict=True)])
-        wanted = Packed.of([[*answer, self.model.config.eos_token_id] for answer in answers])
-        with Recorder() as recorder:
-            rows, _ = self.model.rows(text, inference=True)
-        last = np.repeat(text.cu_seqlens[1:] - wanted.lengths, wanted.lengths)
-        asked = namespace(rows).take(rows, like(last + wanted.positions, rows), axis=0)
-        weights = [np.zeros((len(answer) + 1, len(source))) for source, answer in pairs]
-        if recorder.maps:
-            means = to_host(list(recorder.maps.values())[-1].weights).mean(axis=1)
-            weights = [
-                mean[len(p) - 1 : len(p) + len(answer), len(p) - len(source) : len(p)]
-                for mean, p, (source, answer) in zip(means, prompts, pairs, strict=True)
-            ]
-        return scored(self.model.output(asked), wanted, weights)
+        both = zip(prompts, (answer for _, answer in pairs), strict=True)
+        text = Packed.of([[*prompt, *answer] for prompt, answer in both])
+        rows, _ = self.model.rows(text, inference=True)
+        last = [len(prompt) - 1 for prompt in prompts]
+        asked = np.flatnonzero(text.positions >= np.repeat(last, text.lengths))
+        logits = self.model.output(namespace(rows).take(rows, like(asked, rows), axis=0))
+        begins = [at + 1 - len(source) for at, (source, _) in zip(last, pairs, strict=True)]
+        return logits, list(zip(last, begins, strict=True))
 
     def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
         return {"decoder": [*self.prompt_ids(source), *answer]}

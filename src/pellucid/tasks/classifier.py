@@ -10,7 +10,8 @@ import numpy as np
 from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UserError
+from pellucid.core.language import plural
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import SPECIALS
@@ -85,8 +86,6 @@ class ClassifierTask(Task):
 
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
         """Run the model on a text; return the tokens that its stack read."""
-        if answer is not None:
-            raise UsageError("an encoder alone writes no answer: leave it out")
         ids = self.source.encode(text)
         self.model(Packed.of([ids]), inference=True)
         return {"encoder": ids}
@@ -106,8 +105,9 @@ class ClassifierTask(Task):
         if len(wrong):
             text = self.source.decode(examples.source.select(wrong[:1]).tokens.tolist())
             expected = "one for each of its tokens" if np.ndim(tokens) else "one"
+            count = int(labels[wrong[0]])
             raise UserError(
-                f"{text[:40]!r} has {labels[wrong[0]]} labels, expected {expected}; "
+                f"{text[:40]!r} has {count} {plural(count, 'label')}, expected {expected}; "
                 'tokenizer.target_kind = "label" makes one of a whole target, "word" of each word'
             )
         return examples

@@ -48,13 +48,16 @@ def error_rates(
         counts.append((errors, size, errors > 0, 1))
     rows = np.array(counts, np.float64)
     edits, length, wrong, words = rows.sum(axis=0)
-    resampled = _resampled_sums(rows)
+    # Drawn with replacement, N at a time (Efron 1979); the seed is fixed, so the same outputs give
+    # the same intervals.
+    draws, n = np.random.default_rng(SEED), len(rows)
+    sums = np.array([rows[draws.integers(0, n, n)].sum(axis=0) for _ in range(RESAMPLES)])
     return ErrorRates(
         float(edits / max(length, 1)),
         float(wrong / words),
         len(outputs),
-        _middle(resampled[:, 0] / np.maximum(resampled[:, 1], 1)),
-        _middle(resampled[:, 2] / resampled[:, 3]),
+        _middle(sums[:, 0] / np.maximum(sums[:, 1], 1)),
+        _middle(sums[:, 2] / sums[:, 3]),
     )
 
 
@@ -73,16 +76,6 @@ def compute(
         )
     }
     return Measured({"per": rates.per, "wer": rates.wer}, rates._asdict(), rows)
-
-
-def _resampled_sums(rows: np.ndarray) -> np.ndarray:
-    """Return the column sums of rows (N, k) drawn with replacement, N at a time: (RESAMPLES, k).
-
-    Source: Efron 1979; the seed is fixed, so the same outputs give the same intervals.
-    """
-    draws = np.random.default_rng(SEED)
-    sums = [rows[draws.integers(0, len(rows), len(rows))].sum(axis=0) for _ in range(RESAMPLES)]
-    return np.array(sums)
 
 
 def _middle(values: np.ndarray) -> tuple[float, float]:

@@ -46,7 +46,7 @@ from pellucid.models.quantize import (
     quantize,
 )
 from pellucid.models.sizes import size_faults
-from pellucid.nn import Module, StateError
+from pellucid.nn import StateError
 from pellucid.tasks import TASKS, GenerationTask, Task, task_of
 from pellucid.tasks.task import token_error
 
@@ -98,10 +98,8 @@ def tokenizer_files(trained: Task) -> dict[str, bytes]:
 
 def tokenizers_in(folder: Path) -> dict[str, bytes]:
     """Return the files of the tokenizers in a model folder of any kind."""
-    settings = read_json(folder / CONFIG)
-    names = [TOKENIZER, TARGET_TOKENIZER]
-    if is_huggingface(settings):
-        names = [*TOKENIZER_FILES]
+    theirs = is_huggingface(read_json(folder / CONFIG))
+    names = TOKENIZER_FILES if theirs else (TOKENIZER, TARGET_TOKENIZER)
     return {name: read_file(folder / name) for name in names if (folder / name).is_file()}
 
 
@@ -123,7 +121,9 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
     folder = find_model(folder)
     settings = read_json(folder / CONFIG)
     if is_huggingface(settings):
-        return _load_pretrained(folder)
+        theirs, _ = read_pretrained(folder)
+        made, search = read_tokenizers(folder, theirs), read_search(folder)
+        return task_of(theirs).of(theirs, made, search, read_arithmetic(folder))
     model_type = settings.pop("model_type", None)
     if not isinstance(model_type, str) or not has(TASKS, model_type):
         raise UserError(
@@ -140,7 +140,42 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
     config: Any = _from_json(task.config_class, settings, folder / CONFIG, "model")
     if error := token_error(config):
         raise UserError(f"{folder / CONFIG}: {error}")
-    sizes = task.tokenizer_sizes(config)
+    paths, tokenizers = _read_tokenizers(folder, task.tokenizer_sizes(config), made_with)
+    stored = read_weights(folder / WEIGHTS)
+    try:
+        state = dequantize(stored)
+    except QuantizeError as error:
+        raise UserError(f"{folder / WEIGHTS}: {error}") from None
+    arithmetic: Arithmetic = "float32"  # what the weights are to be multiplied in
+    if any(array.dtype == np.int8 for array in stored.values()):
+        arithmetic = "int8"
+    if faults := size_faults(config, state):
+        raise UserError(
+            f"{folder / CONFIG}: does not fit {WEIGHTS}: {'; '.join(faults)}; one of them is "
+            "damaged or of another model: copy both again"
+        )
+    search, read = SearchConfig(), [CONFIG, WEIGHTS, *(path.name for path in paths)]
+    if task.generates:
+        search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
+        read.append(GENERATION)
+    model = task.model_class(config)
+    check_weights(state, folder / WEIGHTS)
+    try:
+        model.load_state_dict(state)
+    except StateError as error:
+        raise UserError(f"{folder / WEIGHTS}: {error}") from None
+    if not accept_changes:  # last: an error above says more
+        _check_unchanged(folder, read)
+    return task.of(model.eval(), tokenizers, search, arithmetic)
+
+
+def _read_tokenizers(
+    folder: Path, sizes: list[int], made_with: Any
+) -> tuple[list[Path], list[Tokenizer]]:
+    """Return the tokenizers of vocabularies of these sizes, and their files: one, or two.
+
+    made_with: their fingerprints. Raises `UserError` for one that is missing or of another model.
+    """
     if not isinstance(made_with, list) or len(made_with) < len(sizes):
         raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
     paths = [folder / TOKENIZER]
@@ -151,31 +186,20 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
             f"{folder / TARGET_TOKENIZER}: is missing; the model was trained with a tokenizer for "
             "each side: copy it again"
         )
-    tokenizers = [Tokenizer.load(path) for path in paths]
-    for i, size in enumerate(sizes):
-        tokenizer, path = (tokenizers * 2)[i], (paths * 2)[i]
-        _check_tokenizer(tokenizer, path, size, made_with[i])
-    state, arithmetic = _read_state(folder / WEIGHTS)
-    if faults := size_faults(config, state):
-        raise UserError(
-            f"{folder / CONFIG}: does not fit {WEIGHTS}: {'; '.join(faults)}; one of them is "
-            "damaged or of another model: copy both again"
-        )
-    search = SearchConfig()
-    if task.generates:
-        search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
-    model = task.model_class(config)
-    _fill(model, state, folder / WEIGHTS)
-    if not accept_changes:  # last: an error above says more
-        read = [CONFIG, WEIGHTS, *(path.name for path in paths)]
-        _check_unchanged(folder, [*read, GENERATION] if task.generates else read)
-    return task.of(model.eval(), tokenizers, search, arithmetic)
-
-
-def _load_pretrained(folder: Path) -> Task:
-    model, _ = read_pretrained(folder)
-    tokenizers, search = read_tokenizers(folder, model), read_search(folder)
-    return task_of(model).of(model, tokenizers, search, read_arithmetic(folder))
+    made = [Tokenizer.load(path) for path in paths]
+    for i, (size, wanted) in enumerate(zip(sizes, made_with, strict=False)):
+        tokenizer, path = made[i % len(made)], paths[i % len(made)]
+        if tokenizer.vocab_size != size:
+            raise UserError(
+                f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {size}; it "
+                "belongs to another model"
+            )
+        if wanted not in (None, tokenizer.fingerprint):
+            raise UserError(
+                f"{path}: its tokens are not those that the model was trained with; it belongs to "
+                "another model"
+            )
+    return paths, made
 
 
 def _own(tokenizer: Any) -> Tokenizer:
@@ -187,27 +211,13 @@ def _own(tokenizer: Any) -> Tokenizer:
     return tokenizer
 
 
-def _check_tokenizer(tokenizer: Tokenizer, path: Path, size: int, wanted: str | None) -> None:
-    if tokenizer.vocab_size != size:
-        raise UserError(
-            f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {size}; "
-            "it belongs to another model"
-        )
-    if wanted not in (None, tokenizer.fingerprint):
-        raise UserError(
-            f"{path}: its tokens are not those that the model was trained with; it belongs to "
-            "another model"
-        )
-
-
 def _check_unchanged(folder: Path, names: list[str]) -> None:
     """Raise `UserError` naming a file whose digest is not the one saved with the model."""
     if not os.path.lexists(folder / SUMS):  # an older folder; a link to nothing is damage
         return
+    files = {name: read_file(folder / name) for name in names}
     try:
-        changed = changed_file(
-            {name: read_file(folder / name) for name in names}, read_file(folder / SUMS)
-        )
+        changed = changed_file(files, read_file(folder / SUMS))
     except ValueError:
         raise UserError(f"{folder / SUMS}: is damaged; copy it again") from None
     if changed is not None:
@@ -216,24 +226,6 @@ def _check_unchanged(folder: Path, names: list[str]) -> None:
             f"in {SUMS}); copy the folder again, or, if the change is meant, add --accept-changes "
             "(in Python accept_changes=True)"
         )
-
-
-def _read_state(path: Path) -> tuple[dict[str, np.ndarray], Arithmetic]:
-    """Return the weights as float32, and what they are to be multiplied as."""
-    stored = read_weights(path)
-    whole = all(array.dtype != np.int8 for array in stored.values())
-    try:
-        return dequantize(stored), "float32" if whole else "int8"
-    except QuantizeError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def _fill(model: Module, state: Mapping[str, np.ndarray], path: Path) -> None:
-    check_weights(state, path)
-    try:
-        model.load_state_dict(state)
-    except StateError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def folder_size(folder: Path) -> str:
@@ -253,13 +245,12 @@ def find_model(folder: Path) -> Path:
     A name that is no folder here is that of a model that comes with the package. Raises `UserError`
     naming what is there instead.
     """
-    if not folder.exists() and str(folder) in shipped_models():
-        return shipped_models()[str(folder)]
     for candidate in (folder, folder / "model"):
         if (candidate / CONFIG).is_file():
             return candidate
     if not folder.exists():
-        shipped = shipped_models()
+        if str(folder) in (shipped := shipped_models()):
+            return shipped[str(folder)]
         raise UserError(
             f"{folder}: there is no such folder{nearest(str(folder), shipped)}; train a model "
             f"first, or use one that comes with Pellucid: {', '.join(shipped)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.language import plural
 from pellucid.core.settings import from_mapping, nearest
 from pellucid.data.tokenizers import settled
 from pellucid.generation import (
@@ -27,6 +28,7 @@ from pellucid.generation import (
     search,
 )
 from pellucid.models.quantize import Arithmetic
+from pellucid.nn import Recorder
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts
 
 MOST_SCORED = 2**22
@@ -160,18 +162,13 @@ TokenPair = tuple[Sequence[int], Sequence[int]]
 """The tokens of a text, and of an answer without begin and end."""
 
 
-def scored(logits: Any, wanted: Packed, weights: Sequence[np.ndarray]) -> list[TokenScores]:
-    """Return the scores of answers: `wanted` has their tokens with the end, the logits (T, V)."""
-    log_p, _ = ops.log_softmax(to_host(logits))
-    chosen = np.split(log_p[np.arange(len(log_p)), wanted.tokens], wanted.cu_seqlens[1:-1])
-    return [TokenScores(*both) for both in zip(chosen, weights, strict=True)]
-
-
 @dataclass(frozen=True)
 class GenerationTask(Task):
     """A model in eval mode with its tokenizers and search."""
 
     generates = True
+    reads_by: ClassVar[str]
+    """How the names of the layers end by which an answer attends to its text."""
 
     search: SearchConfig = GREEDY
     sampling: SampleConfig | None = None
@@ -188,23 +185,12 @@ class GenerationTask(Task):
                 + " ".join(map(repr, unknown))
             )
         asked, room = (self.sampling or self.search).max_length, self.max_new_tokens([])
-        if len(self.prefix_tokens) > min(asked, room):
+        if (count := len(self.prefix_tokens)) > min(asked, room):
             remedy = "allow longer answers (max_length) or give" if asked < room else "give"
             raise UsageError(
-                f"prefix has {len(self.prefix_tokens)} tokens, an answer at most "
+                f"prefix has {count} {plural(count, 'token')}, an answer at most "
                 f"{min(asked, room)}: {remedy} a shorter prefix"
             )
-
-    @classmethod
-    def of(
-        cls,
-        model: Any,
-        tokenizers: Sequence[Any],
-        search: SearchConfig = GREEDY,
-        arithmetic: Arithmetic = "float32",
-    ) -> Self:
-        """Return a model with its tokenizers, one or two."""
-        return cls(model, tokenizers[0], tokenizers[-1], search, arithmetic=arithmetic)
 
     @property
     def prefix_tokens(self) -> list[int]:
@@ -234,8 +220,26 @@ class GenerationTask(Task):
         """Return the text of the tokens generated for a text."""
 
     @abstractmethod
+    def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:
+        """Teacher-force answers to texts; return the logits (T, V) of their tokens and ends.
+
+        Also where, in the last layer's attention to the text, its first query and key are.
+        """
+
     def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Return what `token_scores` does, for pairs that are small enough to go together."""
+        with Recorder() as recorder:
+            logits, places = self._forced(pairs)
+        wanted = Packed.of([[*answer, self.model.config.eos_token_id] for _, answer in pairs])
+        log_p, _ = ops.log_softmax(to_host(logits))
+        chosen = np.split(log_p[np.arange(len(log_p)), wanted.tokens], wanted.cu_seqlens[1:-1])
+        weights = [np.zeros((len(answer) + 1, len(source))) for source, answer in pairs]
+        if maps := [each for name, each in recorder.maps.items() if name.endswith(self.reads_by)]:
+            means = to_host(maps[-1].weights).mean(axis=1)
+            for own, mean, (row, column) in zip(weights, means, places, strict=True):
+                rows, columns = own.shape
+                own[...] = mean[row : row + rows, column : column + columns]
+        return [TokenScores(*both) for both in zip(chosen, weights, strict=True)]
 
     def token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Teacher-force answers to texts, both as token ids; return their scores in order.
@@ -281,8 +285,8 @@ class GenerationTask(Task):
             raise UserError("an empty text has no answer")
         if len(target) > (room := self.max_new_tokens(source)):
             raise UserError(
-                f"an answer of {len(target)} tokens, more than the {room} that this model can "
-                "write; shorten it"
+                f"an answer of {len(target)} {plural(len(target), 'token')}, more than the {room} "
+                "that this model can write; shorten it"
             )
         return source, target
 
@@ -308,6 +312,8 @@ class GenerationTask(Task):
 
         Raises `UsageError` for another name or a wrong value.
         """
+        if not settings:
+            return self
         settings = own_names(settings)
         given: dict[type, dict[str, Any]] = {SearchConfig: {}, Constraints: {}, SampleConfig: {}}
         for name in settings.keys() - {"prefix"}:
@@ -334,7 +340,8 @@ class GenerationTask(Task):
             )
         if (prefix := len(self.prefix_tokens)) > (room := self.max_new_tokens(ids)):
             raise UserError(
-                f"{len(ids)} tokens, which leave room for {room} more; the prefix has {prefix}"
+                f"{len(ids)} {plural(len(ids), 'token')} and room for {room} more; the prefix has "
+                f"{prefix}"
             )
 
     def split_sentences(self, text: str) -> list[str]:
@@ -357,18 +364,15 @@ class GenerationTask(Task):
         >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
         ['ə t ˈɛ n ʃ ə n']
         """
-        texts = checked_texts(texts, "generate")
-        if settings:
-            task, best = self.configured(**settings), own_names(settings).get("best", 1)
-            if best > 1:
-                raise UsageError(
-                    f"generate returns one answer to each text, got best = {best}; "
-                    "generate_answers returns the best ones"
-                )
-            return task.generate(texts)
-        pieces = [self.split_sentences(text) for text in texts]
+        texts, task = checked_texts(texts, "generate"), self.configured(**settings)
+        if settings.keys() & {"best", "num_return_sequences"} and task.search.best > 1:
+            raise UsageError(
+                f"generate returns one answer to each text, got best = {task.search.best}; "
+                "generate_answers returns the best ones"
+            )
+        pieces = [task.split_sentences(text) for text in texts]
         numbers = [n for i, some in enumerate(pieces) for n in piece_numbers(i, len(some))]
-        answers = iter(self.generate_answers([piece for some in pieces for piece in some], numbers))
+        answers = iter(task.generate_answers([piece for some in pieces for piece in some], numbers))
         return [join_answers([next(answers) for _ in some])[0].text for some in pieces]
 
     def generate_answers(
@@ -388,10 +392,8 @@ class GenerationTask(Task):
 
         Raises `ValueError` for a text of more than `max_source_length` tokens.
         """
-        texts = checked_texts(texts, "generate_answers")
-        if settings:
-            return self.configured(**settings).generate_answers(texts, numbers, decoder)
-        found: list[list[Answer]] = [[Answer("", 0.0, True)] for _ in texts]
+        texts, task = checked_texts(texts, "generate_answers"), self.configured(**settings)
+        found = {i: [Answer("", 0.0, True)] for i in range(len(texts))}
         names = range(len(texts)) if numbers is None else numbers
         ids = self.source.encode_all(texts)
         order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
@@ -399,9 +401,8 @@ class GenerationTask(Task):
         for start in range(0, len(order), TEXTS_AT_ONCE):
             together = order[start : start + TEXTS_AT_ONCE]
             rows, numbered = [ids[i] for i in together], [names[i] for i in together]
-            for i, answers in zip(together, self._answers(compiled, rows, numbered), strict=True):
-                found[i] = answers
-        return found
+            found |= zip(together, task._answers(compiled, rows, numbered), strict=True)
+        return list(found.values())
 
     def stream(
         self,
@@ -418,21 +419,17 @@ class GenerationTask(Task):
         Raises `ValueError` for a text of more than `max_source_length` tokens.
         """
         check_text(text, "stream")
-        if settings:
-            yield from self.configured(**settings).stream(text, number, decoder)
-            return
-        source = self.source.encode(text)
+        task, source = self.configured(**settings), self.source.encode(text)
         if not source:
             return
-        greedy = SampleConfig(
-            top_k=1, max_length=self.search.max_length, constraints=self.search.constraints
-        )
+        length, constraints = task.search.max_length, task.search.constraints
+        greedy = SampleConfig(top_k=1, max_length=length, constraints=constraints)
         generated: list[int] = []
         shown = ""
         prompt, first = self.prompts([source], [number])
-        prefixes = [self.prefix_tokens] if self.prefix else ()
-        config = self.sampling or greedy
-        for new in sample_stream((decoder or self.decoder)(), prompt, config, prefixes, first):
+        prefixes = [task.prefix_tokens] if task.prefix else ()
+        compiled, config = (decoder or self.decoder)(), task.sampling or greedy
+        for new in sample_stream(compiled, prompt, config, prefixes, first):
             generated += [token for _, token in new]
             whole = settled(self.decode(source, generated), self.target)
             if len(whole) > len(shown):
@@ -449,11 +446,13 @@ class GenerationTask(Task):
         if self.sampling is not None:
             sampled = sample(decoder, source, self.sampling, prefixes, first)
             longest = np.minimum(decoder.room(source), self.sampling.max_length)
-            scored = self.token_scores(list(zip(rows, sampled, strict=True)))
-            return [
-                [self._sampled(row, tokens, scores, len(tokens) < most)]
-                for row, tokens, scores, most in zip(rows, sampled, scored, longest, strict=True)
-            ]
+            answers = []
+            for i, scores in enumerate(self.token_scores(list(zip(rows, sampled, strict=True)))):
+                finished = len(sampled[i]) < longest[i]
+                total = float(scores.log_p.sum() if finished else scores.log_p[:-1].sum())
+                text = self.decode(rows[i], sampled[i])
+                answers.append([Answer(text, total, bool(finished), sampled[i], total)])
+            return answers
         found = search(decoder, source, self.search, prefixes, first)
         return [
             [
@@ -462,9 +461,3 @@ class GenerationTask(Task):
             ]
             for row, best in zip(rows, found, strict=True)
         ]
-
-    def _sampled(
-        self, source: Sequence[int], tokens: tuple[int, ...], scores: TokenScores, finished: bool
-    ) -> Answer:
-        total = float(scores.log_p.sum() if finished else scores.log_p[:-1].sum())
-        return Answer(self.decode(source, tokens), total, bool(finished), tokens, total)

@@ -11,7 +11,7 @@ import numpy as np
 from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UserError
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import KINDS, Tokenizer
 from pellucid.models.config import MaskedLMConfig
@@ -70,14 +70,12 @@ class MaskedLMTask(Task):
         Raises `UserError` when the text has no [MASK], or more than `max_source_length` tokens.
         """
         check_text(text, "guesses")
-        ids = self.token_ids(text)
-        config = self.model.config
-        places = [i for i, token in enumerate(ids) if token == config.mask_id]
+        ids = self._framed(text)
+        places = [i for i, token in enumerate(ids) if token == self.model.config.mask_id]
         if not places:
             raise UserError(f"no {MASK} to fill: write it where a token is to be predicted")
-        whole = Packed.of([[config.bos_token_id, *ids, config.eos_token_id]])
-        rows = to_host(self.model(whole, inference=True))
-        p = np.exp(ops.log_softmax(rows[np.array(places) + 1])[0])
+        rows = to_host(self.model(Packed.of([ids]), inference=True))
+        p = np.exp(ops.log_softmax(rows[places])[0])
         order = np.argsort(-p, axis=1, kind="stable")[:, :best]
         pieces = text.split(MASK)
         return [
@@ -102,16 +100,11 @@ class MaskedLMTask(Task):
 
     def _framed(self, text: str) -> list[int]:
         """Return the ids of a text between begin and end."""
-        return [
-            self.model.config.bos_token_id,
-            *self.token_ids(text),
-            self.model.config.eos_token_id,
-        ]
+        config = self.model.config
+        return [config.bos_token_id, *self.token_ids(text), config.eos_token_id]
 
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
         """Run the model on a text; return the tokens that its stack read."""
-        if answer is not None:
-            raise UsageError("an encoder alone writes no answer: leave it out")
         ids = self._framed(text)
         self.model.rows(Packed.of([ids]), inference=True)
         return {"encoder": ids}
@@ -147,7 +140,7 @@ class MaskedLMTask(Task):
         left, *rest = text.split(MASK)
         holes = set()
         for piece in rest:
-            left = left.rstrip() if KINDS[tokenizer.kind].joins_spaces else left
+            left = left.rstrip() if KINDS[tokenizer.kind].bytewise else left
             holes.add(len(left))
             left += _HOLE + piece
         ids: list[int] = []
@@ -163,14 +156,10 @@ class MaskedLMTask(Task):
         return ids
 
     def _guess(self, token: int, p: float, pieces: Sequence[str], i: int) -> Guess:
-        written = self._written(token)
+        is_mask = token == self.model.config.mask_id
+        written = MASK if is_mask else self.source.tokens([token])[0]
         before, after = MASK.join(pieces[: i + 1]), MASK.join(pieces[i + 1 :])
-        glued = isinstance(self.source, Tokenizer) and KINDS[self.source.kind].joins_spaces
+        glued = isinstance(self.source, Tokenizer) and KINDS[self.source.kind].bytewise
         if glued or written.startswith((" ", "##")):
             before = before.rstrip()
         return Guess(written, p, (before + written.removeprefix("##") + after).strip())
-
-    def _written(self, token: int) -> str:
-        if token == self.model.config.mask_id:
-            return MASK
-        return self.source.tokens([token])[0]

@@ -83,15 +83,12 @@ class Scores:
     def written(self) -> dict[str, str]:
         """Return the scores by name, written out."""
         per = _PREDICTED[self.kind]
+        value = self.perplexity
+        even = "inf" if value is None else f"{value:{'.3f' if value < 1e6 else '.3e'}}"
         rows = {
             self.unit: f"{self.pairs:,}",
-            "loss": f"{self.loss:.4f} nats per {per} (perplexity {self._written_perplexity()})",
+            "loss": f"{self.loss:.4f} nats per {per} (perplexity {even})",
         }
         if self.accuracy is not None:
             rows["accuracy"] = f"{self.accuracy:.2%} of the {per}s predicted"
         return {**rows, **(self.measured.rows if self.measured else {})}
-
-    def _written_perplexity(self) -> str:
-        if self.perplexity is None:
-            return "inf"
-        return f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.3e'}}"

@@ -8,9 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_pairs
@@ -18,14 +15,7 @@ from pellucid.data.pairs import TextPair, gathered
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.nn import Recorder
-from pellucid.tasks.generation import (
-    GenerationTask,
-    TokenPair,
-    TokenScores,
-    TooLongError,
-    scored,
-)
+from pellucid.tasks.generation import GenerationTask, TokenPair, TooLongError
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
@@ -73,6 +63,7 @@ class Seq2SeqTask(GenerationTask):
     model_class = Seq2Seq
     vocabularies = ("source_vocab_size", "target_vocab_size")
     scores_answers = True
+    reads_by = "multihead_attn"
 
     model: Seq2Seq
 
@@ -107,22 +98,14 @@ class Seq2SeqTask(GenerationTask):
         """Return the most tokens that an answer can have next to begin or end."""
         return self.model.config.max_position_embeddings - 1
 
-    def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
+    def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:
         bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
         batch = Batch(
             Packed.of([source for source, _ in pairs]),
             Packed.of([[bos, *answer, eos] for _, answer in pairs]),
         )
-        with Recorder() as recorder:
-            rows, _ = self.model.decode_rows(batch, inference=True)
-        weights = [np.zeros((len(answer) + 1, len(source))) for source, answer in pairs]
-        if layers := [name for name in recorder.maps if name.endswith("multihead_attn")]:
-            means = to_host(recorder.maps[layers[-1]].weights).mean(axis=1)
-            weights = [
-                mean[: len(answer) + 1, : len(source)]
-                for mean, (source, answer) in zip(means, pairs, strict=True)
-            ]
-        return scored(self.model.output(rows), batch.target.without_first(), weights)
+        rows, _ = self.model.decode_rows(batch, inference=True)
+        return self.model.output(rows), [(0, 0)] * len(pairs)
 
     def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
         return {"encoder": source, "decoder": [self.model.config.bos_token_id, *answer]}
@@ -194,7 +177,7 @@ class Seq2SeqTask(GenerationTask):
         readable = [self._readable(pair.source) for pair in pairs]
         if unread := readable.count(False):
             _log.warning(
-                "%s of %s sources have a sentence of more than %d tokens, which this model cannot "
+                "a sentence of %s of %s sources has more than %d tokens, which this model cannot "
                 "read; their answers count as empty",
                 f"{unread:,}",
                 f"{len(pairs):,}",

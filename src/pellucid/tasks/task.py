@@ -127,7 +127,8 @@ class Task(ABC):
 
         A task that does not generate ignores `search` and `arithmetic`.
         """
-        return cls(model, tokenizers[0], tokenizers[-1])
+        more = {"search": search, "arithmetic": arithmetic} if cls.generates else {}
+        return cls(model, tokenizers[0], tokenizers[-1], **more)
 
     @classmethod
     def build(
@@ -144,15 +145,11 @@ class Task(ABC):
         """
         if error := token_error(config):
             raise UsageError(f"model.{error}")
-        return cls.of(cls.model_class(cls.sized(config, tokenizers), seed=seed), tokenizers, search)
-
-    @classmethod
-    def sized(cls, config: Any, tokenizers: Sequence[Tokenizer]) -> Any:
-        """Return the configuration with vocabularies as large as the tokenizers."""
-        ends = (tokenizers[0], tokenizers[-1]) if len(cls.vocabularies) == 2 else tokenizers[-1:]
+        ends = (tokenizers[0], tokenizers[-1])[-len(cls.vocabularies) :]
         sizes = [tokenizer.vocab_size for tokenizer in ends]
         sizes[-1] += cls.added_tokens
-        return replace(config, **dict(zip(cls.vocabularies, sizes, strict=True)))
+        config = replace(config, **dict(zip(cls.vocabularies, sizes, strict=True)))
+        return cls.of(cls.model_class(config, seed=seed), tokenizers, search)
 
     @classmethod
     def tokenizer_sizes(cls, config: Any) -> list[int]:
@@ -227,6 +224,8 @@ class Task(ABC):
         array([0, 1, 1, 3, 4, 8, 5, 8, 8])
         """
         check_text(text, "attention")
+        if answer is not None and not self.generates:
+            raise UsageError("an encoder alone writes no answer: leave it out")
         with Recorder() as recorder:
             read = self._read(text, answer)
         tokens = {

@@ -129,7 +129,7 @@ def test_too_long_a_text_is_refused_not_truncated(place: Path) -> None:
 
 def test_a_text_that_leaves_no_room_for_the_prefix_is_refused(place: Path) -> None:
     done = pellucid("generate", place / "runs" / "gpt", "a" * 15, "ab", "--prefix", "cdef")
-    failed(done, 1, "text 1: 15 tokens, which leave room for 3 more; the prefix has 4")
+    failed(done, 1, "text 1: 15 tokens and room for 3 more; the prefix has 4")
     first, second = done.stdout.splitlines()
     assert first == ""
     assert second.startswith("abcdef")

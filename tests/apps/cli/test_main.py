@@ -887,7 +887,7 @@ class TestEvaluate:
         command = ("evaluate", "runs/tiny", "--json", "--data", str(tmp_path / "some.tsv"))
         done = pellucid(*command, cwd=place)
         failed(done, 0)
-        assert "1 of 5 sources have a sentence of more than 19 tokens" in caplog.text
+        assert "a sentence of 1 of 5 sources has more than 19 tokens" in caplog.text
         assert json.loads(done.stdout)["words"] == 5
         assert json.loads(pellucid(*command, "--metric", "none", cwd=place).stdout)["pairs"] == 3
 
