@@ -54,7 +54,7 @@ def test_what_the_normaliser_leaves_empty_is_dropped() -> None:
 
 
 def test_nothing_left() -> None:
-    with pytest.raises(UserError, match="none of 1 pairs has 1 to 2 tokens on both sides"):
+    with pytest.raises(UserError, match="of 1 pair none has 1 to 2 tokens on both sides"):
         encode_pairs([TextPair("abc", ("a",))], LETTERS, LETTERS, max_tokens=2)
 
 

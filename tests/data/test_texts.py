@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,22 @@ import pytest
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.batches import encode_texts
-from pellucid.data.pairs import Splits, TextPair
-from pellucid.data.texts import as_texts, is_text_file, read_texts
+from pellucid.data.files import is_text_file, read_split
+from pellucid.data.pairs import Splits, TextPair, as_texts
 from pellucid.data.tokenizers import train_tokenizer
+
+
+def read_texts(
+    train: Path,
+    valid: Sequence[Path] = (),
+    test: Sequence[Path] = (),
+    *,
+    held_out: float,
+    same: Callable[[str], str] = str,
+) -> Splits:
+    return as_texts(
+        read_split([train], valid, test, held_out=held_out, same=same, texts=True), same
+    )
 
 
 def texts(side: tuple[TextPair, ...]) -> list[str]:
@@ -124,5 +138,5 @@ def test_texts_become_tokens_between_begin_and_end(caplog: pytest.LogCaptureFixt
     assert examples.dropped == 2
     assert "left out 2 of 4 texts" in caplog.text
     assert "no token for 1 of the characters in the texts;" in caplog.text
-    with pytest.raises(UserError, match="none of 1 texts has 1 to 2 tokens"):
+    with pytest.raises(UserError, match="of 1 text none has 1 to 2 tokens"):
         encode_texts(["abc"], tokenizer, begin=[1], end=2, max_tokens=2)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.core.errors import UserError
 from pellucid.core.files import checksums
 from pellucid.training.checkpoint import (
     AVERAGE,
@@ -18,14 +19,15 @@ from pellucid.training.checkpoint import (
     SUMS,
     WEIGHTS,
     Checkpoint,
-    CheckpointError,
+    SavedState,
+    TrainerState,
     checkpoint_paths,
     keep_checkpoints,
     newest_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
-from pellucid.training.state import SavedState, Tally, TrainerState
+from pellucid.training.step import Tally
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -99,7 +101,7 @@ def test_every_kind_of_damage_names_the_file_and_the_way_out(
 ) -> None:
     _, older, newest = write(tmp_path, 1, 2, 3)
     harm(newest / file)
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(UserError) as error:
         newest_checkpoint(tmp_path)
     reported = str(error.value)
     assert reported.startswith(str(newest / file))
@@ -126,7 +128,7 @@ def test_a_state_edited_under_new_digests_is_refused(tmp_path: Path, name: str, 
     if (name, value) in right:
         assert read_checkpoint(newest).step == 3
         return
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(UserError) as error:
         newest_checkpoint(tmp_path)
     reported = str(error.value)
     assert reported.startswith(str(newest))
@@ -155,7 +157,7 @@ def test_another_state_is_refused(tmp_path: Path, content: str) -> None:
     (path / STATE).write_text(content, encoding="utf-8")
     files = {file.name: file.read_bytes() for file in path.iterdir() if file.name != SUMS}
     (path / SUMS).write_bytes(checksums(files))
-    with pytest.raises(CheckpointError, match=r"state\.json: not a Pellucid checkpoint"):
+    with pytest.raises(UserError, match=r"state\.json: not a Pellucid checkpoint"):
         read_checkpoint(path)
 
 
@@ -170,7 +172,7 @@ def test_damage_in_two_says_to_delete_both(tmp_path: Path) -> None:
     first, second, third = write(tmp_path, 1, 2, 3)
     flip(third / STATE)
     (second / SUMS).unlink()
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(UserError) as error:
         newest_checkpoint(tmp_path)
     assert f"{first} is undamaged: delete {second}, {third} to resume" in str(error.value)
 
@@ -178,7 +180,7 @@ def test_damage_in_two_says_to_delete_both(tmp_path: Path) -> None:
 def test_that_every_checkpoint_is_damaged_is_reported(tmp_path: Path) -> None:
     (path,) = write(tmp_path, 1)
     flip(path / WEIGHTS)
-    with pytest.raises(CheckpointError, match="no older undamaged checkpoint"):
+    with pytest.raises(UserError, match="no older undamaged checkpoint"):
         newest_checkpoint(tmp_path)
 
 
@@ -186,7 +188,7 @@ def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
     path = tmp_path / "step-00000005"
     path.mkdir()
     (path / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(CheckpointError, match="not a whole Pellucid checkpoint"):
+    with pytest.raises(UserError, match="not a whole Pellucid checkpoint"):
         read_checkpoint(path)
 
 
@@ -196,5 +198,5 @@ def test_another_checkpoint_format_is_named(
     monkeypatch.setattr("pellucid.training.checkpoint.FORMAT", 2)
     (path,) = write(tmp_path, 1)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="checkpoint format 2, this Pellucid reads 1"):
+    with pytest.raises(UserError, match="checkpoint format 2, this Pellucid reads 1"):
         read_checkpoint(path)

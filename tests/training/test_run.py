@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from pellucid.core.errors import UserError
+from pellucid.training.checkpoint import TrainerState
 from pellucid.training.events import EpochEnded
 from pellucid.training.run import (
     RunFolder,
     check_resumed,
-    checkpoint_settings,
     read_metrics,
     read_settings,
 )
-from pellucid.training.state import TrainerState
 
 SETTINGS = {"model": {"d_model": 64, "heads": [2, 3]}, "training": {"lr": 1e-3}}
 
@@ -95,7 +94,7 @@ def test_metrics_that_lost_lines_are_refused(tmp_path: Path) -> None:
         run.metrics(events(1)[0])
         save(run, 1)
     (tmp_path / "metrics.jsonl").write_bytes(b"")
-    with pytest.raises(UserError, match=r"metrics\.jsonl: has fewer than the 1 lines"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl: has fewer than the 1 line it"):
         RunFolder(tmp_path, SETTINGS, resume=True)
 
 
@@ -147,14 +146,12 @@ def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
 
 def test_some_settings_can_be_compared_before_the_folder_is_opened(tmp_path: Path) -> None:
     with begun(tmp_path) as run:
-        assert checkpoint_settings(tmp_path) is None
+        assert not check_resumed(tmp_path, {"model": {"d_model": 10**9}})
         save(run, 1)
-        made = checkpoint_settings(tmp_path)
-        assert made == SETTINGS
-        check_resumed(tmp_path, made, {"model": SETTINGS["model"]})
-        check_resumed(tmp_path, made, {"model": {"d_model": 64}})
+        assert check_resumed(tmp_path, {"model": SETTINGS["model"]})
+        assert check_resumed(tmp_path, {"model": {"d_model": 64}})
         with pytest.raises(UserError, match=r"not those of the run:\n  model.d_model: 64 -> 10000"):
-            check_resumed(tmp_path, made, {"model": {"d_model": 10**9}})
+            check_resumed(tmp_path, {"model": {"d_model": 10**9}})
 
 
 def test_changes_can_be_accepted_with_a_warning(
@@ -388,7 +385,7 @@ except UserError as error:
 def test_damaged_settings_are_named(tmp_path: Path) -> None:
     begun(tmp_path).close()
     (tmp_path / "config.toml").write_text("model = [")
-    with pytest.raises(UserError, match=r"config\.toml: cannot be read as TOML"):
+    with pytest.raises(UserError, match=r"config\.toml: not valid TOML"):
         RunFolder(tmp_path, SETTINGS, resume=True)
 
 

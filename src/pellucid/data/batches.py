@@ -17,6 +17,7 @@ import numpy as np
 
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.language import plural
 from pellucid.core.rng import Rng, random_bits
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import BOS, EOS, TokenizerLike
@@ -96,17 +97,10 @@ def encode_pairs(
         for pair in pairs
         for text in (pair.targets[:1] if first_target_only else pair.targets)
     ]
-    sources, targets = [s for s, _ in rows], [t for _, t in rows]
-    for tokenizer, texts, side in ((source, sources, "source"), (target, targets, "target")):
-        report_unknown(tokenizer, texts, side)
-    encoded = list(zip(source.encode_all(sources), target.encode_all(targets), strict=True))
-    kept = [both for both in encoded if all(0 < len(ids) <= max_tokens for ids in both)]
-    dropped = _dropped("pairs", "tokens on both sides", len(encoded), len(kept), max_tokens)
-    return Examples(
-        Packed.of([s for s, _ in kept]),
-        Packed.of([[*begin, *t, end] for _, t in kept]),
-        dropped,
-    )
+    texts = [s for s, _ in rows], [t for _, t in rows]
+    kept = _encoded(((source, "source"), (target, "target")), texts, max_tokens)
+    targets = Packed.of([[*begin, *t, end] for _, t in kept])
+    return Examples(Packed.of([s for s, _ in kept]), targets, len(rows) - len(kept))
 
 
 def encode_texts(
@@ -117,36 +111,40 @@ def encode_texts(
     end: int,
     max_tokens: int,
 ) -> Examples:
-    """Tokenize texts, between begin and end; the sources are empty.
-
-    One of more than `max_tokens` (begin and end not counted) or of none is left out, never
-    truncated; a warning says how many. Another names what has no token.
-
-    Raises `UserError` when nothing is left.
+    """Tokenize texts, between begin and end; the sources are empty. Else as `encode_pairs` does.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["abc"], kind="char")
     >>> encode_texts(["ab", "cab"], tokenizer, begin=[1], end=2, max_tokens=2).target.tokens
     array([1, 4, 5, 2])
     """
-    report_unknown(tokenizer, texts, "text")
-    rows = tokenizer.encode_all(texts)
-    kept = [row for row in rows if 0 < len(row) <= max_tokens]
-    dropped = _dropped("texts", "tokens", len(rows), len(kept), max_tokens)
-    nothing: list[list[int]] = [[] for _ in kept]
-    return Examples(Packed.of(nothing), Packed.of([[*begin, *row, end] for row in kept]), dropped)
+    rows = _encoded([(tokenizer, "text")], [texts], max_tokens)
+    targets = Packed.of([[*begin, *row, end] for (row,) in rows])
+    return Examples(Packed.of([[]] * len(rows)), targets, len(texts) - len(rows))
 
 
-def _dropped(unit: str, tokens: str, encoded: int, kept: int, most: int) -> int:
-    """Return how many examples were left out, with a warning. Raises `UserError` if all were."""
+def _encoded(
+    sides: Sequence[tuple[TokenizerLike, str]], texts: Sequence[Sequence[str]], most: int
+) -> list[tuple[list[int], ...]]:
+    """Return the tokens of examples, those left out that have a side of none or of too many.
+
+    sides: the tokenizer of each side, and its name in warnings. texts: those of each side.
+    """
+    for (tokenizer, name), some in zip(sides, texts, strict=True):
+        report_unknown(tokenizer, some, name)
+    rows = [tokenizer.encode_all(some) for (tokenizer, _), some in zip(sides, texts, strict=True)]
+    encoded = list(zip(*rows, strict=True))
+    kept = [example for example in encoded if all(0 < len(ids) <= most for ids in example)]
+    unit, where = ("pair", " on both sides") if len(sides) == 2 else ("text", "")
+    limit = f"1 to {most} tokens{where}"
     if not kept:
         raise UserError(
-            f"none of {encoded:,} {unit} has 1 to {most} {tokens}; allow more tokens, or give "
-            f"other {unit}"
+            f"of {len(encoded):,} {plural(len(encoded), unit)} none has {limit}; allow more "
+            f"tokens, or give other {unit}s"
         )
-    if dropped := encoded - kept:
-        _log.warning(f"left out {dropped:,} of {encoded:,} {unit}: expected 1 to {most} {tokens}")
-    return encoded - kept
+    if dropped := len(encoded) - len(kept):
+        _log.warning(f"left out {dropped:,} of {len(encoded):,} {unit}s: expected {limit}")
+    return kept
 
 
 class Batches:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import check_file
+from pellucid.core.language import plural
 from pellucid.core.settings import nearest
 from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
@@ -59,6 +60,11 @@ def is_file_of_pairs(path: Path) -> bool:
     return _format(path) in (".tsv", ".csv", ".jsonl")
 
 
+def is_text_file(paths: Sequence[Path]) -> bool:
+    """Whether these are one text file, a text a line, rather than files of pairs."""
+    return len(paths) == 1 and _format(paths[0]) == ".txt"
+
+
 def read_parallel(source: Path, target: Path) -> tuple[TextPair, ...]:
     """Read two text files of which line i of one translates line i of the other.
 
@@ -67,8 +73,8 @@ def read_parallel(source: Path, target: Path) -> tuple[TextPair, ...]:
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
         raise UserError(
-            f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; line i of one "
-            "must translate line i of the other"
+            f"{source} has {len(sources):,} {plural(len(sources), 'line')} and {target} has "
+            f"{len(targets):,}; line i of one must translate line i of the other"
         )
     for path, lines in ((source, sources), (target, targets)):
         for number, line in enumerate(lines, 1):
@@ -85,25 +91,43 @@ def read_split(
     held_out: float,
     columns: tuple[str, str] | None = None,
     same: Callable[[str], str] = str,
+    texts: bool = False,
 ) -> Splits:
     """Read a user's files: one path is a file of pairs, two are parallel texts.
 
-    Without validation files the share `held_out` of the training sources is held out by hash, all
-    pairs of one source on one side, and so are sources that `same` makes one text.
+    texts: all are text files instead, of which each line that is not empty is a source without
+    targets.
+
+    Without validation files the share `held_out` of the training sources is held
+    out by hash, all pairs of one source on one side, and so are sources that `same` makes one text.
 
     Raises `UserError` for errors in the files and when one side of the split is empty.
     """
-    pairs = _read_either(train, columns)
-    tested = _read_either(test, columns) if test else ()
+
+    def read(paths: Sequence[Path]) -> tuple[TextPair, ...]:
+        if not texts:
+            return _read_either(paths, columns) if paths else ()
+        return tuple(TextPair(line, ()) for path in paths for line in _text_lines(path))
+
+    pairs, tested = read(train), read(test)
     if valid:
-        return Splits(pairs, _read_either(valid, columns), tested)
+        return Splits(pairs, read(valid), tested)
     split = split_by_hash(pairs, valid=held_out, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
-            f"{train[0]}: too few pairs ({len(pairs):,}) to hold out {held_out:.1%} of them for "
-            "validation; give a validation file, or another share"
+            f"{train[0]}: too few {'texts' if texts else 'pairs'} ({len(pairs):,}) to hold out "
+            f"{held_out:.1%} of them for validation; give a validation file, or another share"
         )
-    return Splits(split.train, split.valid, tested)
+    return replace(split, test=tested)
+
+
+def _text_lines(path: Path) -> list[str]:
+    if is_file_of_pairs(path):
+        raise UsageError(
+            f"{path}: is a file of pairs, and the texts to learn from are a text file; give "
+            "another .txt, a text a line"
+        )
+    return [line for line in read_lines(path) if line.strip()]
 
 
 def with_more(
@@ -124,7 +148,7 @@ def with_more(
     kept = [pair for pair in more if same(pair.source) not in held_out]
     if len(kept) < len(more):
         _log.warning(
-            "%s of %s further pairs have the source of a held-out pair and are left out",
+            "left out %s of %s further pairs: a held-out pair has the same source",
             f"{len(more) - len(kept):,}", f"{len(more):,}",
         )  # fmt: skip
     return replace(pairs, train=(*pairs.train, *kept))
@@ -285,13 +309,14 @@ def _json_pairs(path: Path, columns: tuple[str, str]) -> Iterator[TextPair]:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UserError(f"{where}: not valid JSON: {error}") from None
+        example = f'{{"{columns[0]}": "…", "{columns[1]}": "…"}}'
         if not isinstance(record, dict):
-            raise UserError(f"{where}: expected an object like {{{_example(columns)}}}")
+            raise UserError(f"{where}: expected an object like {example}")
         for name in columns:
             if name not in record:
+                near = nearest(name, record)
                 raise UserError(
-                    f"{where}: no key {name!r}{nearest(name, record)}; expected an object like "
-                    f"{{{_example(columns)}}}"
+                    f"{where}: no key {name!r}{near}; expected an object like {example}"
                 )
         source, target = (record[name] for name in columns)
         targets = target if isinstance(target, list) else [target]
@@ -300,10 +325,6 @@ def _json_pairs(path: Path, columns: tuple[str, str]) -> Iterator[TextPair]:
                 f"{where}: {columns[0]!r} must be a text, {columns[1]!r} a text or a list of texts"
             )
         yield _pair(path, number, source, tuple(targets))
-
-
-def _example(columns: tuple[str, str]) -> str:
-    return f'"{columns[0]}": "…", "{columns[1]}": "…"'
 
 
 def _pair(path: Path, number: int, source: str, targets: tuple[str, ...]) -> TextPair:

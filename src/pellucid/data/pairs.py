@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError
 
 _log = logging.getLogger(__name__)
 
@@ -121,3 +121,43 @@ def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
                 where,
             )
         seen.update(*found)
+
+
+def as_texts(pairs: Splits, same: Callable[[str], str] = str) -> Splits:
+    """Take every source and every target as a text, each once, in order: the target of a pair.
+
+    A training text, or one that `same` makes equal to it, is no longer held out, though one of its
+    pairs was; nor is a validation text a test text. Warnings say how many.
+
+    Raises `UserError` when that leaves nothing to test on.
+
+    >>> pairs = Splits((TextPair("hi", ("ho", "hi")),), (TextPair("hi", ("bye",)),))
+    >>> [pair.target for pair in as_texts(pairs).train], [p.target for p in as_texts(pairs).valid]
+    (['hi', 'ho'], ['bye'])
+    """
+    seen: set[str] = set()
+
+    def texts(side: Iterable[TextPair], name: str, where: str) -> tuple[TextPair, ...]:
+        texts = (text for pair in side for text in (pair.source, *pair.targets) if text)
+        every = list(dict.fromkeys(texts))
+        new = [text for text in every if same(text) not in seen]
+        seen.update(map(same, new))
+        if len(new) < len(every):
+            _log.warning(
+                "left out %s of %s %s texts: the %s data has them too",
+                f"{len(every) - len(new):,}",
+                f"{len(every):,}",
+                name,
+                where,
+            )
+        return tuple(TextPair("", (text,)) for text in new)
+
+    train = texts(pairs.train, "training", "")
+    valid = texts(pairs.valid, "validation", "training")
+    test = texts(pairs.test, "test", "training or validation")
+    if pairs.test and not test:
+        raise UserError(
+            "no test text is left: all are training or validation texts too; give other "
+            "ones, or none"
+        )
+    return Splits(train, valid, test)

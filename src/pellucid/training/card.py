@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from pellucid.training.config import DataConfig, RunConfig
 SCORES_HEADING, NO_SCORES = "## Scores on held-out data", "None were taken."
 EXAMPLES, LONGEST_EXAMPLE = 3, 60
 EXAMPLES_HEADING, NO_EXAMPLES = "## Examples", "None were kept."
+_SCORES = re.compile(rf"^({SCORES_HEADING}\n)((?:(?!#).+\n?|\n)*)", re.MULTILINE)
+_TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 
 
 def card(
@@ -100,23 +104,23 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
     The rest stays as it is, a user's own text included. A card without the table gets one, under
     its heading or, without that too, at the end.
     """
-    if SCORES_HEADING not in card.split("\n"):
+    if not _SCORES.search(card):
         card = card.rstrip("\n") + f"\n\n{SCORES_HEADING}\n"
-    lines = card.split("\n")
-    begin = lines.index(SCORES_HEADING) + 1
-    end = _end_of_section(lines, begin)
-    tables = (i for i in range(begin, end) if lines[i].startswith("|") or lines[i] == NO_SCORES)
-    if (start := next(tables, None)) is None:
-        lines[begin:begin] = ["", NO_SCORES, *([""] if any(lines[begin : begin + 1]) else [])]
-        start = begin + 1
-    if lines[start] == NO_SCORES:
-        lines[start : start + 1] = _table("score", "value", scores)
-        return "\n".join(lines)
-    stop = next((i for i in range(start, end) if not lines[i].startswith("|")), end)
     made = dict(zip(scores, _table("score", "value", scores)[2:], strict=True))
-    rows = [made.pop(row.split("|")[1].strip(), row) for row in lines[start + 2 : stop]]
-    lines[start + 2 : stop] = [*rows, *made.values()]
-    return "\n".join(lines)
+
+    def changed(section: re.Match[str]) -> str:
+        heading, body = section.groups()
+        table = _TABLE.search(body)
+        old = table[0].splitlines() if table else ["| score | value |", "|---|---|"]
+        rows = [made.pop(row.split("|")[1].strip(), row) for row in old[2:]]
+        new = "\n".join([*old[:2], *rows, *made.values()]) + "\n"
+        if table:
+            return heading + body[: table.start()] + new + body[table.end() :]
+        if NO_SCORES in body:
+            return heading + body.replace(f"{NO_SCORES}\n", new)
+        return f"{heading}\n{new}{body}"
+
+    return _SCORES.sub(changed, card, count=1)
 
 
 def note_quantized(card: str, weights: WeightFormat) -> str:
@@ -128,18 +132,10 @@ def note_quantized(card: str, weights: WeightFormat) -> str:
         f"Training scored the weights before they were stored as {weights}; `pellucid evaluate` "
         "scores them as they are stored."
     )
-    lines = card.split("\n")
-    if weights == "float32" or SCORES_HEADING not in lines or note in lines:
+    if weights == "float32" or note in card:
         return card
-    begin = lines.index(SCORES_HEADING) + 1
-    end = _end_of_section(lines, begin)
-    if rows := [i for i in range(begin, end) if lines[i].startswith("|")]:
-        lines[rows[-1] + 1 : rows[-1] + 1] = ["", note]
-    return "\n".join(lines)
-
-
-def _end_of_section(lines: Sequence[str], begin: int) -> int:
-    return next((i for i in range(begin, len(lines)) if lines[i].startswith("#")), len(lines))
+    noted = partial(_TABLE.sub, rf"\g<0>\n{note}\n", count=1)
+    return _SCORES.sub(lambda section: noted(section[0]), card, count=1)
 
 
 def _table(first: str, second: str, rows: Mapping[str, Any]) -> list[str]:

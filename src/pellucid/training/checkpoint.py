@@ -16,7 +16,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ import tomli_w
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
+from pellucid.core.settings import check_ranges, flat, from_mapping
 from pellucid.core.weights import from_safetensors, to_safetensors
-from pellucid.training.state import SavedState, read_state
+from pellucid.training.step import Tally
 
 Array = np.ndarray
 FORMAT = 1
@@ -40,8 +41,69 @@ AVERAGE = "ema.safetensors"
 _NAME = re.compile(r"step-(\d{8,})")
 
 
-class CheckpointError(UserError):
-    """A checkpoint that is damaged, incomplete, or not one of ours."""
+@dataclass
+class TrainerState:
+    """The loop's whole state; `batch` is the index of the next batch in `epoch`."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    seconds: float = 0.0
+    useful_tokens: int = 0
+    first_loss: float | None = None
+    running_loss: float | None = None
+    window: Tally = field(default_factory=Tally)
+    """Since the last record of the training loss."""
+    pass_: Tally = field(default_factory=Tally)
+    """Since the epoch began."""
+    best_score: float | None = None
+    best_step: int | None = None
+    not_improved: int = 0
+    """Validations in a row without a new best."""
+    checkpoints: tuple[int, ...] = ()
+    """Steps of the checkpoints due by the settings and kept, oldest first."""
+    stopped: str | None = None
+    """Why training is over."""
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What state.json holds besides the format and the step."""
+
+    trainer: TrainerState
+    metrics_lines: int
+    environment: dict[str, str]
+    judged_by: dict[str, str] = field(default_factory=dict)
+    """What held-out scores depend on besides the weights."""
+    metrics_sha256: str | None = None
+    """The digest of the metrics' lines; 0.1.0 wrote none."""
+
+
+def _read_state(values: Mapping[str, Any], source: str) -> SavedState:
+    """Return a state that was written as JSON; `source` names the file in errors.
+
+    Raises `UsageError` for a key that is missing or unknown, and a value of another type or out of
+    its range.
+    """
+    saved = from_mapping(SavedState, values, source)
+    state, tallies = saved.trainer, (saved.trainer.window, saved.trainer.pass_)
+    if absent := flat({"trainer": asdict(state)}).keys() - flat(values).keys():
+        raise UsageError(f"{source}: {min(absent)} is missing")
+    until_now, count = f"[0, {state.step}]", state.pass_.steps
+    finite = dict.fromkeys(("first_loss", "running_loss", "best_score"), "(-inf, inf)")
+    counts = {f.name: "[0, inf)" for f in fields(Tally)} | {"nats": "(-inf, inf)"}
+    try:
+        check_ranges(saved, metrics_lines="[0, 1e15)")
+        check_ranges(state, seconds="[0, inf)", useful_tokens="[0, inf)")
+        check_ranges(state, epoch=until_now, not_improved=until_now, best_step=until_now, **finite)
+        check_ranges(state, batch=f"[{count}, {count}]")
+        for tally in tallies:
+            check_ranges(tally, **counts)
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from None
+    if not all(0 < step <= state.step for step in state.checkpoints):
+        raise UsageError(f"{source}: checkpoints must be steps from 1 to {state.step}")
+    return saved
 
 
 @dataclass(frozen=True)
@@ -86,7 +148,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint and check every byte of it.
 
-    Raises `CheckpointError` naming the file that is missing, damaged or not ours.
+    Raises `UserError` naming the file that is missing, damaged or not ours.
     """
     files = _whole_files(path)
     try:
@@ -94,18 +156,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
         settings = tomllib.loads(files[SETTINGS].decode())
         made_by, step = values.pop("format"), values.pop("step")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path / STATE}: not a Pellucid checkpoint ({error})") from None
+        raise UserError(f"{path / STATE}: not a Pellucid checkpoint ({error})") from None
     if made_by != FORMAT:
-        raise CheckpointError(
+        raise UserError(
             f"{path}: checkpoint format {made_by}, this Pellucid reads {FORMAT}; "
             "read it with the version that wrote it"
         )
-    try:
-        state = read_state(values, str(path / STATE))
-    except UsageError as error:  # the error is in the file, not in the command
-        raise CheckpointError(str(error)) from None
+    state = _read_state(values, str(path / STATE))
     if not step == state.trainer.step == step_of(path):
-        raise CheckpointError(
+        raise UserError(
             f"{path / STATE}: step is {step!r} and trainer.step {state.trainer.step}; expected the "
             "step in the folder's name"
         )
@@ -132,7 +191,7 @@ def step_of(path: Path) -> int:
     """
     match = _NAME.fullmatch(path.name)
     if match is None:
-        raise CheckpointError(f"{path}: not a checkpoint; its name should be step-<number>")
+        raise UserError(f"{path}: not a checkpoint; its name should be step-<number>")
     return int(match[1])
 
 
@@ -141,24 +200,24 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
     A damaged newest one is an error, not skipped.
 
-    Raises `CheckpointError` that also names the newest undamaged checkpoint.
+    Raises `UserError` that also names the newest undamaged checkpoint.
     """
     paths = checkpoint_paths(folder)
     if not paths:
         return None
     try:
         return read_checkpoint(paths[-1])
-    except CheckpointError as error:
+    except UserError as error:
         for older in reversed(paths[:-1]):
             try:
                 read_checkpoint(older)
-            except CheckpointError:
+            except UserError:
                 continue
             damaged = ", ".join(str(p) for p in paths if step_of(p) > step_of(older))
-            raise CheckpointError(
+            raise UserError(
                 f"{error}. {older} is undamaged: delete {damaged} to resume from it"
             ) from None
-        raise CheckpointError(
+        raise UserError(
             f"{error}. There is no older undamaged checkpoint: start a new run"
         ) from None
 
@@ -172,22 +231,18 @@ def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:
 
 
 def _whole_files(path: Path) -> dict[str, bytes]:
-    try:
-        sums = read_file(path / SUMS)
-    except UserError:
-        raise CheckpointError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
+    if not (path / SUMS).is_file():
+        raise UserError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})")
+    sums = read_file(path / SUMS)
     averaged = [AVERAGE] if AVERAGE.encode() in sums else []
-    try:
-        names = (WEIGHTS, OPTIMIZER, STATE, SETTINGS, *averaged)
-        files = {name: read_file(path / name) for name in names}
-    except UserError as error:
-        raise CheckpointError(str(error)) from None
+    names = (WEIGHTS, OPTIMIZER, STATE, SETTINGS, *averaged)
+    files = {name: read_file(path / name) for name in names}
     try:
         changed = changed_file(files, sums)
     except ValueError:
-        raise CheckpointError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
+        raise UserError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
     if changed is not None:
-        raise CheckpointError(
+        raise UserError(
             f"{path / changed}: damaged ({len(files[changed])} bytes; its checksum is not the one "
             f"in {SUMS})"
         )

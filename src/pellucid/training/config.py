@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pellucid.core.errors import UsageError
+from pellucid.core.language import plural
 from pellucid.core.settings import (
     Name,
     check_ranges,
@@ -304,6 +305,51 @@ class TrainingConfig:
                 f"higher_is_better = true contradicts monitor = {self.monitor!r}, for which "
                 "lower is better; leave it out"
             )
+
+    def _budget(self, step: int, epochs: float, seconds: float) -> list[tuple[float, float]]:
+        """Return each limit that is set, with how much of it is used."""
+        minutes = None if self.minutes is None else 60 * self.minutes
+        limits = ((self.steps, step), (self.epochs, epochs), (minutes, seconds))
+        return [(limit, used) for limit, used in limits if limit is not None]
+
+    def share_used(self, *, step: int, epochs: float, seconds: float) -> float:
+        """Return the share of the budget that is used, 0 to 1, by the limit that is nearest.
+
+        `epochs` counts passes over the data with their fraction, `seconds` training so far.
+
+        >>> TrainingConfig(steps=100, epochs=4).share_used(step=10, epochs=2.0, seconds=0.0)
+        0.5
+        """
+        return min(max(used / limit for limit, used in self._budget(step, epochs, seconds)), 1.0)
+
+    def total_steps(self, *, step: int, epochs: float, seconds: float) -> float:
+        """Return how many steps there will be: set, or projected from the share used so far.
+
+        `epochs` and `seconds` are those at the end of `step`. A projection from seconds depends on
+        the clock.
+
+        >>> TrainingConfig(epochs=4).total_steps(step=10, epochs=0.5, seconds=0.0)
+        80.0
+        """
+        budget = self._budget(step, epochs, max(seconds, 1e-9))
+        return min(step * limit / used for limit, used in budget)
+
+    def reason_to_stop(self, *, step: int, epoch: int, seconds: float) -> str | None:
+        """Return which limit is reached, or None; `epoch` counts the passes completed.
+
+        A resumed run may be past a limit that was lowered.
+
+        >>> TrainingConfig(steps=100).reason_to_stop(step=100, epoch=0, seconds=0.0)
+        '100 steps'
+        >>> TrainingConfig(steps=100).reason_to_stop(step=101, epoch=0, seconds=0.0)
+        'already past 100 steps'
+        """
+        for limit, at, unit in ((self.steps, step, "step"), (self.epochs, epoch, "epoch")):
+            if limit is not None and at >= limit:
+                return f"{'already past ' if at > limit else ''}{limit} {plural(limit, unit)}"
+        if self.minutes is not None and seconds >= 60 * self.minutes:
+            return f"{self.minutes:g} {plural(self.minutes, 'minute')}"
+        return None
 
     @property
     def higher_wins(self) -> bool:

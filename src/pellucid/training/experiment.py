@@ -20,13 +20,12 @@ from threadpoolctl import threadpool_limits
 from pellucid.core.batch import Batch
 from pellucid.core.device import CPU, Precision, check_device, described, place
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import Text
+from pellucid.core.language import Text, plural
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.corpora import load_corpus
-from pellucid.data.files import read_split, with_more
-from pellucid.data.pairs import Splits, TextPair, report_shared
-from pellucid.data.texts import as_texts, is_text_file, read_texts
+from pellucid.data.files import is_text_file, read_split, with_more
+from pellucid.data.pairs import Splits, TextPair, as_texts, report_shared
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
 from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
 from pellucid.models.quantize import WeightFormat
@@ -53,7 +52,6 @@ from pellucid.training.run import (
     START,
     RunFolder,
     check_resumed,
-    checkpoint_settings,
     read_metrics,
 )
 from pellucid.training.start import Start, opened
@@ -83,11 +81,14 @@ class Outcome:
     """The signal that ended training, if one did: then there is no model folder yet."""
 
 
-def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Splits:
+def read_data(
+    config: DataConfig, same: Callable[[str], str] = str, *, texts: bool = False
+) -> Splits:
     """Read the pairs that the settings name. Raises `UserError` naming file and line.
 
     Sources of a file that `same` makes one text are on one side of its split; the split of a
-    corpus depends on no setting. `data.more` is added to the training pairs afterwards.
+    corpus depends on no setting. `data.more` is added to the training pairs afterwards. texts: the
+    files are of texts, as `read_split` has it.
     """
     if config.train:
         pairs = read_split(
@@ -97,6 +98,7 @@ def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Splits:
             held_out=config.held_out,
             columns=config.columns,
             same=same,
+            texts=texts,
         )
     elif config.corpus:
         pairs = load_corpus(config.corpus, config.split or None)
@@ -116,11 +118,18 @@ def read_material(config: RunConfig) -> Splits:
         pairs = read_data(data, same)
         report_shared(pairs, same)
         return pairs
-    if is_text_file(data.train):
-        if data.more:
-            raise UsageError("data.more is for pairs; put its texts into the file of texts")
-        return read_texts(data.train[0], data.valid, data.test, held_out=data.held_out, same=same)
-    return as_texts(read_data(data, same), same)
+    texts = is_text_file(data.train)
+    if texts and data.more:
+        raise UsageError("data.more is for pairs; put its texts into the file of texts")
+    return as_texts(read_data(data, same, texts=texts), same)
+
+
+def check_scores(config: RunConfig, pairs: Splits) -> None:
+    """Raise `UserError` where scores cannot be computed, or none is the one to monitor."""
+    metric = METRICS.get(config.evaluation.metric)
+    if metric:
+        metric.check()  # now, rather than after the training
+    config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
 
 
 def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
@@ -218,9 +227,10 @@ def train_run(
             place(trained.model, CPU)
             if result.interrupted is None:
                 _write_model(prepared, folder, scores, weights)
-                for line in _result_lines(folder, scores, weights):
-                    say(line)
-                for line in _longer(config.training, folder, result):
+                for line in (
+                    *_result_lines(folder, scores, weights),
+                    *_longer(config.training, folder, result),
+                ):
                     say(line)
     return Outcome(trained, pairs, scores, result.interrupted)
 
@@ -245,26 +255,22 @@ def _prepare(
 
     Raises, before anything is written, for settings, data or a model that do not fit the run.
     """
-    metric = METRICS.get(config.evaluation.metric)
-    if metric:
-        metric.check()  # now, rather than after the training
-    resumed = checkpoint_settings(folder) if resume and workers.rank == 0 else None
-    if resumed is not None:  # checked before a model is made of them
+    goes_on = False
+    if resume and workers.rank == 0:  # checked before a model is made of them
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
         fixed = {"tokenizer": config.as_mapping()["tokenizer"]}
         fixed = fixed if accept_changes else {"model": _chosen(config)}
-        check_resumed(folder, resumed, fixed, _defaults(config))
+        goes_on = check_resumed(folder, fixed, _defaults(config))
     start = None
     if config.start is not None:
         start = opened(config.start, folder if resume else None, accept_changes)
         config = replace(config, start=replace(config.start, sha256=start.config.sha256))
     pairs = read_material(config)
-    config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
+    check_scores(config, pairs)
     if start is not None:
         trained = start.task(config)
     else:
-        kept = None if resumed is None else folder
-        made = _tokenizers(config, pairs, kept, workers)
+        made = _tokenizers(config, pairs, folder if goes_on else None, workers)
         trained = task_of(config.model).build(config.model, made, config.search, config.seed)
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
     if resume and not accept_changes and config.data.sha256 not in ("", examples.digest):
@@ -353,7 +359,7 @@ def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) ->
 
 def _longer(config: TrainingConfig, folder: Path, result: Result) -> Iterable[Text]:
     """Return how to train longer, where a limit ended a run whose score still improved."""
-    limit = result.reason.rpartition(" ")[2]
+    limit = result.reason.rpartition(" ")[2].removesuffix("s") + "s"
     validated = [each for each in read_metrics(folder) if each["event"] == "validated"]
     scores = [{"loss": each["loss"], **each["scores"]}[config.monitor] for each in validated]
     if limit not in ("steps", "epochs", "minutes") or len(scores) < 3:
@@ -361,7 +367,7 @@ def _longer(config: TrainingConfig, folder: Path, result: Result) -> Iterable[Te
     best = max(scores[:-1]) if config.higher_wins else min(scores[:-1])
     if result.best_step != result.step or abs(scores[-1] - best) < STILL_IMPROVES * abs(best):
         return
-    more = f"--training.{limit} {2 * getattr(config, limit):g}"
+    more = f"--training.{limit} {2 * getattr(config, limit):.12g}"
     command = f"pellucid train --resume {shlex.quote(str(folder))} --accept-changes {more}"
     change = f"{config.monitor} {best:.3g} → {scores[-1]:.3g}"
     yield Text(
@@ -455,7 +461,8 @@ def final_scores(trained: Task, pairs: Splits, config: RunConfig) -> Scores | No
 def _account(prepared: Prepared) -> Text:
     """Return a line on how much data there is, and for what."""
     trained, pairs = prepared.trained, prepared.pairs
-    unit = Text("pairs", "쌍") if trained.data == "pairs" else Text("texts", "텍스트")
+    noun, unit_ko = ("pair", "쌍") if trained.data == "pairs" else ("text", "텍스트")
+    unit = Text(plural(len(prepared.examples), noun), unit_ko)
     uses = {"validation": ("검증용", pairs.valid), "the final score": ("최종 평가용", pairs.test)}
     en = " and ".join(f"{len(side):,} for {use}" for use, (_, side) in uses.items() if side)
     ko = ", ".join(f"{use} {len(side):,}개" for use, side in uses.values() if side)

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 
 from pellucid.core.errors import UserError
+from pellucid.core.language import plural
 from pellucid.core.machine import processors
 from pellucid.training.torch_workers import require_torch
 
@@ -52,8 +53,8 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = RESTARTS) -> 
         if failure.exitcode < 0:
             raise UserError(
                 f"worker {rank} was killed by {signal.Signals(-failure.exitcode).name}, and the "
-                f"workers had been started again {restarts} times; what was saved is whole: "
-                "resume the run from its newest checkpoint"
+                f"workers had been started again {restarts} {plural(restarts, 'time')}; what was "
+                "saved is whole: resume the run from its newest checkpoint"
             ) from None
         return int(failure.exitcode)
     finally:

@@ -29,21 +29,17 @@ class Lock:
             try:
                 self._lock.acquire()
             except Timeout:
-                raise _in_use(path) from None
+                holder = ""
+                with suppress(OSError):
+                    holder = path.read_text("utf-8", "replace").strip()
+                holder = holder or "unknown"
+                raise InUseError(
+                    f"{path.parent}: this run folder is in use by process {holder}; wait for it, "
+                    "stop it, or choose another folder",
+                    holder,
+                ) from None
             path.write_text(str(os.getpid()), encoding="utf-8")
 
     def release(self) -> None:
         """Release the lock; the file stays, since deleting it would let two processes in."""
         self._lock.release()
-
-
-def _in_use(path: Path) -> InUseError:
-    holder = ""
-    with suppress(OSError):
-        holder = path.read_text("utf-8", "replace").strip()
-    holder = holder or "unknown"
-    return InUseError(
-        f"{path.parent}: this run folder is in use by process {holder}; wait for it, stop it, or "
-        "choose another folder",
-        holder,
-    )

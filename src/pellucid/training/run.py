@@ -23,20 +23,21 @@ from typing import Any, Self
 import numpy as np
 import tomli_w
 
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import (
-    MOST_BYTES,
     TEMPORARY,
-    check_file,
     read_file,
     remove_temporary,
     saving,
     write_atomically,
 )
+from pellucid.core.language import plural
 from pellucid.core.machine import environment
-from pellucid.core.settings import REMOVED, changes, flat
+from pellucid.core.settings import REMOVED, changes, flat, read_toml
 from pellucid.training.checkpoint import (
     Checkpoint,
+    SavedState,
+    TrainerState,
     checkpoint_paths,
     keep_checkpoints,
     newest_checkpoint,
@@ -44,28 +45,12 @@ from pellucid.training.checkpoint import (
 )
 from pellucid.training.events import RECORDED, Event, as_record
 from pellucid.training.lock import Lock
-from pellucid.training.state import SavedState, TrainerState
 
 logger = logging.getLogger(__name__)
 
 CONFIG, METRICS, CHECKPOINTS, MODEL = "config.toml", "metrics.jsonl", "checkpoints", "model"
 START = "start"  # a setting, and the folder of the model that it names
 LOCK = ".lock"
-
-
-def first_lines(path: Path, lines: int) -> bytes:
-    """Return the first lines of a metrics file.
-
-    Raises `UserError` when it has fewer lines, or cannot be read.
-    """
-    content = read_file(path) if path.exists() else b""
-    kept = content.split(b"\n", lines)
-    if len(kept) <= lines:
-        raise UserError(
-            f"{path}: has fewer than the {lines} lines it had when the checkpoint was "
-            "written; put the file back, or start a new run"
-        )
-    return content[: len(content) - len(kept[-1])]
 
 
 def _changes(
@@ -159,15 +144,15 @@ class RunFolder:
         plain = flat(tomllib.loads(tomli_w.dumps(scoring or {})))
         self._scoring = {key: str(value) for key, value in plain.items()}
         self._begun, self._kept = False, b""
-        self._check_before(resume)
+        if not (path / LOCK).exists():  # else the process that holds it is named first
+            self._check(resume)
         with saving(path, "nothing was changed"):
             path.mkdir(parents=True, exist_ok=True)
         self._lock = Lock(path / LOCK)
         try:
+            self._check(resume)
             if resume:
                 self._resume(accept_changes, defaults)
-            if not (resume and _holds_run(path)):
-                self._check_free()
         except BaseException:
             self._lock.release()
             raise
@@ -255,9 +240,16 @@ class RunFolder:
         state = self.checkpoint.state
         scoring = self._scoring | state.judged_by
         self.rescored = any(scoring[key] != now for key, now in self._scoring.items())
-        self._kept = first_lines(self.path / METRICS, state.metrics_lines)
+        path = self.path / METRICS
+        lines = (read_file(path) if path.exists() else b"").split(b"\n")
+        if len(lines) <= (count := state.metrics_lines):
+            raise UserError(
+                f"{path}: has fewer than the {count} {plural(count, 'line')} it had when the "
+                "checkpoint was written; put the file back, or start a new run"
+            )
+        self._kept = b"".join(line + b"\n" for line in lines[:count])
         if state.metrics_sha256 not in (None, hashlib.sha256(self._kept).hexdigest()):
-            changed = f"{self.path / METRICS}: was changed after the checkpoint was written"
+            changed = f"{path}: was changed after the checkpoint was written"
             if not accept_changes:
                 raise UserError(f"{changed}; put the file back, or add --accept-changes")
             logger.warning(changed)
@@ -268,41 +260,31 @@ class RunFolder:
                 "; ".join(moved),
             )
 
-    def _others(self) -> list[str]:
-        return [METRICS, *self.further, *([START] if START in self.settings else [])]
+    def _check(self, resume: bool) -> None:
+        """Refuse a folder without a run to resume, and one in which a run would overwrite anything.
 
-    def _check_before(self, resume: bool) -> None:
-        """Refuse what can be refused before anything is written."""
+        A run that has saved nothing may be replaced by a new one.
+        """
         path = self.path
         if path.exists() and not path.is_dir():
             raise UserError(f"{path}: is a file; a run needs a folder")
         for name in (CHECKPOINTS, MODEL) if resume else ():
             if (path / name).is_file():
                 raise UserError(f"{path / name}: is a file; a run needs a folder there")
-        if (path / LOCK).exists():
-            return  # the process that holds it is named first
-        if not resume:
-            self._check_free()
-        elif not _holds_run(path):
-            raise UserError(
-                f"{path}: there is no run here to resume (no config.toml, no checkpoints)"
-            )
-
-    def _check_free(self) -> None:
-        """Refuse to begin a run where it would overwrite anything.
-
-        A run that has saved nothing may be replaced by a new one.
-        """
-        path = self.path
+        begun = (path / LOCK).exists()
         saved = [name for name in (CHECKPOINTS, MODEL) if _holds_any(path / name)]
+        own = [METRICS, *self.further, *([START] if START in self.settings else [])]
         if _holds_run(path):
-            begun = (path / LOCK).exists() and self.checkpoints.is_dir()
-            if saved or not begun:
+            if not resume and (saved or not (begun and self.checkpoints.is_dir())):
                 raise UserError(
                     f"{path}: already holds a run; resume it ({self.resume_command}), or "
                     "choose another folder"
                 )
-        elif held := [*saved, *(n for n in self._others() if (path / n).exists())]:
+        elif resume and not begun:
+            raise UserError(
+                f"{path}: there is no run here to resume (no config.toml, no checkpoints)"
+            )
+        elif held := [*saved, *(name for name in own if (path / name).exists())]:
             raise UserError(
                 f"{path}: already holds {', '.join(held)}, which a run would overwrite; move it "
                 "away, or choose another folder"
@@ -314,37 +296,28 @@ def read_settings(path: Path) -> dict[str, Any] | None:
 
     Raises `UserError` when config.toml is there but damaged.
     """
-    file = path / CONFIG
     try:
-        check_file(file, MOST_BYTES)
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read as TOML: {error}") from None
-
-
-def checkpoint_settings(path: Path) -> dict[str, Any] | None:
-    """Return the settings of a run's newest checkpoint, or None when there is no checkpoint."""
-    made = checkpoint_paths(path / CHECKPOINTS)
-    return read_settings(made[-1]) if made else None
+        return read_toml(path / CONFIG) if (path / CONFIG).exists() else None
+    except UsageError as error:  # the error is in the file, not in the command
+        raise UserError(str(error)) from None
 
 
 def check_resumed(
-    path: Path,
-    made_with: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Raise `UserError` for settings that are not those of a run's checkpoint.
+    path: Path, settings: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> bool:
+    """Raise `UserError` for settings that are not those of a run's newest checkpoint.
 
     Only those given are compared: this is for before a model is built of them. `RunFolder`
-    compares all settings.
+    compares all settings. Returns whether there is a checkpoint.
     """
+    made = checkpoint_paths(path / CHECKPOINTS)
+    if not made or (made_with := read_settings(made[-1])) is None:
+        return False
     before, now = flat(made_with), flat(settings)
     given = {key: before[key] for key in now if key in before}
     if found := _changes(given, settings, defaults):
         raise _other_settings(path, found)
+    return True
 
 
 def _other_settings(path: Path, found: Sequence[str], remedy: str = "") -> UserError:

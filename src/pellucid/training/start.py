@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import folder_atomically
+from pellucid.core.files import checksums, folder_atomically
 from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.tasks import TASKS, GenerationTask, Task
@@ -135,9 +135,8 @@ def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) 
 
     run: a run folder that is resumed. Raises `UserError` when it is not the model of `config`.
     """
-    kept = None if run is None else run / START
-    there = kept is not None and kept.is_dir()
-    start = open_start(kept if kept and there else config.folder, accept_changes or there)
+    kept = config.folder if run is None or not (run / START).is_dir() else run / START
+    start = open_start(kept, accept_changes or kept != config.folder)
     if config.sha256 not in ("", start.config.sha256):
         raise UserError(
             f"{start.config.folder}: is not the model that the run began with (start.sha256 "
@@ -205,23 +204,17 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
 
 
 def _another_family(wanted: str, start: Start) -> UsageError:
-    task = start.trained
-    learns = {
-        "pairs": "pairs", "texts": "texts", "masked": "texts with masked tokens",
-        "labels": "texts with labels",
-    }  # fmt: skip
-    there = TASKS[wanted].data if wanted in TASKS else ""
+    names = {"masked": "texts with masked tokens", "labels": "texts with labels"}
+    task, data = start.trained, TASKS[wanted].data if wanted in TASKS else "other data"
+    there, here = names.get(data, data), names.get(task.data, task.data)
     return UsageError(
-        f"the settings are for a {wanted} (it learns from {learns.get(there, 'other data')}), and "
-        f"{start.config.folder} is a {task.name} (it learns from {learns[task.data]}): take a "
+        f"the settings are for a {wanted} (it learns from {there}), and "
+        f"{start.config.folder} is a {task.name} (it learns from {here}): take a "
         "recipe of that family, or a TOML file with [data] and [training] only"
     )
 
 
 def _digest(files: Mapping[str, Path]) -> str:
     """Return the SHA-256 of the names and contents of files."""
-    whole = hashlib.sha256()
-    for name in sorted(files):
-        with files[name].open("rb") as file:
-            whole.update(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n".encode())
-    return whole.hexdigest()
+    sums = (checksums({name: files[name].read_bytes()}) for name in sorted(files))
+    return hashlib.sha256(b"".join(sums)).hexdigest()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +23,34 @@ from pellucid.nn.module import Parameter
 from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer, clip_factor
 from pellucid.training.parts import PartSum, split
-from pellucid.training.state import Tally
+
+
+@dataclass
+class Tally:
+    """Sums over several steps, added in the order of the steps."""
+
+    nats: float = 0.0
+    target_tokens: int = 0
+    sentences: int = 0
+    useful_tokens: int = 0
+    steps: int = 0
+    clipped: int = 0
+    seconds: float = 0.0
+
+    @property
+    def loss(self) -> float:
+        """Nats per target token."""
+        return self.nats / max(self.target_tokens, 1)
+
+    @property
+    def loss_per_sentence(self) -> float:
+        """Nats per target sentence, as article 003 prints it."""
+        return self.nats / max(self.sentences, 1)
+
+    def add(self, other: Tally) -> None:
+        """Add the sums of `other`."""
+        for f in fields(self):
+            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
 
 class DivergedError(UserError):

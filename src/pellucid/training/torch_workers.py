@@ -11,7 +11,6 @@ checkpoint; after an error there is nothing to go on with, and the replacements 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -145,21 +144,21 @@ class TorchWorkers(Workers):
         if reason is None:
             raise SilentExit(0)
         if not self._reports():
-            raise SilentExit(reason["code"])
+            raise SilentExit(1)
         if lost:
-            raise UserError(reason["text"]) from None
+            raise UserError(reason) from None
 
-    def _own_reason(self, error: BaseException) -> dict[str, Any]:
+    def _own_reason(self, error: BaseException) -> str:
         text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        reason = {"text": f"worker {self.rank}: {text}", "code": 1}
+        reason = f"worker {self.rank}: {text}"
         with suppress(RuntimeError):
             # The first error is kept: others may follow from it.
-            self._store.compare_set("error", "", json.dumps(reason))
+            self._store.compare_set("error", "", reason)
             self._end_all()
         self.close()
         return reason
 
-    def _reason(self, found: str) -> dict[str, Any] | None:
+    def _reason(self, found: str) -> str | None:
         """Find out why a connection was lost; None: another worker ended without an error."""
         hangs = "imed out" in found
         try:
@@ -169,7 +168,7 @@ class TorchWorkers(Workers):
             here: list[int] = []
             while time.monotonic() < ends and len(here) < self.size:
                 if self._store.check(["error"]):
-                    return dict(json.loads(self._store.get("error")))
+                    return str(self._store.get("error").decode())
                 if self._store.check(["done"]):
                     return None
                 here = [r for r in range(self.size) if self._store.check([f"here {r}"])]
@@ -187,7 +186,7 @@ class TorchWorkers(Workers):
             if left and not hangs
             else "all have ended, and what was saved is whole: resume the run"
         )
-        return {"text": f"{named} of {self.size} {what}; {then}", "code": 1}
+        return f"{named} of {self.size} {what}; {then}"
 
     def _end_all(self) -> None:
         """Let nobody start these workers again."""

@@ -6,8 +6,8 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -16,11 +16,18 @@ import numpy as np
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.language import plural
 from pellucid.core.settings import from_mapping
 from pellucid.core.weights import average, check_weights
 from pellucid.nn import StateError
 from pellucid.tasks.scores import loss_sum, mean_loss
-from pellucid.training.checkpoint import WEIGHTS, Checkpoint, checkpoint_path, read_checkpoint
+from pellucid.training.checkpoint import (
+    WEIGHTS,
+    Checkpoint,
+    TrainerState,
+    checkpoint_path,
+    read_checkpoint,
+)
 from pellucid.training.config import PARTS, TrainingConfig
 from pellucid.training.ema import MovingAverage
 from pellucid.training.events import (
@@ -42,8 +49,7 @@ from pellucid.training.parts import PartSum
 from pellucid.training.run import RunFolder
 from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import StopRequest, stop_on_signals
-from pellucid.training.state import Tally, TrainerState, reason_to_stop, share_used, total_steps
-from pellucid.training.step import DivergedError, Trainable, train_step
+from pellucid.training.step import DivergedError, Tally, Trainable, train_step
 from pellucid.training.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -118,30 +124,26 @@ class Trainer:
         if config.parts is not None or self.workers.size > 1:
             self.part_sum = PartSum(model.named_parameters(), config.parts or PARTS, self.workers)
         self.optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
-        self.average: MovingAverage | None = None
-        if config.use == "ema":
-            self.average = MovingAverage(model.named_parameters(), config.ema)
+        averaged = model.named_parameters() if config.use == "ema" else ()
+        self.average = MovingAverage(averaged, config.ema)
         self.state = TrainerState()
         if run is not None and run.checkpoint is not None:
             self._restore(run.checkpoint)
-        self._synchronise()
-        self._share_state()
-        self._epoch = self.state.epoch
-        self._batches = batches.epoch(self._epoch)
+        self._began = time.monotonic() - self.state.seconds
+        self._epoch, self._batches = self.state.epoch, batches.epoch(self.state.epoch)
         if not len(self._batches):
             raise UsageError("there is nothing to train on: the epoch has no batches")
         if self.state.batch >= len(self._batches):  # accepted changes made the epoch shorter
-            self._epoch = self.state.epoch = self.state.epoch + 1
-            self.state.batch, self.state.pass_ = 0, Tally()
-            self._batches = batches.epoch(self._epoch)
-        self._began = time.monotonic() - self.state.seconds
+            self.state.epoch, self.state.batch, self.state.pass_ = self._epoch + 1, 0, Tally()
         self._agreed = self.state.seconds
-        self._settled: tuple[float, float] | None = None
-        """Share of the budget used, and the time, when the first steps were over."""
         if run is not None:
             self._apply_changes(run)
-        self._share_state()
-        self._first_step = self.state.step
+        self._synchronise()
+        shared = self.workers.broadcast_json(asdict(self.state))
+        self.state = from_mapping(TrainerState, shared, "the first worker")
+        self._agreed, self._first_step = self.state.seconds, self.state.step
+        self._settled: tuple[float, float] | None = None
+        """Share of the budget used, and the time, when the first steps were over."""
         self._output_closed = False
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -149,22 +151,22 @@ class Trainer:
         try:
             self.model.load_state_dict(checkpoint.weights)
         except StateError as error:
-            raise _other_model(error) from None
+            _, *errors = str(error).splitlines()
+            raise UserError(
+                f"the checkpoint's weights are not this model's ({len(errors)} do not fit, the "
+                f"first: {errors[0].strip()}); a run keeps the sizes of its model: put them back, "
+                "or train a new run"
+            ) from None
         self.optimizer.load_state_dict(checkpoint.optimizer)
-        if self.average is not None:  # where the run kept none, it begins with the weights
-            self.average.load_state_dict(checkpoint.average or checkpoint.weights)
-
-    def _share_state(self) -> None:
-        """Give every worker the first one's state."""
-        values = self.workers.broadcast_json(asdict(self.state))
-        self.state = from_mapping(TrainerState, values, "the first worker")
+        # Where the run kept no average, it begins with the weights.
+        self.average.load_state_dict(checkpoint.average or checkpoint.weights)
 
     def _apply_changes(self, run: RunFolder) -> None:
         """Adapt the state to settings that are not those of the checkpoint."""
         state, checkpoint = self.state, run.checkpoint
         if run.changed:  # a run that was over may have been given more to do
             state.stopped = self._end_of_budget()
-        averaged = self.average is not None
+        averaged = self.config.use == "ema"
         other_weights = checkpoint is not None and bool(checkpoint.average) != averaged
         if (run.rescored and state.stopped is None) or other_weights:
             logger.warning("evaluation settings changed; resetting the best score")
@@ -192,7 +194,11 @@ class Trainer:
         parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())
         self._emit(Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
-        with _old_objects_kept(), stop_on_signals(self.stopping) as request:
+        # Python's search for garbage skips what is there now, which outlives training: a search
+        # through the compiler's and the data's objects takes as long as several steps.
+        gc.freeze()
+        with stop_on_signals(self.stopping) as request, ExitStack() as after:
+            after.callback(gc.unfreeze)
             while state.stopped is None:
                 stop = self._step(request)
                 if self.workers.size == 1:
@@ -232,8 +238,7 @@ class Trainer:
             lr=lr,
             part_sum=self.part_sum,
         )
-        if self.average is not None:
-            self.average.update(state.step + 1)
+        self.average.update(state.step + 1)
         stop = STOPS.index(request.signal or self._output_closed * "SIGPIPE")
         reports = self.workers.all_gather(np.array([began - self._began, stop]))
         self._agreed, stop = float(reports[0, 0]), int(reports[:, 1].max())
@@ -301,7 +306,7 @@ class Trainer:
     def _validate(self) -> None:
         state, config = self.state, self.config
         began = time.monotonic()
-        with nullcontext() if self.average is None else self.average.in_place():
+        with self.average.in_place():
             loss, scores = self._score(self.workers)
         offered = {"loss": loss, **scores} if loss is not None else scores
         config.check(offered)
@@ -359,14 +364,8 @@ class Trainer:
         self._synchronise()
         if self.run is None:
             return
-        path = self.run.save(
-            state,
-            weights,
-            self.optimizer.state_dict(),
-            self._kept(),
-            {} if self.average is None else self.average.state_dict(),
-        )
-        self._emit(Saved, path)
+        optimizer, averages = self.optimizer.state_dict(), self.average.state_dict()
+        self._emit(Saved, self.run.save(state, weights, optimizer, self._kept(), averages))
 
     def _synchronise(self) -> None:
         """Give every worker the first one's weights, optimizer's states and averages.
@@ -377,9 +376,9 @@ class Trainer:
         if self.workers.size == 1:
             return
         optimizer = self.optimizer.state_dict()
-        averages = {} if self.average is None else self.average.state_dict()
         weights = [parameter.data for _, parameter in self.model.named_parameters()]
-        self.workers.broadcast([*weights, *optimizer.values(), *averages.values()])
+        averages = self.average.state_dict().values()
+        self.workers.broadcast([*weights, *optimizer.values(), *averages])
         self.optimizer.load_state_dict(optimizer)
 
     def _kept(self) -> set[int]:
@@ -405,7 +404,7 @@ class Trainer:
             steps = [state.best_step]
         elif use != "ema":
             use = "last"
-        if use == "ema" and self.average is not None:
+        if use == "ema":
             if steps[0] != state.step:
                 self.average.load_state_dict(self._checkpoints(steps)[0].average)
             self.average.swap()
@@ -431,15 +430,15 @@ class Trainer:
         schedule = self.config.schedule
         width = self.model.config.d_model if "d_model" in SCHEDULES[schedule.name].reads else 1
         epochs = self.state.epoch + (self.state.batch + 1) / len(self._batches)
-        total = total_steps(self.config, step=step, epochs=epochs, seconds=self.seconds)
+        total = self.config.total_steps(step=step, epochs=epochs, seconds=self.seconds)
         return schedule.at(step, total=total, d_model=width)
 
     def _epochs(self) -> float:
         return self.state.epoch + self.state.batch / len(self._batches)
 
     def _share(self) -> float:
-        return share_used(
-            self.config, step=self.state.step, epochs=self._epochs(), seconds=self.seconds
+        return self.config.share_used(
+            step=self.state.step, epochs=self._epochs(), seconds=self.seconds
         )
 
     def _seconds_left(self) -> float | None:
@@ -456,14 +455,15 @@ class Trainer:
         return spent * (1 - share) / gained if spent >= SETTLED and gained > 0 else None
 
     def _end_of_budget(self) -> str | None:
-        state = self.state
-        return reason_to_stop(self.config, step=state.step, epoch=state.epoch, seconds=self.seconds)
+        step, epoch = self.state.step, self.state.epoch
+        return self.config.reason_to_stop(step=step, epoch=epoch, seconds=self.seconds)
 
     def _out_of_patience(self) -> str | None:
         config = self.config
         if config.patience is None or self.state.not_improved < config.patience:
             return None
-        return f"no better {config.monitor} in {config.patience} validations"
+        times = plural(config.patience, "validation")
+        return f"no better {config.monitor} in {config.patience} {times}"
 
     def _emit(self, kind: type[Event], *values: Any) -> None:
         event = kind(self.state.step, self._epochs(), *values)
@@ -475,25 +475,3 @@ class Trainer:
             except BrokenPipeError:  # the reader of what it prints has gone
                 self.listeners.remove(listener)
                 self._output_closed = True
-
-
-@contextmanager
-def _old_objects_kept() -> Iterator[None]:
-    """Spare Python's search for garbage the objects that are there: they outlive training.
-
-    Each search through the compiler's and the data's objects takes as long as several steps.
-    """
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _other_model(error: StateError) -> UserError:
-    _, *errors = str(error).splitlines()
-    return UserError(
-        f"the checkpoint's weights are not this model's ({len(errors)} do not fit, the first: "
-        f"{errors[0].strip()}); a run keeps the sizes of its model: put them back, or train a new "
-        "run"
-    )

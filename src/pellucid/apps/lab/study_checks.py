@@ -12,13 +12,14 @@ from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.study import Bound, Contrast, Plan, Reference, Study, Trial, run_id
-from pellucid.apps.lab.trial import check_scores, data_digest, other_data, read_pairs
+from pellucid.apps.lab.trial import data_digest, other_data, read_pairs
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
 from pellucid.data.pairs import Splits
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.tasks.task import token_error
 from pellucid.training.config import DataConfig, RunConfig
+from pellucid.training.experiment import check_scores
 
 UNLIMITED = 10_000
 """`training.minutes`, a week: effectively unlimited. TOML has no null to unset it."""

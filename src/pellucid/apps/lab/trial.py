@@ -36,11 +36,11 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
 from pellucid.tasks import Seq2SeqTask
-from pellucid.tasks.metrics import METRICS
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
     batches_of,
+    check_scores,
     encode,
     final_scores,
     held_out_of,
@@ -135,14 +135,6 @@ def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
 def read_pairs(config: RunConfig) -> Splits:
     """Return the training, validation and test pairs of a run with these settings."""
     return read_data(config.data, normaliser(config.tokenizer.normalise))
-
-
-def check_scores(config: RunConfig, pairs: Splits) -> None:
-    """Raise `UserError` where scores cannot be computed, or none is the one to monitor."""
-    metric = METRICS.get(config.evaluation.metric)
-    if metric:
-        metric.check()  # now, rather than after the training
-    config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
 
 
 def data_digest(pairs: Splits) -> str:
