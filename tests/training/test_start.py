@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_trained_on_says_why(
         return capsys.readouterr().err
 
     theirs = pretrained("gpt2", tmp_path)
-    assert "a pellucid-seq2seq (it learns from pairs), and " in told(theirs, "multi30k-de-en")
+    assert "for a pellucid-seq2seq, and " in told(theirs, "multi30k-de-en")
     assert "there is no such folder" in told(tmp_path / "none")
     (theirs / "tokenizer.json").unlink()
     assert "has no tokenizer.json" in told(theirs)

@@ -124,6 +124,28 @@ def test_no_time_is_left_before_a_pace_is_known(monkeypatch: pytest.MonkeyPatch)
     assert seen == [None] * 5 + [pytest.approx(12.0 - step) for step in range(6, 13)]
 
 
+def test_no_time_is_left_just_after_a_resume_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("pellucid.training.trainer.time.monotonic", lambda: now[0])
+    seen: list[float | None] = []
+
+    def tick(event: Event) -> None:
+        if isinstance(event, Stepped):  # the first step of each process compiles
+            seen.append(event.seconds_left)
+            now[0] += 60.0 if len(seen) == 1 else 2.0
+
+    config = replace(SHORT, steps=5)
+    for steps in (5, 15):
+        longer, seen[:] = replace(config, steps=steps), []
+        with RunFolder(
+            tmp_path, settings(longer), resume=steps > 5, accept_changes=steps > 5
+        ) as run:
+            Trainer(model(), Reversals(), longer, run=run, listeners=[tick]).fit()
+    assert seen == [None] * 4 + [pytest.approx(2.0 * (15 - step)) for step in range(10, 16)]
+
+
 def test_the_papers_schedule_takes_the_models_width() -> None:
     config = replace(SHORT, schedule=ScheduleConfig("paper", warmup=10), log_every=1)
     _, events, _ = fit(config)

@@ -204,13 +204,9 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
 
 
 def _another_family(wanted: str, start: Start) -> UsageError:
-    names = {"masked": "texts with masked tokens", "labels": "texts with labels"}
-    task, data = start.trained, TASKS[wanted].data if wanted in TASKS else "other data"
-    there, here = names.get(data, data), names.get(task.data, task.data)
     return UsageError(
-        f"the settings are for a {wanted} (it learns from {there}), and "
-        f"{start.config.folder} is a {task.name} (it learns from {here}): take a "
-        "recipe of that family, or a TOML file with [data] and [training] only"
+        f"the settings are for a {wanted}, and {start.config.folder} is a {start.trained.name}: "
+        "take a recipe of that family, or a TOML file with [data] and [training] only"
     )
 
 

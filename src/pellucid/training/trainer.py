@@ -22,7 +22,6 @@ from pellucid.core.weights import average, check_weights
 from pellucid.nn import StateError
 from pellucid.tasks.scores import loss_sum, mean_loss
 from pellucid.training.checkpoint import (
-    WEIGHTS,
     Checkpoint,
     TrainerState,
     checkpoint_path,
@@ -404,25 +403,17 @@ class Trainer:
             steps = [state.best_step]
         elif use != "ema":
             use = "last"
+        if self.run is not None and (use in ("best", "average") or steps[0] != state.step):
+            paths = [checkpoint_path(self.run.checkpoints, step) for step in steps]
+            found = [read_checkpoint(path) for path in paths]
+            if use == "ema":
+                self.average.load_state_dict(found[0].average)
+            else:
+                self.model.load_state_dict(average([each.weights for each in found]))
         if use == "ema":
-            if steps[0] != state.step:
-                self.average.load_state_dict(self._checkpoints(steps)[0].average)
             self.average.swap()
-        elif use != "last":
-            found = self._checkpoints(steps)
-            self.model.load_state_dict(average([checkpoint.weights for checkpoint in found]))
         scored = use == "average" and (self.validation or self.metric)
         self._emit(Chosen, use, tuple(steps), *(self._score(Workers()) if scored else ()))
-
-    def _checkpoints(self, steps: Sequence[int]) -> list[Checkpoint]:
-        assert self.run is not None
-        paths = [checkpoint_path(self.run.checkpoints, step) for step in steps]
-        if missing := [str(path / WEIGHTS) for path in paths if not (path / WEIGHTS).exists()]:
-            raise UserError(
-                f"{', '.join(missing)}: missing, and use = {self.config.use!r} needs them; "
-                'the last weights are complete: set use = "last"'
-            )
-        return [read_checkpoint(path) for path in paths]
 
     # How far along
 

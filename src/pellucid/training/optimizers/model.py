@@ -17,6 +17,7 @@ import numpy as np
 from pellucid import kernels
 from pellucid.core.array import Array, like, namespace, to_host
 from pellucid.core.errors import UserError
+from pellucid.core.settings import changes
 from pellucid.core.vjp import Call, Declined, check_gradient
 from pellucid.nn.module import Parameter
 from pellucid.training.config import OptimizerConfig
@@ -190,15 +191,9 @@ class ModelOptimizer:
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Take over a state; raises `UserError` naming every array that does not fit."""
-        own = self.state_dict()
-        errors = [f"{name}: missing" for name in own.keys() - state.keys()]
-        errors += [f"{name}: unexpected" for name in state.keys() - own.keys()]
-        errors += [
-            f"{name}: expected {own[name].dtype}{own[name].shape}, got {a.dtype}{a.shape}"
-            for name, a in state.items()
-            if name in own and (a.shape != own[name].shape or a.dtype != own[name].dtype)
-        ]
-        if errors:
+        own = {name: f"{x.dtype}{x.shape}" for name, x in self.state_dict().items()}
+        given = {name: f"{x.dtype}{x.shape}" for name, x in state.items()}
+        if errors := changes(own, given, "none"):
             listed = "\n  ".join(sorted(errors))
             raise UserError(
                 "the optimizer's state is of another model or optimizer than "
