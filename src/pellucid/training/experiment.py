@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -55,7 +55,7 @@ from pellucid.training.run import (
     read_metrics,
 )
 from pellucid.training.start import Start, opened
-from pellucid.training.trainer import Result, Trainer
+from pellucid.training.trainer import Result, Trainer, ValidationMetric
 from pellucid.training.workers import Workers
 
 Say = Callable[[Text], None]
@@ -196,7 +196,8 @@ def train_run(
     # BLAS changes the last bits with its number of threads; what is threaded here are the kernels.
     with nullcontext() if config.training.parts is None else threadpool_limits(1, "blas"):
         prepared = _prepare(config, folder, resume, accept_changes, workers)
-        config, pairs, trained, _, start = prepared
+        config, pairs, trained = prepared.config, prepared.pairs, prepared.trained
+        start = prepared.start
         place(trained.model, device, precision)
         if workers.rank > 0:
             return Outcome(trained, pairs, None, _fit(prepared, None, (), workers).interrupted)
@@ -223,7 +224,7 @@ def train_run(
                     run.resume_command,
                 )
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-            scores = None if result.interrupted else final_scores(trained, pairs, config)
+            scores = None if result.interrupted else prepared.final_scores()
             place(trained.model, CPU)
             if result.interrupted is None:
                 _write_model(prepared, folder, scores, weights)
@@ -235,8 +236,9 @@ def train_run(
     return Outcome(trained, pairs, scores, result.interrupted)
 
 
-class Prepared(NamedTuple):
-    """All that follows from a run's settings before its first step."""
+@dataclass(frozen=True)
+class Prepared:
+    """A model and its data: all that training needs of a run's settings."""
 
     config: RunConfig
     """The settings, completed from the data."""
@@ -244,8 +246,48 @@ class Prepared(NamedTuple):
     trained: Task
     examples: Examples
     """The training pairs, tokenized."""
-    start: Start | None
+    start: Start | None = None
     """The model that the run begins with, if not a new one."""
+
+    @classmethod
+    def of(
+        cls, config: RunConfig, pairs: Splits, trained: Task, start: Start | None = None
+    ) -> Prepared:
+        """Tokenize the training pairs as the model reads them."""
+        examples = encode(trained, pairs.train, config, pairs.first_target_only)
+        return cls(replace(config, model=trained.model.config), pairs, trained, examples, start)
+
+    def batches(self) -> Batches:
+        """Return the batches of every epoch: of batch_size pairs, or else of batch_tokens."""
+        data, size = self.config.data, self.config.data.batch_size
+        return Batches(
+            self.examples,
+            seed=self.config.seed,
+            batch_tokens=data.batch_tokens if size is None else None,
+            batch_size=size,
+            bucketed=data.bucketed,
+        )
+
+    def metric(self) -> ValidationMetric | None:
+        """Return what scores the answers to validation pairs while training, if anything does."""
+        how = self.config.evaluation
+        return self.trained.validation(self.pairs.valid, how.metric, how.pairs)
+
+    def trainer(
+        self, run: RunFolder | None, listeners: Iterable[Listener], **options: Any
+    ) -> Trainer:
+        """Return what trains the model, and validates it. options: the others of `Trainer`."""
+        held_out: Sequence[Batch] = ()
+        if valid := self.pairs.valid:
+            examples = encode(self.trained, valid, self.config, True)
+            held_out = held_out_batches(examples, self.config.data.batch_tokens)
+        options |= {"validation": held_out, "run": run, "listeners": listeners}
+        return Trainer(self.trained.model, self.batches(), self.config.training, **options)
+
+    def final_scores(self) -> Scores | None:
+        """Return the scores on the test pairs, else the validation pairs; None without either."""
+        held_out = self.pairs.test or self.pairs.valid
+        return score(self.trained, held_out, self.config) if held_out else None
 
 
 def _prepare(
@@ -272,21 +314,22 @@ def _prepare(
     else:
         made = _tokenizers(config, pairs, folder if goes_on else None, workers)
         trained = task_of(config.model).build(config.model, made, config.search, config.seed)
-    examples = encode(trained, pairs.train, config, pairs.first_target_only)
-    if resume and not accept_changes and config.data.sha256 not in ("", examples.digest):
+    prepared = Prepared.of(config, pairs, trained, start)
+    digest = prepared.examples.digest
+    if resume and not accept_changes and config.data.sha256 not in ("", digest):
         raise UserError(
             "the training data is not what this run was started with (data.sha256 differs); put "
             "it back, or start a new run in another folder"
         )
-    data = replace(config.data, sha256=examples.digest)
-    config = replace(config, model=trained.model.config, data=data)
-    batches_of(examples, config)  # raises for wrong sizes before there is a folder
+    config = replace(prepared.config, data=replace(config.data, sha256=digest))
+    prepared = replace(prepared, config=config)
+    prepared.batches()  # raises for wrong sizes before there is a folder
     held_out = scoring(config, pairs.valid)["held_out"]
-    compared = {"training data": examples.digest[:12], "validation data": held_out[:12]}
+    compared = {"training data": digest[:12], "validation data": held_out[:12]}
     if start is not None:
         compared["model to begin with"] = start.config.sha256[:12]
     workers.agree("data", compared)
-    return Prepared(config, pairs, trained, examples, start)
+    return prepared
 
 
 def _tokenizers(
@@ -313,16 +356,11 @@ def _fit(
     prepared: Prepared, run: RunFolder | None, listeners: Iterable[Listener], workers: Workers
 ) -> Result:
     """Train; `run` is the first worker's."""
-    config, pairs, trained, examples, _ = prepared
     workers.begin()
-    trainer = Trainer(
-        trained.model,
-        batches_of(examples, config),
-        config.training,
-        validation=held_out_of(trained, pairs, config),
-        metric=trained.validation(pairs.valid, config.evaluation.metric, config.evaluation.pairs),
-        run=run,
-        listeners=listeners,
+    trainer = prepared.trainer(
+        run,
+        listeners,
+        metric=prepared.metric(),
         stopping=str if run is None else _announce_stop,
         workers=workers,
     )
@@ -432,30 +470,6 @@ def _chosen(config: RunConfig) -> dict[str, Any]:
     """Return the model's settings without those that follow from the data."""
     settings = config.as_mapping()["model"]
     return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
-
-
-def batches_of(examples: Examples, config: RunConfig) -> Batches:
-    """Return the batches that a run trains on: of batch_size pairs, or else of batch_tokens."""
-    size = config.data.batch_size
-    return Batches(
-        examples,
-        seed=config.seed,
-        batch_tokens=config.data.batch_tokens if size is None else None,
-        batch_size=size,
-        bucketed=config.data.bucketed,
-    )
-
-
-def held_out_of(trained: Task, pairs: Splits, config: RunConfig) -> Sequence[Batch]:
-    """Return the batches of the validation pairs; empty without any."""
-    examples = encode(trained, pairs.valid, config, True) if pairs.valid else None
-    return held_out_batches(examples, config.data.batch_tokens) if examples else ()
-
-
-def final_scores(trained: Task, pairs: Splits, config: RunConfig) -> Scores | None:
-    """Return the scores on the test pairs, else on the validation pairs; None without either."""
-    held_out = pairs.test or pairs.valid
-    return score(trained, held_out, config) if held_out else None
 
 
 def _account(prepared: Prepared) -> Text:

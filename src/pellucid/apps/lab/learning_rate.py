@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pellucid.core.errors import UsageError
 from pellucid.tasks import task_of
 from pellucid.training.config import RunConfig
-from pellucid.training.experiment import batches_of, encode, make_tokenizers, read_material
+from pellucid.training.experiment import Prepared, make_tokenizers, read_material
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import DivergedError, train_step
 
@@ -50,7 +50,7 @@ def range_test(
     one = config.tokenizer.shared or len(kind.vocabularies) == 1
     made = make_tokenizers(replace(config.tokenizer, shared=one), pairs)
     task = kind.build(config.model, made, config.search, config.seed)
-    batches = batches_of(encode(task, pairs.train, config, pairs.first_target_only), config)
+    batches = Prepared.of(config, pairs, task).batches()
     optimizer = ModelOptimizer(task.model.named_parameters(), config.training.optimizer)
     task.model.train()
     rates, losses, mean, epoch = list[float](), list[float](), 0.0, 0

@@ -14,7 +14,6 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -38,18 +37,9 @@ from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
 from pellucid.tasks import Seq2SeqTask
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
-from pellucid.training.experiment import (
-    batches_of,
-    check_scores,
-    encode,
-    final_scores,
-    held_out_of,
-    make_tokenizers,
-    read_data,
-)
+from pellucid.training.experiment import Prepared, check_scores, make_tokenizers, read_data
 from pellucid.training.lock import InUseError, Lock
 from pellucid.training.run import CHECKPOINTS, LOCK, RunFolder, read_metrics
-from pellucid.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -216,9 +206,8 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         both = make_tokenizers(config.tokenizer, pairs)
     # check_study lets no other task through.
     task = Seq2SeqTask.build(config.model, both, config.search, config.seed)
-    model = task.model
-    config = replace(config, model=model.config)
-    examples = encode(task, pairs.train, config, pairs.first_target_only)
+    prepared = Prepared.of(config, pairs, task)
+    model, config, examples = task.model, prepared.config, prepared.examples
     digest = data_digest(pairs)
     with RunFolder(folder, to_mapping(config), resume=begun) as run:
         _check_data(run, digest)
@@ -226,24 +215,14 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         probed = examples.batch(some.astype(np.int64))  # from all over the data, always the same
         prober = Prober(model, probed, plan.probe_steps, folder / PROBES, plan.measures)
         listeners: list[Listener] = [prober, partial(_stop_if, stop)]
-        monitored = None  # the answers to validation pairs take time, and have no other use here
-        if config.training.monitor != "loss":
-            evaluation = config.evaluation
-            monitored = task.validation(pairs.valid, evaluation.metric, evaluation.pairs)
-        trainer = Trainer(
-            model,
-            batches_of(examples, config),
-            config.training,
-            validation=held_out_of(task, pairs, config),
-            metric=monitored,
-            run=run,
-            listeners=listeners,
-        )
+        # The answers to validation pairs take time, and have no other use here.
+        metric = prepared.metric() if config.training.monitor != "loss" else None
+        trainer = prepared.trainer(run, listeners, metric=metric)
         ended = trainer.fit()
         if ended.interrupted is not None:
             raise _StopError
         minutes = trainer.seconds / 60
-        found, scores = final_scores(task, pairs, config), dict[str, float]()
+        found, scores = prepared.final_scores(), dict[str, float]()
         if found is not None and found.measured is not None:
             scores |= found.measured.values
         if found is not None and pairs.test:  # the loss on validation pairs has its own metrics
