@@ -12,7 +12,7 @@ import pytest
 
 import pellucid
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import Text
+from pellucid.core.language import Text, plural
 from pellucid.core.settings import to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Splits, TextPair
@@ -218,6 +218,8 @@ def test_the_model_is_saved_before_its_score_is_printed(data: Path, tmp_path: Pa
         ([3.0, 2.0, 1.98], False, {"steps": 30}, ""),
         ([3.0, 1.0, 2.0], False, {"steps": 30}, ""),
         ([10.0, 20.0, 30.0], True, {"epochs": 3}, "--training.epochs 6"),
+        ([3.0, 2.0, 1.0], False, {"epochs": 1}, "--training.epochs 2"),
+        ([3.0, 2.0, 1.0], False, {"steps": 600_001}, "--training.steps 1200002"),
         ([2.0, 1.0], False, {"steps": 30}, ""),
     ],
 )
@@ -234,7 +236,8 @@ def test_a_score_that_still_improved_asks_for_more_steps(
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records), "utf-8")
     best = (max if higher else min)(losses)
     (unit, value), best_step = next(iter(limit.items())), 10 * (losses.index(best) + 1)
-    result = Result(10 * len(losses), f"{value} {unit}", best_step, best)
+    reason = f"{value} {plural(value, unit.removesuffix('s'))}"
+    result = Result(10 * len(losses), reason, best_step, best)
     config = TrainingConfig(monitor=name, **limit)
     lines = [line.en for line in _longer(config, folder, result)]
     if not said:
