@@ -112,8 +112,8 @@ def test_what_differs_between_workers_is_listed() -> None:
         workers.agree("data", {"training data": "abc" if workers.rank < 2 else "abd"})
 
     first, *others = together(3, work, failing=True)
-    assert "worker 2 has other data than worker 0" in str(first)
-    assert "training data: abc on worker 0, abd on worker 2" in str(first)
+    assert "worker 0 and worker 2 have other data" in str(first)
+    assert "training data: abc -> abd" in str(first)
     assert all(isinstance(e, SilentExit) for e in others)
 
 
@@ -129,12 +129,12 @@ def test_other_software_and_other_arguments_are_refused(monkeypatch: pytest.Monk
 
     same = ("g2p", "--seed=1")
     software = together(2, lambda w: work(w, "numpy", same[:1]), failing=True)[0]
-    assert "worker 1 has other software than worker 0:\n  numpy: " in str(software)
+    assert "worker 0 and worker 1 have other software:\n  numpy: " in str(software)
     arguments = together(2, lambda w: work(w, "python", same), failing=True)[0]
     assert "--seed=1" in str(arguments)
     [line] = together(2, lambda w: work(w, "python", same[:1]))[0]
     assert line.startswith("python: ")
-    assert line.endswith(" and 0.0.1")
+    assert line.endswith(" -> 0.0.1")
 
 
 @pytest.mark.oracle("torch")

@@ -25,6 +25,7 @@ from pellucid.core.attempts import end_all_attempts
 from pellucid.core.device import import_torch
 from pellucid.core.errors import UserError, optional
 from pellucid.core.machine import environment, processor, processors
+from pellucid.core.settings import changes
 from pellucid.training.workers import LostWorkerError, Workers
 
 Array = np.ndarray
@@ -272,10 +273,5 @@ def check_alike(workers: Workers, arguments: Sequence[str]) -> list[str]:
     workers.agree("software", {name: found[name] for name in SAME})
     workers.agree("arguments", {"arguments": list(arguments)})
     others = {k: v for k, v in found.items() if k not in (*SAME, "blas threads")}
-    machines = workers.gather_json(others)
-    return sorted(
-        f"{name}: {machines[0].get(name)} and {other.get(name)}"
-        for name in others
-        for other in machines[1:]
-        if other.get(name) != machines[0].get(name)
-    )
+    first, *rest = workers.gather_json(others)
+    return sorted(line for other in rest for line in changes(first, other))

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from pellucid.core.errors import UserError
+from pellucid.core.settings import changes
 
 Array = np.ndarray
 
@@ -90,12 +91,8 @@ class Workers:
         first, *others = self.gather_json(value)
         for rank, other in enumerate(others, 1):
             if other != first:
-                found = "\n  ".join(
-                    f"{name}: {first.get(name)} on worker 0, {other.get(name)} on worker {rank}"
-                    for name in sorted({*first, *other})
-                    if first.get(name) != other.get(name)
-                )
+                found = "\n  ".join(changes(first, other))
                 raise UserError(
-                    f"worker {rank} has other {what} than worker 0:\n  {found}\n"
+                    f"worker 0 and worker {rank} have other {what}:\n  {found}\n"
                     "All workers need the same; nothing was changed"
                 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pellucid.core.errors import UserError
+from pellucid.core.files import read_file
 
 _log = logging.getLogger(__name__)
 
@@ -105,10 +106,7 @@ def _download_wheel(requirement: str, to: str) -> None:
 
 
 def _checked(path: Path, sha256: str, remedy: str) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    data = read_file(path)
     if (got := hashlib.sha256(data).hexdigest()) != sha256:
         raise UserError(
             f"{path}: another file than expected (SHA-256 {got[:12]}…, not {sha256[:12]}…); "
