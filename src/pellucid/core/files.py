@@ -74,13 +74,17 @@ def checksums(files: Mapping[str, bytes]) -> bytes:
     return "".join(f"{_digest(data)}  {name}\n" for name, data in files.items()).encode()
 
 
-def changed_file(files: Mapping[str, bytes], sums: bytes) -> str | None:
-    """Return the first file whose digest is not the one in `sums`, or None.
+def changed_file(folder: Path, files: Mapping[str, bytes]) -> str | None:
+    """Return the first of a folder's files whose digest is not the one in SHA256SUMS, or None.
 
-    Raises `ValueError` when `sums` is not the content of a SHA256SUMS.
+    Raises `UserError` when SHA256SUMS cannot be read, or holds anything else.
     """
-    pairs = (line.split("  ", 1) for line in sums.decode("ascii").splitlines())
-    known = {name: digest for digest, name in pairs}
+    sums = read_file(folder / SUMS)
+    try:
+        pairs = (line.split("  ", 1) for line in sums.decode("ascii").splitlines())
+        known = {name: digest for digest, name in pairs}
+    except ValueError:
+        raise UserError(f"{folder / SUMS}: is damaged; copy it again") from None
     return next((name for name, data in files.items() if _digest(data) != known.get(name)), None)
 
 

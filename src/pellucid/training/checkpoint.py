@@ -233,15 +233,10 @@ def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:
 def _whole_files(path: Path) -> dict[str, bytes]:
     if not (path / SUMS).is_file():
         raise UserError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})")
-    sums = read_file(path / SUMS)
-    averaged = [AVERAGE] if AVERAGE.encode() in sums else []
+    averaged = [AVERAGE] if AVERAGE.encode() in read_file(path / SUMS) else []
     names = (WEIGHTS, OPTIMIZER, STATE, SETTINGS, *averaged)
     files = {name: read_file(path / name) for name in names}
-    try:
-        changed = changed_file(files, sums)
-    except ValueError:
-        raise UserError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
-    if changed is not None:
+    if (changed := changed_file(path, files)) is not None:
         raise UserError(
             f"{path / changed}: damaged ({len(files[changed])} bytes; its checksum is not the one "
             f"in {SUMS})"
