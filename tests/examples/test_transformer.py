@@ -76,8 +76,8 @@ def test_its_loss_and_every_gradient_equal_the_librarys(file: ModuleType) -> Non
     p = file.initial(draws, np.float64)
     move(p, draws)
     config = Seq2SeqConfig(
-        len(file.ENGLISH),
-        len(file.KOREAN),
+        len(file.SOURCE),
+        len(file.TARGET),
         d_model=file.E,
         num_attention_heads=file.H,
         ffn_dim=file.F,
@@ -93,9 +93,8 @@ def test_its_loss_and_every_gradient_equal_the_librarys(file: ModuleType) -> Non
     source, target = file.batch([456_788, 7, 60_000, 300_023, 999_999])
     batch = Batch(packed(source, file.PAD), packed(target, file.PAD))
 
-    scores, backward = file.transformer(p, source, target[:, :-1])
-    loss, loss_backward = file.cross_entropy(scores, target[:, 1:])
-    gradients = named(backward(loss_backward()))
+    loss, g = file.loss_and_gradients(p, source, target)
+    gradients = named(g)
     wanted, wanted_backward = model.loss(batch)
     wanted_backward(1 / wanted.tokens)
 
@@ -127,8 +126,17 @@ def test_it_is_numpy_alone_and_short() -> None:
     ],
 )
 def test_numbers_in_words(file: ModuleType, n: int, english: str, korean: str) -> None:
-    assert " ".join(file.english(n)) == english
-    assert file.korean(n) == korean
+    assert " ".join(file.words(n, file.ENGLISH)) == english
+    assert "".join(file.words(n, file.KOREAN)) == korean
+
+
+def test_the_check_prints_two_equal_slopes(
+    file: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.check(np.random.default_rng(1))
+    by_hand, by_difference = map(float, re.findall(r"-?\d+\.\d+", capsys.readouterr().out))
+    assert by_hand == pytest.approx(by_difference, rel=1e-5)
+    assert abs(by_hand) > 0.1
 
 
 def test_a_hundred_steps_bring_the_loss_down(
