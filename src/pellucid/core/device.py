@@ -73,7 +73,7 @@ def place(model: Any, name: str, precision: Precision = "float32") -> None:
 
 
 def described(name: str, precision: Precision = "float32") -> dict[str, str]:
-    """Return what a run's record says of its device; nothing for the CPU with NumPy.
+    """Return the device's entry in the record of a run; empty for the CPU with NumPy.
 
     >>> described("cpu")
     {}

@@ -120,11 +120,11 @@ class VariedLayer(TransformerLayer):
 
 
 class EncoderLayer(VariedLayer, nn.TransformerEncoderLayer):
-    """torch's encoder layer as a model varies it."""
+    """torch's encoder layer, with the parts that a `StackConfig` chooses."""
 
 
 class DecoderLayer(VariedLayer, nn.TransformerDecoderLayer):
-    """torch's decoder layer as a model varies it."""
+    """torch's decoder layer, with the parts that a `StackConfig` chooses."""
 
 
 def encoder_of(config: StackConfig, layers: int, dtype: Any) -> nn.TransformerEncoder:

@@ -236,7 +236,7 @@ class TransformerLayer(Module):
         self.initialise(seed)
 
     def feed_forward(self) -> FeedForward:
-        """Return the layer's own network."""
+        """Return the layer's feed-forward network."""
         return FeedForward(self.linear1, self.activation, self.dropout, self.linear2)
 
     def blocks(self) -> list[Block]:

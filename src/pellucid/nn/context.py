@@ -86,7 +86,7 @@ class Cache:
     def select(self, index: Array) -> Cache:
         """Return a cache of the sequences `index` (N',), in that order; an index may repeat.
 
-        Beam search reorders and repeats its hypotheses so.
+        Beam search reorders and repeats its hypotheses with it.
         """
         return Cache(
             {
@@ -122,7 +122,7 @@ class Context:
     path: str = ""
 
     def part(self, name: str, site: int | None = None) -> Context:
-        """Return the context of the part `name`, its random bits those of site number `site`."""
+        """Return the context of a child: `name` added to the path, `site` folded into the rng."""
         made = object.__new__(Context)  # `replace` would take longer than a small kernel
         made.__dict__.update(self.__dict__)
         if name:

@@ -34,7 +34,7 @@ FOOT = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; `arguments` default to the process's own."""
+    """Run one command and return its exit code; `arguments` default to those of `sys.argv`."""
     _open_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_debug(typed) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")

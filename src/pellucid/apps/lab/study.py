@@ -176,7 +176,7 @@ class Study:
         return self.changes[change].against or self.plan.base
 
     def complete(self, contrast: Contrast) -> Contrast:
-        """Return a comparison that names both of its variants."""
+        """Return a contrast whose `against` is set: by default the variant's base."""
         return replace(contrast, against=contrast.against or self.against(contrast.change))
 
     def contrasts(self) -> Iterator[tuple[Contrast, bool]]:

@@ -123,9 +123,9 @@ def _errors(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _curl(service: Service, endpoint: Endpoint) -> str:
-    """Return a command that asks an endpoint of this server, which the page writes for SERVER.
+    """Return an example of `curl` for an endpoint; the page puts the server's address for SERVER.
 
-    It names a model of the server's that it works with, unless only those with a key may know it.
+    It names a model that the endpoint works with, or MODEL where names are shown with a key only.
     """
     fits, body = BODIES.get(endpoint.path, (None, {}))
     models = service.models.values() if not service.keys else ()

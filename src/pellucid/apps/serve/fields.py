@@ -14,7 +14,7 @@ T = TypeVar("T", bound=Struct)
 
 
 def about(text: str) -> Meta:
-    """Describe a field."""
+    """Return the annotation that describes a field, for the OpenAPI document."""
     return Meta(description=text)
 
 

@@ -105,7 +105,7 @@ def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[in
 
 
 def _sampled(served: Served, asked: RecordRequest, length: int) -> tuple[int, ...]:
-    """Return the tokens of an answer, drawn."""
+    """Sample an answer, and return its tokens."""
     assert served.batcher is not None
     decoder = served.batcher.decoder
     config = SampleConfig(

@@ -319,7 +319,7 @@ class Record:
         return tuple(kind for kind in KINDS if any(m.kind == kind for m in self.maps))
 
     def side(self, side: Side) -> tuple[Label, ...]:
-        """Return the labels of a sequence."""
+        """Return the labels of the source or of the target."""
         return self.source if side == "source" else self.target
 
     def queries(self, kind: Kind) -> tuple[Label, ...]:

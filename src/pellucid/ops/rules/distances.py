@@ -93,7 +93,7 @@ class Relative(Distances):
     def values(
         self, distance: np.ndarray, heads: int
     ) -> tuple[Array, Callable[[Array], tuple[Array, ...]]]:
-        """Return the row of each distance's bucket."""
+        """Look up the table's row for each distance: that of the bucket it falls into."""
         xp = namespace(self.table)
         bucket = relative_buckets(distance, self.table.shape[0], self.longest, self.both_ways)
         rows, saved = embedding(like(bucket, self.table), self.table)

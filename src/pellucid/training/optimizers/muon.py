@@ -38,8 +38,8 @@ def orthogonalised(g: Array) -> Array:
         1.  X = g / ‖g‖, transposed where it has more rows than columns
         2.  five times:  A = X Xᵀ,  X ← a X + (b A + c A²) X
 
-    Each of the five takes every singular value s to a s + b s³ + c s⁵, which rises so steeply at 0
-    that small ones come up too. Source: Jordan et al. 2024.
+    Each of the five maps every singular value s to a s + b s³ + c s⁵, which is steep at 0, so that
+    small ones grow too. Source: Jordan et al. 2024.
 
     >>> import numpy as np
     >>> x = orthogonalised(np.array([[3.0, 0.0], [0.0, 0.5]]))

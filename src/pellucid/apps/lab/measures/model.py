@@ -45,7 +45,7 @@ def row_variance(rows: Array, cu_seqlens: Array) -> dict[str, float]:
 
 
 def record_memory(seen: Pass) -> dict[str, Any]:
-    """Return how different the encoder's rows are."""
+    """Measure the variance of the encoder's output rows, within sentences and between them."""
     source = seen.batch.source
     return {"memory": row_variance(seen.model.encode(source), source.cu_seqlens)}
 
