@@ -12,6 +12,7 @@ Everything between `<!-- NAME -->` and
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +20,9 @@ from typing import Any
 
 from korean import korean_block
 from pellucid.apps.lab import results as lab_results
-from pellucid.apps.lab.findings import gather
+from pellucid.apps.lab.findings import Findings, gather
 from pellucid.apps.lab.report import answers_to_markdown
+from pellucid.apps.lab.statistics import signed
 from pellucid.apps.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -383,23 +385,49 @@ def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float] | None) ->
 
 
 def study_text(name: str, language: str) -> str:
-    """Return the state, verdicts and values of one study, as Markdown that is folded."""
+    """Return a study's picture, and folded below it its state, claims and values, as Markdown."""
     study = load_study(name)
     lines = lab_results.read_results(STUDIES / f"{name}.jsonl")
     found = gather(study, lines)
-    answers = answers_to_markdown(found, "###").strip()
+    claims = f"### Claims written down before the first run\n\n{claims_table(found)}\n\n"
+    answers = re.sub(
+        r"### What was asked.*?\n\n.*?\n\n(?=#)",
+        lambda _: claims,
+        answers_to_markdown(found, "###").strip(),
+        flags=re.DOTALL,
+    )
     report = f"../results/studies/{name}/report.md"
     if language == "en":
-        summary, link = "Tables and pictures", f"Study `{name}`, [full report]({report})."
+        summary, link = "tables and the full report", f"Study `{name}`, [full report]({report})."
     else:
-        summary, link = "자세한 표와 그림", f"연구 `{name}`, [전체 보고서]({report})(영어)."
+        summary, link = "자세한 표와 보고서", f"연구 `{name}`, [전체 보고서]({report})(영어)."
         answers = korean_block(answers, {*study.changes, *study.plan.metrics})
     folded = f'<details markdown="1" class="study"><summary>{name}: {summary}</summary>'
-    picture = f"../results/studies/{name}/forest.svg"
+    picture = f"findings/{name}{'' if language == 'en' else '.ko'}.svg"
     alt = "Differences, seed by seed" if language == "en" else "시드별 차이"
-    several = any(len(runs) > 1 for runs in found.done.values()) and name != CURVES  # has its own
-    shown = f"![{alt}: {name}]({picture})\n\n" if several else ""
-    return f"{shown}{folded}\n\n{link}\n\n{answers}\n\n</details>"
+    return f"![{alt}: {name}]({picture})\n\n{folded}\n\n{link}\n\n{answers}\n\n</details>"
+
+
+def claims_table(found: Findings) -> str:
+    """Return a Markdown table of a study's primary comparisons: differences, agreement, p."""
+    rows = [
+        "| claim | contrast | median difference | all differences | same sign | p |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for c in found.comparisons:
+        if not c.primary:
+            continue
+        cells = ["–"] * 4
+        if c.median is not None:
+            alike = sum(d * c.median > 0 for d in c.differences)
+            cells[0] = signed(c.median)
+            cells[1] = f"{signed(min(c.differences))} … {signed(max(c.differences))}"
+            cells[2] = f"{alike}/{len(c.seeds)}"
+        if c.holm is not None:
+            cells[3] = f"{c.holm:.2g}"
+        claim = (c.contrast.claim or "–").replace("|", "\\|")
+        rows.append(f"| {claim} | {c.name}, {c.contrast.metric} | {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 CURVES = "article-003"

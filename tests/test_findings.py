@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import findings_pictures
 import lesson
+from pellucid.apps.lab.statistics import signed
 
 ROOT = Path(__file__).parents[1]
 STEP, D_K = 300, 32
@@ -140,3 +142,17 @@ def test_the_articles_figures_against_ranges_and_prediction_intervals(page: str)
     assert missed[0] in page
     assert "0.425 at the end (0.348 to 0.412;" in page
     assert missed[1].endswith("(0.348 to 0.412)")
+
+
+@pytest.mark.parametrize("ending", ["", ".ko"])
+@pytest.mark.parametrize("name", sorted(p.stem for p in findings_pictures.STUDIES.glob("*.jsonl")))
+def test_the_picture_of_an_answer_shows_its_claims(name: str, ending: str) -> None:
+    picture = (findings_pictures.FOLDER / f"{name}{ending}.svg").read_text(encoding="utf-8")
+    found = findings_pictures.found(name)
+    first = found.study.plan.primary[0].metric
+    claims = [c for c in found.comparisons if c.primary and c.seeds and c.contrast.metric == first]
+    assert claims
+    for claim in claims if name != "exponent" else ():  # whose picture has losses
+        assert claim.median is not None
+        assert f"★ {claim.name}" in picture, "run: python scripts/findings_pictures.py"
+        assert signed(claim.median) in picture, "run: python scripts/findings_pictures.py"
