@@ -154,7 +154,6 @@ SOURCES = (
 )
 """Everything that is written in Korean."""
 OLD_WORDS: dict[str, tuple[str, ...]] = {
-    "decoding.ko.md": ("폭", "작업자"),
     "lab.ko.md": ("작업자",),
     "text.ts": ("소프트맥스", "빔 서치", "파라미터", "최적화기", "그리디"),
 }
