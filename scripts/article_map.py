@@ -26,46 +26,44 @@ HEAD = {
     "en": """\
 # From the articles to Pellucid
 
-Pellucid began from five Korean articles, and thanks their authors. For every section of theirs:
-what it says, the file that has it, the command that runs it, and the article's figure next to ours,
-which that command prints. Where an article needs a correction, [that page](../articles.md) says so.
+Pellucid began from five Korean articles, and thanks their authors. For every section: what it
+says, the file that has it, a command to run, and the article's figure next to ours, which the
+command prints. Where we would correct an article, [that page](../articles.md) has the reason.
 [한국어](map.ko.md)
 
-Each article has a script and a notebook made from it, in [`examples/`](../../examples): run
-`python examples/article_000.py`, or open the notebook in Jupyter. Some train small models first, as
-the table says; with `--model runs/chat` (from `make demo`) 000 trains nothing and 001 for half a
-minute. Pictures need matplotlib: `pip install '.[lab]'` in the repository. To see a trained model
-at work, `pellucid view runs/chat` writes a page with all its layers, a walk through the steps, and
-the backward.
+Each article has a script and a notebook in [`examples/`](../../examples): run `python
+examples/article_000.py`, or open the notebook, which has stored output. Some train small models
+first, as the table says; with `--model runs/chat` (from `make demo`) 000 trains nothing and 001
+half a minute. Pictures need matplotlib: `pip install '.[lab]'` in the repository. `pellucid view
+runs/chat` writes a page that shows a trained model: all its layers, each step, and the backward.
 
-A test runs every command below, in English, and looks for the figures in what it prints; of the
-commands marked "trains" alone it checks the names.
+A test runs every command, in English, and looks for our figures in its output. Of the commands
+marked "trains" without minutes it checks only the names.
 
 [transformer.py](../../examples/transformer.py) is all of it in one file: 350 lines of NumPy alone,
-in the order of the articles, with the section of the article above each part. A test holds its loss
-and every gradient equal to Pellucid's.
+with the section of the article above each part. It checks its own gradient before it trains. A
+test compares its loss and every gradient with Pellucid's.
 """,
     "ko": """\
 # 글에서 Pellucid로
 
-Pellucid는 한국어로 쓰인 글 다섯 편에서 출발했습니다. 글을 쓴 분들께 감사드립니다. 아래 표는 글의
-모든 절에 대해 내용, 해당 코드, 실행할 명령, 글의 수치와 그 명령이 출력하는 Pellucid의 수치를 나란히
-보여 줍니다. 바로잡을 곳은 [별도 페이지](../articles.ko.md)에 정리했습니다. [English](map.md)
+Pellucid는 한국어로 쓰인 글 다섯 편에서 출발했습니다. 글을 쓴 분들께 감사드립니다. 글의 절마다
+내용, 해당 코드, 실행할 명령, 글의 수치와 그 명령이 출력하는 Pellucid의 수치를 나란히 적었습니다.
+바로잡을 곳은 [별도 페이지](../articles.ko.md)에 정리했습니다. [English](map.md)
 
-글마다 스크립트와 거기서 만든 노트북이 [`examples/`](../../examples)에 있습니다.
-`python examples/article_000.ko.py`를 실행하거나 노트북을 Jupyter에서 여세요. `.ko`가 없는 것은 같은
-코드의 영어판입니다. 몇몇 스크립트는 표에 적힌 대로 작은 모델을 먼저 학습합니다. `--model
-runs/chat`(`make demo`의 결과)을 주면 000은 학습하지 않고 001은 30초쯤만 학습합니다. 그림에는
-matplotlib가 필요합니다. 저장소에서 `pip install '.[lab]'`으로 설치하세요. 학습한 모델이 일하는
-모습은 `pellucid view runs/chat`이 만드는 페이지에서 볼 수 있습니다. 모든 층과 단계별 설명, 역전파가
-들어 있습니다.
+글마다 스크립트와 노트북이 [`examples/`](../../examples)에 있습니다. `python
+examples/article_000.ko.py`를 실행하거나 노트북을 여세요. 노트북에는 출력이 저장되어 있습니다.
+`.ko`가 없는 것은 같은 코드의 영어판입니다. 몇몇은 표에 적힌 대로 작은 모델을 먼저 학습합니다.
+`--model runs/chat`(`make demo`의 결과)을 주면 000은 학습하지 않고 001은 30초쯤만 학습합니다.
+그림에는 matplotlib가 필요합니다. 저장소에서 `pip install '.[lab]'`으로 설치하세요. `pellucid view
+runs/chat`은 학습한 모델의 모든 층과 단계, 역전파를 보여 주는 페이지를 만듭니다.
 
-아래 명령은 모두 테스트가 영어로 실행해 출력에서 수치를 확인합니다(한국어 스크립트는 영어판과 코드가
-같은지 테스트합니다). '학습 필요'라고만 적힌 명령은 이름만 확인합니다.
+모든 명령을 테스트가 영어로 실행해 출력에서 Pellucid의 수치를 확인합니다(한국어 스크립트는 영어판과
+코드가 같은지 테스트합니다). 시간 없이 '학습 필요'라고만 적힌 명령은 이름만 확인합니다.
 
 [transformer.ko.py](../../examples/transformer.ko.py)는 이 모두를 파일 하나에 담은 것입니다.
-NumPy만으로 쓴 350줄이고, 글의 순서를 따르며, 부분마다 글의 어느 절인지 적었습니다. 손실과 모든
-기울기가 Pellucid와 같은지 테스트로 확인합니다.
+NumPy만으로 쓴 350줄이고, 부분마다 글의 어느 절인지 적었습니다. 학습하기 전에 자신의 기울기를
+검산하며, 테스트가 손실과 모든 기울기를 Pellucid와 비교합니다.
 """,
 }
 WORDS: dict[str, tuple[str, str]] = {

@@ -1,17 +1,22 @@
 """Write a Jupyter notebook from every script in examples/, and one of the exercises.
 
-`--check` only says which are stale.
+    python scripts/notebooks.py              write them; cells that did not change keep their output
+    python scripts/notebooks.py --check      only name those that are stale; exit with 1 if any is
+    python scripts/notebooks.py --run        also run the articles' notebooks, and store what they
+                                             print (trains small models: about 10 minutes)
 
-article_000.ko.py is the Korean twin of article_000.py, and has a notebook of its own.
-A script is in the percent format: `# %%` begins a cell of code, `# %% [markdown]` one of text,
-whose lines are comments. Notebooks have no outputs, so that they hold nothing a script does not.
+article_000.ko.py is the Korean twin of article_000.py, and has its own notebook. A script is in the
+percent format: `# %%` begins a cell of code, `# %% [markdown]` one of text, whose lines are
+comments. Stored output is text; pictures are drawn when a reader runs the notebook.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +128,38 @@ def written(script: Path) -> str:
     return dumped(notebook(script.read_text(encoding="utf-8"), language))
 
 
+def bare(text: str) -> dict[str, Any]:
+    """Return a notebook without its outputs."""
+    made: dict[str, Any] = json.loads(text)
+    for cell in made["cells"]:
+        if cell["cell_type"] == "code":
+            cell |= {"execution_count": None, "outputs": []}
+    return made
+
+
+def outputs_of(text: str) -> dict[str, list[Any]]:
+    """Return the outputs of a notebook's cells, by the code of the cell."""
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    return {"".join(cell["source"]): cell["outputs"] for cell in cells}
+
+
+def run(made: dict[str, Any], script: Path) -> None:
+    """Run the cells of a notebook one after another, and store what each prints in it.
+
+    The first, which installs the package, is left out. Models go to runs/examples.
+    """
+    sys.argv = [script.name]
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
+    for number, cell in enumerate(code[1:], start=1):
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile("".join(cell["source"]), script.name, "exec"), scope)
+        lines = printed.getvalue().splitlines(keepends=True)
+        output = {"name": "stdout", "output_type": "stream", "text": lines}
+        cell |= {"execution_count": number, "outputs": [output] if lines else []}
+
+
 def dumped(made: dict[str, Any]) -> str:
     """Return the text of a notebook's file."""
     return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
@@ -137,21 +174,34 @@ def _cell(kind: str, source: str, number: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Write the notebooks, or say which are stale; return the exit code."""
+    """Write the notebooks, or name those that are stale; return the exit code."""
     stale = []
-    scripts = sorted(EXAMPLES.glob("article_*.py"))
-    made = {script.with_suffix(".ipynb"): written(script) for script in scripts}
+    scripts = {script.with_suffix(".ipynb"): script for script in EXAMPLES.glob("article_*.py")}
+    made = {path: written(script) for path, script in sorted(scripts.items())}
     for language, name in EXERCISE_FILES.items():
         made[EXAMPLES / name] = dumped(notebook(exercises(language), language))
     for path, content in made.items():
-        if not path.exists() or path.read_text(encoding="utf-8") != content:
-            stale.append(path.name)
-            if "--check" not in sys.argv:
-                path.write_text(content, encoding="utf-8")
+        before = path.read_text(encoding="utf-8") if path.exists() else content
+        again = "--run" in sys.argv and path in scripts
+        if path.exists() and bare(before) == json.loads(content) and not again:
+            continue
+        stale.append(path.name)
+        if "--check" in sys.argv:
+            continue
+        new, stored = json.loads(content), outputs_of(before)
+        for cell in new["cells"]:
+            if outputs := stored.get("".join(cell["source"])):
+                cell |= {"execution_count": 1, "outputs": outputs}
+        if again:
+            arguments = sys.argv
+            run(new, scripts[path])
+            sys.argv = arguments
+        path.write_text(dumped(new), encoding="utf-8")
     verb = "stale" if "--check" in sys.argv else "wrote"
     print(f"{verb}: {', '.join(stale)}" if stale else "all notebooks are up to date")
     return 1 if stale and "--check" in sys.argv else 0
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(EXAMPLES))
     sys.exit(main())

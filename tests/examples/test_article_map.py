@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -118,6 +119,25 @@ def test_its_command_prints_our_figures(
     row: dict[str, Any], output: Callable[[dict[str, Any]], str]
 ) -> None:
     found = re.search(row["example"], output(row), re.MULTILINE)
+    assert found, row["example"]
+    ours = figures.findall(row["ours"][0].replace("−", "-"))
+    assert set(ours) <= set(figures.findall(found[0]))
+
+
+@cache
+def stored(notebook: str) -> str:
+    """Return what the cells of a notebook printed when it was run, at full settings."""
+    made = json.loads((ROOT / "examples" / notebook).read_text(encoding="utf-8"))
+    outputs = [one for cell in made["cells"] for one in cell.get("outputs", ())]
+    return "".join(line for one in outputs for line in one["text"])
+
+
+@pytest.mark.parametrize(
+    "row", [p for p in QUICK if "article_" in p.values[0]["run"] and "ours" in p.values[0]]
+)
+def test_the_stored_notebook_has_our_figures(row: dict[str, Any]) -> None:
+    printed = stored(row["run"].removeprefix("python examples/").replace(".py", ".ipynb"))
+    found = re.search(row["example"], printed, re.MULTILINE)
     assert found, row["example"]
     ours = figures.findall(row["ours"][0].replace("−", "-"))
     assert set(ours) <= set(figures.findall(found[0]))
