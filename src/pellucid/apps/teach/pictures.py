@@ -54,12 +54,9 @@ def gelu_minimum() -> tuple[float, float]:
     >>> tuple(round(number, 4) for number in gelu_minimum())
     (-0.7518, -0.17)
     """
-    low, high = -2.0, 0.0
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        _, slope = curve("GELU", np.array([middle]))
-        low, high = (middle, high) if slope[0] < 0 else (low, middle)
-    return middle, float(curve("GELU", np.array([middle]))[0][0])
+    x = np.linspace(-2.0, 0.0, 200_001)
+    y, _ = curve("GELU", x)
+    return float(x[y.argmin()]), float(y.min())
 
 
 @cache
