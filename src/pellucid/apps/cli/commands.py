@@ -63,7 +63,7 @@ UNFINISHED = (["demo"], ["chat"], ["train"], ["lab", "run"])
 
 
 def listed(summaries: Mapping[str, str]) -> str:
-    """Format names and summaries as two columns, in the user's language, as wide as the terminal."""
+    """Format names and summaries as two columns of the terminal, in the user's language."""
     columns, indent = shutil.get_terminal_size().columns, max(map(len, summaries)) + 4
     return "\n".join(
         wrapped(tr(summary), columns, f"  {name}".ljust(indent), " " * indent)
