@@ -18,10 +18,9 @@ const en = {
   which: (head: string) => `${head}. Other heads look elsewhere; choose another row or head, and the sentence follows.`,
   ask: (when: string) => `${when}, which token does this head look at most?`,
   wrong: (guess: string, weight: string) => `Not ${guess} (${weight}).`,
-  asks: "What is computed below, of this text: guess before you look.",
-  asksHint: "Every answer is computed from this page’s own numbers.",
+  asks: "Questions about this text, answered from the numbers below: guess before you look.",
   ratio: (a: string, b: string, more: string) =>
-    `The score of key ${a} is ${more} above that of key ${b}. How many times larger is its weight?`,
+    `The score of ${a} is ${more} above that of ${b}. How many times larger is its weight?`,
   ratioWhy: (more: string, times: string) => `e to ${more} is ${times}: softmax turns differences into ratios.`,
   count: (query: string, keys: number) => `As if to how many of its ${keys} keys does query ${query} attend?`,
   countWhy: (entropy: string, count: string) => `The entropy of its row is ${entropy} nats, and e to that is ${count}.`,
@@ -69,8 +68,7 @@ const ko: Words = {
   which: (head) => `${head}입니다. 다른 헤드는 다른 곳을 봅니다. 행이나 헤드를 바꾸면 문장도 바뀝니다.`,
   ask: (when) => `${when} 이 헤드가 가장 많이 보는 토큰은 무엇일까요?`,
   wrong: (guess, weight) => `${josa(guess, "이", "가")} 아닙니다(${weight}).`,
-  asks: "아래에서 이 글로 계산한 값을, 보기 전에 맞혀 보세요.",
-  asksHint: "답은 모두 이 페이지의 값으로 계산합니다.",
+  asks: "이 글에 대한 문제입니다. 답은 아래의 값으로 계산합니다. 보기 전에 맞혀 보세요.",
   ratio: (a, b, more) => `키 ${a}의 점수가 키 ${b}의 점수보다 ${more} 높습니다. 가중치는 몇 배일까요?`,
   ratioWhy: (more, times) => `e의 ${more}제곱은 ${times}입니다. 소프트맥스는 차이를 비율로 바꿉니다.`,
   count: (query, keys) => `쿼리 ${josa(query, "은", "는")} 키 ${keys}개 가운데 몇 개에 집중하는 것과 같을까요?`,
@@ -111,8 +109,8 @@ const CLEAR = 0.4;
 export function chapters(model: Model): { [tab in "whole" | "attention" | "steps" | "backward" | "generation"]: Chapter } {
   const t = TEXTS[model.state.language];
   const of = (questions: () => (Question | null)[]): Chapter => ({
-    idle: () => t.asks,
-    hint: () => t.asksHint,
+    idle: () => "",
+    hint: () => t.asks,
     questions: () => questions().filter((one) => one !== null),
   });
   return {
@@ -210,7 +208,7 @@ function steps(model: Model, t: Words): (Question | null)[] {
   const name = named(t, queries, query);
   const entropy = weights.reduce((sum, w) => (w > 0 ? sum - w * Math.log(w) : sum), 0);
   const count = Math.exp(entropy);
-  const short = (x: number) => number(x, 2);
+  const short = (x: number) => (x < 100 ? number(x, 2) : Math.round(x).toLocaleString("en"));
   const made: (Question | null)[] = [];
   if (order.length > 1) {
     const times = weights[order[0]!]! / weights[order[1]!]!;

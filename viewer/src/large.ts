@@ -65,10 +65,16 @@ export class Large {
     const seconds: Beside[] = ["weights", "scores", "change", "head"];
     if (model.other) seconds.push("other");
     const named = seconds.map((beside) => [beside, t.seconds[beside][0]!] as const);
-    this.choices = segmented(t.second, named, (beside) => store.set({ beside }));
+    this.choices = segmented(t.second, named, (beside) => {
+      const { layer, head, layer2, head2 } = model.state;
+      store.set({ beside });
+      if (beside === "head" && layer2 === layer && head2 === head) {
+        store.set({ head2: (head + 1) % model.all[0]!.length });
+      }
+    });
     for (const [beside, one] of this.choices.buttons) one.title = t.seconds[beside][2]!;
-    const [layer2, layers] = select("layer2", t.layer, (layer2) => store.set({ layer2 }));
-    const [head2, heads] = select("head2", t.head, (head2) => store.set({ head2 }));
+    const [layer2, layers] = select("layer2", t.ofSecond.layer, (layer2) => store.set({ layer2 }));
+    const [head2, heads] = select("head2", t.ofSecond.head, (head2) => store.set({ head2 }));
     this.picks = [layer2, head2];
     this.pick = el("div", { class: "choices" }, layers, heads);
     this.fit = button(t.fit, () =>
@@ -90,18 +96,16 @@ export class Large {
     this.asLines = announcing(this.lines.root, ({ down }) =>
       t.below(Math.round(down / this.lines.rowHeight), t.rowNames.tokens),
     );
+    const map = (header: HTMLElement[], ...inside: HTMLElement[]) =>
+      el("div", { class: "map" }, el("header", {}, ...header), el("div", {}, ...inside));
     this.maps = el(
       "div",
       { class: "maps" },
-      el(
-        "div",
-        { class: "map" },
-        el(
-          "header",
-          {},
-          el("h3", {}, (model.other && model.record.name) || t.weightsW),
+      map(
+        [
+          el("h3", {}, model.other ? model.record.name || model.record.title : t.weightsW),
           this.forms.root,
-        ),
+        ],
         this.asMatrix,
         this.asLines,
         el(
@@ -113,16 +117,8 @@ export class Large {
         ),
         el("p", { class: "legend of-lines" }, t.linesLegend),
       ),
-      el(
-        "div",
-        { class: "map" },
-        el(
-          "header",
-          {},
-          this.besideTitle,
-          this.choices.root,
-        ),
-        this.pick,
+      map(
+        [this.besideTitle, this.choices.root, this.pick],
         this.asBeside,
         el("p", { class: "legend" }, this.legend),
       ),
@@ -247,7 +243,8 @@ export class Large {
     this.pick.hidden = !compared;
     this.asBeside.hidden = missing;
     this.beside.root.setAttribute("aria-label", meaning!);
-    this.besideTitle.textContent = (state.beside === "other" && model.other?.name) || title!;
+    const { other } = model;
+    this.besideTitle.textContent = state.beside === "other" && other ? other.name || other.title : title!;
     this.choices.press(state.beside);
     this.beside.setLabels(...this.besideLabels());
     this.moveCursor();
@@ -282,7 +279,7 @@ export class Large {
     if (state.beside !== "other" || !other) return "";
     const more = other.loss - record.loss;
     const said = t.losses(number(record.loss, 3), number(other.loss, 3), `${more < 0 ? "" : "+"}${number(more, 3)}`);
-    return el("span", {}, record.title === other.title ? said : `${other.title}. ${said}`);
+    return el("span", {}, said);
   }
 
   private besideMatrix(): Matrix {

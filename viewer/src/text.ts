@@ -166,6 +166,7 @@ const en = {
     scores: "at the model’s own scale; orange: a higher score here, more loss",
     change: "now minus the model’s own",
   },
+  ofSecond: { layer: "layer of map 2", head: "head of map 2" },
   lacksKind: "The other model has no attention of this kind.",
   losses: (here: string, there: string, more: string) =>
     `−log p of the answer: ${here} nats on the left, ${there} here (${more})`,
@@ -552,6 +553,7 @@ const ko: Text = {
     scores: "모델의 스케일 기준. 주황색: 이 점수가 커지면 손실이 커집니다",
     change: "현재에서 모델의 값을 뺀 차이",
   },
+  ofSecond: { layer: "맵 2의 층", head: "맵 2의 헤드" },
   lacksKind: "비교 대상 모델에는 이 종류의 어텐션이 없습니다.",
   losses: (here, there, more) => `답의 −log p: 왼쪽 ${here} nat, 이쪽 ${there} nat (${more})`,
   beside: (query, key, w) => `. 두 번째 맵: “${query}” → “${key}” ${w}`,
