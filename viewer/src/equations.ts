@@ -4,14 +4,14 @@ import { partOf } from "./attention.ts";
 import type { Rule } from "./attention.ts";
 import { t } from "./text.ts";
 
-const TOKENS = /\\[a-z]+|\p{L}+|\d+(\.\d+)?|"[^"]*"|\S/gu;
+const TOKENS = /\\[a-z]+|\p{L}+′?|\d+(\.\d+)?|"[^"]*"|\S/gu;
 
 /** What the page needs of TeX: indices, powers, groups, \frac, \sqrt, \hat, and "words". */
 export function math(text: string): string {
   const tokens = text.match(TOKENS) ?? [];
   let at = 0;
   const group = (): string => {
-    if (tokens[at] !== "{") return `<mrow>${one(tokens[at++]!)}</mrow>`;
+    if (tokens[at] !== "{") return one(tokens[at++]!);
     at++;
     const inside = row();
     at++;
@@ -76,7 +76,7 @@ const EQUATIONS: { [name: string]: string } = {
   "norm.dweight": String.raw`dγ = ∑_t dn ⊙ \hat{x}`,
   "norm.dbias": "dβ = ∑_t dn",
   "feed_forward.da": "da = dy W_2",
-  "feed_forward.dh": "dh = da ⊙ φ^′(h)",
+  "feed_forward.dh": "dh = da ⊙ φ′(h)",
   "feed_forward.dx": "dx = dh W_1",
   "feed_forward.dW1": "dW_1 = ∑_t dh_t^⊤ x_t",
   "output.dlog_p": "dlog p = −y",

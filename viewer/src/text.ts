@@ -169,7 +169,7 @@ const en = {
   ofSecond: { layer: "layer of map 2", head: "head of map 2" },
   lacksKind: "The other model has no attention of this kind.",
   losses: (here: string, there: string, more: string) =>
-    `−log p of the answer: ${here} nats on the left, ${there} here (${more})`,
+    `−log p of the answer: ${here} nats in the first, ${there} in the second (${more})`,
   beside: (query: string, key: string, w: string) => `. Second map: “${query}” → “${key}” ${w}`,
   besideLoss: (here: string, there: string) => `; −log p: ${here} in the first, ${there} in the second`,
   shaded: "1, shaded by √w",
@@ -555,7 +555,7 @@ const ko: Text = {
   },
   ofSecond: { layer: "맵 2의 층", head: "맵 2의 헤드" },
   lacksKind: "비교 대상 모델에는 이 종류의 어텐션이 없습니다.",
-  losses: (here, there, more) => `답의 −log p: 왼쪽 ${here} nat, 이쪽 ${there} nat (${more})`,
+  losses: (here, there, more) => `답의 −log p: 첫 번째 ${here} nat, 두 번째 ${there} nat (${more})`,
   beside: (query, key, w) => `. 두 번째 맵: “${query}” → “${key}” ${w}`,
   besideLoss: (here, there) => `; −log p: 첫 번째 ${here}, 두 번째 ${there}`,
   shaded: "1, 농도는 √w에 비례",
