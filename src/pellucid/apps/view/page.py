@@ -25,6 +25,7 @@ from pellucid.apps.view.record import (
     Map,
     Part,
     Record,
+    Side,
     rule_parts,
     select_cell,
 )
@@ -217,12 +218,12 @@ def _strip(record: Record, room: int, cell: Cell | None) -> dict[str, Any]:
         return {}
     queries, keys = KINDS[cell.kind]
     opened = {keys: cell.key, queries: cell.query}
-    sizes = dict.fromkeys(("source", "target"), 0)  # of one token's rows
+    sizes: dict[Side, int] = {"source": 0, "target": 0}  # of one token's rows
     for part in record.parts:
         arrays = [x for x in (part.rows, part.drows) if x is not None]
         sizes[part.side] += INPUT_BITS // 6 * sum(int(x.shape[1]) for x in arrays)
     needed = sum(len(record.side(side)) * size for side, size in sizes.items())
-    kept = {}
+    kept: dict[Side, list[int]] = {}
     for side in sizes:
         tokens = range(len(record.side(side)))
         near = sorted(tokens, key=lambda token: abs(token - opened.get(side, 0)))

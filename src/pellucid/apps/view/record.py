@@ -279,22 +279,22 @@ class Stage(NamedTuple):
     @property
     def arrives(self) -> Array:
         """Of what the step returned."""
-        return self.lengths[0]
+        return np.asarray(self.lengths[0])
 
     @property
     def around(self) -> Array:
         """What takes the residual path, after a norm that comes last; 0 where there is none."""
-        return self.lengths[1]
+        return np.asarray(self.lengths[1])
 
     @property
     def through(self) -> Array:
         """What comes out of the sublayer, or of the step where nothing goes around it."""
-        return self.lengths[2]
+        return np.asarray(self.lengths[2])
 
     @property
     def leaves(self) -> Array:
         """Of what the step was given: the sum of both vectors."""
-        return self.lengths[3]
+        return np.asarray(self.lengths[3])
 
 
 class Flow(NamedTuple):
