@@ -100,8 +100,9 @@ class Scene(NamedTuple):
 
 
 def scenes() -> Iterator[Scene]:
-    """The whole model, heads, the slider, one backward step, the search."""
-    yield Scene("model.store.set({tab: 'whole', form: 'matrix'})", 800, "header.page")
+    """The opening sentence, the whole model, heads, the slider, one backward step, the search."""
+    yield Scene("model.store.set({tab: 'attention', form: 'matrix'})", 1200, "header.page")
+    yield Scene("model.store.set({tab: 'whole'})", 700, "header.page")
     for role in ("sum", "queries", "softmax", "projection", "feed_forward", "output"):
         part = (
             "model.parts.findLastIndex(p => p.stack === model.parts.at(-1).stack && "
@@ -111,7 +112,8 @@ def scenes() -> Iterator[Scene]:
     yield Scene("model.store.set({tab: 'attention', form: 'lines', scale: null})", 700)
     for head in range(4):
         yield Scene(f"model.chooseHead(model.state.layer, {head})", 320)
-    yield Scene("model.store.set({form: 'matrix'})", 400)
+    yield Scene("model.store.set({form: 'matrix', beside: 'head'})", 900)
+    yield Scene("model.store.set({beside: 'weights'})", 300)
     ends = [-0.5 + 2 * step / SLIDES for step in range(SLIDES + 1)]
     for power in (*ends, 0.5):
         yield Scene(f"model.store.set({{scale: model.head.q.width ** -({power})}})", 70)
@@ -120,8 +122,7 @@ def scenes() -> Iterator[Scene]:
     yield Scene("", 1000, "[data-step=dA]")
     number = "pellucid.record.derivations.findIndex(d => d.role === 'feed_forward')"
     yield Scene(f"model.store.set({{through: {number}}})", 1100, ".backward-steps:visible")
-    yield Scene("model.store.set({tab: 'generation', step: 1})", 600)
-    yield Scene("", 1000, ".generation > section:last-child")
+    yield Scene("model.store.set({tab: 'generation', step: 1})", 1800)
 
 
 def film(browser: Browser, file: Path, scheme: str, path: Path) -> None:

@@ -9,9 +9,18 @@ import type { Trial } from "./run/trial.ts";
 import type { State, Tab } from "./store.ts";
 
 const PLACES = ["layer", "head", "query", "key"] as const;
+const BESIDES = ["weights", "scores", "change", "head", "other"] as const;
+/** Of the head that is compared with the one in view. */
+const COMPARED = ["layer2", "head2"] as const;
 
 /** The state with what the address says; what it says of things that there are not is left out. */
-export function addressed(record: PageRecord, state: State, tabs: readonly Tab[], hash: string): State {
+export function addressed(
+  record: PageRecord,
+  state: State,
+  tabs: readonly Tab[],
+  hash: string,
+  other = false,
+): State {
   const said = new URLSearchParams(hash.replace(/^#/, ""));
   const kind = said.get("kind") as Kind | null;
   const found = { ...state };
@@ -24,6 +33,12 @@ export function addressed(record: PageRecord, state: State, tabs: readonly Tab[]
   for (const name of PLACES) {
     const value = Number(said.get(name) ?? NaN);
     found[name] = clamp(Number.isInteger(value) ? value - 1 : found[name], counts[name]);
+  }
+  const beside = BESIDES.find((name) => name === said.get("beside"));
+  if (beside && (beside !== "other" || other)) found.beside = beside;
+  for (const name of COMPARED) {
+    const value = Number(said.get(name) ?? NaN);
+    if (Number.isInteger(value) && value > 0) found[name] = value - 1;
   }
   return found;
 }
@@ -41,10 +56,12 @@ export function addressedTrial(trial: Trial, hash: string): void {
 }
 
 /** Write the state into the address, where the browser lets a page do that. */
-export function address({ record, state }: Model, trial: Trial | null): void {
+export function address({ record, state, other, compared }: Model, trial: Trial | null): void {
   const said = new URLSearchParams({ tab: state.tab, kind: state.kind });
   if (record.at !== undefined) said.set("at", String(record.at));
   for (const name of PLACES) said.set(name, String(state[name] + 1));
+  if (state.beside !== (other ? "other" : "weights") || compared) said.set("beside", state.beside);
+  if (compared) for (const name of COMPARED) said.set(name, String(state[name] + 1));
   if (trial && state.tab === "run") {
     said.set("text", trial.text);
     if (trial.off.size > 0) said.set("off", [...trial.off].join(","));

@@ -24,30 +24,55 @@ export function products(q: Rows, k: Rows): Matrix {
   return { values, rows: q.count, columns: k.count };
 }
 
+/** A part of a rule, by the name of its class in pellucid.ops.rules, and its number. */
+export interface RulePart {
+  part: string;
+  size?: number;
+  cap?: number;
+}
+
 /** What becomes of scaled products before the softmax. */
 export interface Rule {
-  /** Causal attention forbids key s > query l. */
-  causal: boolean;
-  /** A query sees keys less than so many places away. */
-  window: number | null;
-  /** Scores stay within ± this: c tanh(a / c). */
-  softcap: number | null;
-  /** What distances −(n − 1) … n − 1 of query from key add to the scores, (2 n − 1). */
+  parts: RulePart[];
+  /** What distances −(n − 1) … n − 1 of query from key add to the scores, (2 n − 1); the last go for all beyond. */
   added: Float32Array | null;
 }
 
-export const PLAIN: Rule = { causal: false, window: null, softcap: null, added: null };
+export const PLAIN: Rule = { parts: [], added: null };
+
+/** Which keys a part leaves to the query of row l: from the first up to the end. */
+const BOUNDS: { [part: string]: (l: number, part: RulePart) => [number, number] } = {
+  Causal: (l) => [0, l + 1],
+  Window: (l, { size }) => [l - size! + 1, l + size!],
+};
+
+/** What a part makes of a score, and the derivative. */
+const SCORES: { [part: string]: [(a: number, part: RulePart) => number, (a: number, part: RulePart) => number] } = {
+  SoftCap: [(a, { cap }) => cap! * Math.tanh(a / cap!), (a, { cap }) => 1 - Math.tanh(a / cap!) ** 2],
+};
+
+export function partOf({ parts }: Rule, name: string): RulePart | undefined {
+  return parts.find(({ part }) => part === name);
+}
+
+/** Whether the rule changes the scores of the keys that it leaves. */
+export function scores({ parts, added }: Rule): boolean {
+  return added !== null || parts.some(({ part }) => part in SCORES);
+}
 
 /** Whether scores are more than scaled products. */
-export function changes({ causal, window, softcap, added }: Rule): boolean {
-  return causal || window !== null || softcap !== null || added !== null;
+export function changes(rule: Rule): boolean {
+  return scores(rule) || rule.parts.some(({ part }) => part in BOUNDS);
 }
 
 /** The keys that the query of row l may look at, from the first up to the end. */
-export function span(l: number, columns: number, { causal, window }: Rule): [number, number] {
-  const reach = window ?? Infinity;
-  const end = Math.min(columns, causal ? l + 1 : l + reach);
-  return [Math.max(0, l - reach + 1), end];
+export function span(l: number, columns: number, { parts }: Rule): [number, number] {
+  let [first, end] = [0, columns];
+  for (const each of parts) {
+    const [low, high] = BOUNDS[each.part]?.(l, each) ?? [first, end];
+    [first, end] = [Math.max(first, low), Math.min(end, high)];
+  }
+  return [first, end];
 }
 
 /** Whether the query of row l may look at key s. */
@@ -57,15 +82,27 @@ export function sees(l: number, s: number, columns: number, rule: Rule): boolean
 }
 
 /** The score of a key so many places before the query, of their scaled product. */
-export function score(scaled: number, distance: number, { softcap, added }: Rule): number {
-  const a = softcap === null ? scaled : softcap * Math.tanh(scaled / softcap);
-  return added === null ? a : a + added[distance + (added.length - 1) / 2]!;
+export function score(scaled: number, distance: number, { parts, added }: Rule): number {
+  const a = parts.reduce((x, each) => SCORES[each.part]?.[0](x, each) ?? x, scaled);
+  if (added === null) return a;
+  const reach = (added.length - 1) / 2;
+  return a + added[reach + Math.max(-reach, Math.min(reach, distance))]!;
+}
+
+/** How fast a score grows with its scaled product. */
+export function slopeOf(scaled: number, { parts }: Rule): number {
+  let [a, slope] = [scaled, 1];
+  for (const each of parts) {
+    const [value, derivative] = SCORES[each.part] ?? [(x: number) => x, () => 1];
+    [a, slope] = [value(a, each), slope * derivative(a, each)];
+  }
+  return slope;
 }
 
 /** softmax(score(scale · products)), row by row, into `out`; forbidden keys weigh nothing. */
 export function softmax(raw: Matrix, scale: number, rule: Rule, out: Float32Array): void {
   const { values, rows, columns } = raw;
-  const plain = rule.softcap === null && rule.added === null;
+  const plain = !scores(rule);
   for (let l = 0; l < rows; l++) {
     const start = l * columns;
     const [first, end] = span(l, columns, rule).map((s) => start + s) as [number, number];
@@ -105,11 +142,9 @@ export function weightGradient(dz: Rows, v: Rows, rule: Rule): Matrix {
   return gradient;
 }
 
-/** dA of the scaled products: times the soft cap's 1 − tanh², where scores have one. */
-export function uncapped(da: Matrix, raw: Matrix, scale: number, { softcap }: Rule): Matrix {
-  if (softcap === null) return da;
-  const values = da.values.map((x, i) => x * (1 - Math.tanh((scale * raw.values[i]!) / softcap) ** 2));
-  return { ...da, values };
+/** dA of the scaled products: times the slope of what the rule makes of them. */
+export function uncapped(da: Matrix, raw: Matrix, scale: number, rule: Rule): Matrix {
+  return { ...da, values: da.values.map((x, i) => x * slopeOf(scale * raw.values[i]!, rule)) };
 }
 
 /** dA = W ⊙ (dW − Σ W dW): the same for each score. */

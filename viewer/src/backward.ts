@@ -4,8 +4,8 @@
 import { PLAIN, sees } from "./attention.ts";
 import type { Matrix, Moved } from "./attention.ts";
 import { signedIndex } from "./colours.ts";
-import { el, markup, number, token, worked, writtenSum } from "./dom.ts";
-import { equations } from "./equations.ts";
+import { el, markup, number, offer, select, token, worked, writtenSum } from "./dom.ts";
+import { equation } from "./equations.ts";
 import { Ribbon } from "./flow/ribbon.ts";
 import { explained } from "./glossary.ts";
 import { lossTable } from "./loss.ts";
@@ -30,24 +30,23 @@ export class Backward {
   private readonly model: Model;
   private readonly title = el("h2");
   private readonly hint = el("p", { class: "hint" });
-  private readonly query = el("select", { id: "backward-query" });
-  private readonly key = el("select", { id: "backward-key" });
-  private readonly entry = el("select", { id: "backward-entry" });
+  private readonly query: HTMLSelectElement;
+  private readonly key: HTMLSelectElement;
+  private readonly entry: HTMLSelectElement;
   private readonly bodies = {} as { [name in Name]: HTMLElement };
   private opened = false;
 
   constructor(model: Model, trial: () => Trial | null) {
     this.model = model;
     const { store, record } = model;
+    const [query, queries] = select("backward-query", t.queryChoice, (query) => store.set({ query }));
+    const [key, keys] = select("backward-key", t.keyChoice, (key) => store.set({ key }));
+    const [entry, entries] = select("backward-entry", t.entryChoice, (entry) => store.set({ entry }));
+    [this.query, this.key, this.entry] = [query, key, entry];
     if (record.steps.length === 0) {
       this.root = el("section", { class: "card" }, el("p", { class: "hint" }, t.noGradient));
       return;
     }
-    this.query.addEventListener("change", () => store.set({ query: this.query.selectedIndex }));
-    this.key.addEventListener("change", () => store.set({ key: this.key.selectedIndex }));
-    this.entry.addEventListener("change", () => store.set({ entry: this.entry.selectedIndex }));
-    const choice = (name: string, select: HTMLSelectElement) =>
-      el("span", { class: "together" }, el("label", { for: select.id }, name), select);
     const through = new Through(model, (name) => code(model, name));
     const attention = el(
       "div",
@@ -57,13 +56,7 @@ export class Backward {
         { class: "card" },
         this.title,
         this.hint,
-        el(
-          "div",
-          { class: "choices" },
-          choice(t.queryChoice, this.query),
-          choice(t.keyChoice, this.key),
-          choice(t.entryChoice, this.entry),
-        ),
+        el("div", { class: "choices" }, queries, keys, entries),
       ),
       el("div", { class: "backward-steps" }, ...NAMES.map((name) => this.card(name))),
     );
@@ -103,7 +96,7 @@ export class Backward {
       "section",
       { class: "card", "data-step": name },
       el("h3", {}, title!),
-      el("div", { class: "equation" }, markup(equations[name]()), ...this.capped(name)),
+      el("div", { class: "equation" }, markup(equation(name)!), ...this.capped(name)),
       el("p", { class: "hint" }, ...explained(meaning!)),
       code(this.model, name),
       this.bodies[name],
@@ -112,8 +105,8 @@ export class Backward {
 
   /** What a soft cap does to dA before the products of dQ and dK. */
   private capped(name: Name): (Node | string)[] {
-    const caps = this.model.record.maps.some(({ softcap }) => softcap !== undefined);
-    return caps && (name === "dQ" || name === "dK") ? [", ", markup(equations.capped())] : [];
+    const caps = this.model.record.maps.some(({ rule }) => rule.some(({ cap }) => cap !== undefined));
+    return caps && (name === "dQ" || name === "dK") ? [", ", markup(equation("capped")!)] : [];
   }
 
   private update(changed: ReadonlySet<keyof State>): void {
@@ -138,11 +131,9 @@ export class Backward {
 
   private relabel(): void {
     const { queries, keys, head } = this.model;
-    const option = (text: string) => el("option", {}, text);
-    this.query.replaceChildren(...queries.map(([text], i) => option(`${i + 1} ${text}`)));
-    this.key.replaceChildren(...keys.map(([text], j) => option(`${j + 1} ${text}`)));
-    const entries = Array.from({ length: head.v.width }, (_, d) => option(String(d + 1)));
-    this.entry.replaceChildren(...entries);
+    offer(this.query, queries.map(([text], i) => `${i + 1} ${text}`));
+    offer(this.key, keys.map(([text], j) => `${j + 1} ${text}`));
+    offer(this.entry, Array.from({ length: head.v.width }, (_, d) => String(d + 1)));
   }
 
   private showLoss(): void {

@@ -44,6 +44,53 @@ export function token(label: Label): HTMLElement {
   return el("span", { class: `token ${label[1]}` }, label[0]);
 }
 
+/** A control with its name before it. */
+export function labelled(words: string, control: HTMLElement): HTMLElement {
+  return el("span", { class: "together" }, el("label", { for: control.id }, words), control);
+}
+
+/** A list to choose from, with its name before it. */
+export function select(
+  id: string,
+  words: string,
+  chosen: (index: number) => void,
+): [list: HTMLSelectElement, root: HTMLElement] {
+  const list = el("select", { id });
+  list.addEventListener("change", () => chosen(list.selectedIndex));
+  return [list, labelled(words, list)];
+}
+
+/** Give a list these choices. */
+export function offer(list: HTMLSelectElement, choices: readonly string[], chosen = list.selectedIndex): void {
+  list.replaceChildren(...choices.map((text) => el("option", {}, text)));
+  list.selectedIndex = chosen;
+}
+
+export interface Segmented<T> {
+  root: HTMLElement;
+  buttons: Map<T, HTMLButtonElement>;
+  press(value: string): void;
+}
+
+/** Buttons side by side, of which one is pressed. */
+export function segmented<T extends string>(
+  name: string,
+  options: readonly (readonly [value: T, ...inside: Child[]])[],
+  choose: (value: T) => void,
+): Segmented<T> {
+  const buttons = new Map(
+    options.map(([value, ...inside]) => [
+      value,
+      el("button", { type: "button", onclick: () => choose(value) }, ...inside),
+    ]),
+  );
+  const root = el("div", { class: "segmented", role: "group", "aria-label": name }, ...buttons.values());
+  const press = (value: string) => {
+    for (const [own, button] of buttons) button.setAttribute("aria-pressed", String(own === value));
+  };
+  return { root, buttons, press };
+}
+
 /** How far a region can still be scrolled, in pixels. */
 export interface Hidden {
   down: number;

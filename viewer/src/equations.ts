@@ -1,169 +1,112 @@
-// The equations of the five steps in MathML, which every browser draws by itself.
+// The equations in MathML, which every browser draws by itself, from a line of TeX's notation each.
 
+import { partOf } from "./attention.ts";
 import type { Rule } from "./attention.ts";
 import { t } from "./text.ts";
 
-const math = (inner: string) => `<math displaystyle="true">${inner}</math>`;
-const mi = (name: string) => `<mi>${name}</mi>`;
-const mo = (sign: string) => `<mo>${sign}</mo>`;
-const sub = (name: string, index: string) =>
-  `<msub><mi>${name}</mi><mrow>${index}</mrow></msub>`;
-const ij = mi("i") + mi("j");
-const transposed = `<msup><mi>K</mi><mo>⊤</mo></msup>`;
+const TOKENS = /\\[a-z]+|\p{L}+′?|\d+(\.\d+)?|"[^"]*"|\S/gu;
 
-const mn = (number: number) => `<mn>${number}</mn>`;
-const projection = (name: string) => `<msubsup><mi>W</mi><mi>${name}</mi><mo>⊤</mo></msubsup>`;
-/** A weight (out, in) as a linear layer multiplies by it. */
-const weight = (index: number) => `<msubsup><mi>W</mi><mn>${index}</mn><mo>⊤</mo></msubsup>`;
-const plain = `<msup><mi>W</mi><mo>⊤</mo></msup>`;
-const hat = `<mover><mi>x</mi><mo>^</mo></mover>`;
-const mean = (...names: string[]) =>
-  `<mi>m</mi><mo>(</mo>${names.map((n) => (n.startsWith("<") ? n : mi(n))).join("<mo>⊙</mo>")}<mo>)</mo>`;
-const rowSum = `<munder><mo>∑</mo><mi>t</mi></munder>`;
-
-export const equations = {
-  scores: () => math(mi("S") + mo("=") + mi("Q") + transposed),
-  scaled: () => math(mi("A") + mo("=") + mi("c") + mi("S")),
-  masked: ({ causal, window, softcap, added }: Rule) => {
-    const a = sub("a", ij);
-    const tanh = mi("tanh") + mo("(") + a + mo("/") + mn(softcap ?? 1) + mo(")");
-    const capped = softcap === null ? a : mn(softcap) + tanh;
-    const plus = added === null ? "" : mo("+") + sub("b", mi("i") + mo("−") + mi("j"));
-    const lines = [...(softcap === null && added === null ? [] : [a + mo("←") + capped + plus])];
-    const away = [
-      ...(causal ? [mi("j") + mo("&gt;") + mi("i")] : []),
-      ...(window === null ? [] : [mo("|") + mi("i") + mo("−") + mi("j") + mo("|") + mo("≥") + mn(window)]),
-    ].join(`<mtext>,&nbsp;</mtext>`);
-    if (away) {
-      lines.push(a + mo("=") + mo("−") + mi("∞") + `<mtext>&nbsp;${t.ifAhead}&nbsp;</mtext>` + away);
+/** What the page needs of TeX: indices, powers, groups, \frac, \sqrt, \hat, and "words". */
+export function math(text: string): string {
+  const tokens = text.match(TOKENS) ?? [];
+  let at = 0;
+  const group = (): string => {
+    if (tokens[at] !== "{") return one(tokens[at++]!);
+    at++;
+    const inside = row();
+    at++;
+    return `<mrow>${inside}</mrow>`;
+  };
+  const one = (token: string): string => {
+    if (token === "{") {
+      at--;
+      return group();
     }
-    return math(lines.join(`<mtext>;&nbsp;</mtext>`) || mi("A"));
-  },
-  softmax: () => math(
-    sub("w", ij) +
-      mo("=") +
-      `<mfrac><msup><mi>e</mi>${sub("a", ij)}</msup>` +
-      `<mrow><munder><mo>∑</mo><mi>s</mi></munder>` +
-      `<msup><mi>e</mi>${sub("a", mi("i") + mi("s"))}</msup></mrow></mfrac>`,
-  ),
-  output: () => math(mi("Z") + mo("=") + mi("W") + mi("V")),
-  embedding: () => math(mi("t") + mo("=") + mi("s") + mo("·") + sub("E", mi("id"))),
-  positions: () => math(mi("p") + mo("=") + sub("P", mi("i"))),
-  segments: () => math(mi("g")),
-  sum: () => math(sub("x", mn(0)) + mo("=") + mi("t") + mo("+") + mi("p")),
-  layer_norm: () =>
-    math(
-      mi("n") +
-        mo("=") +
-        mi("γ") +
-        mo("⊙") +
-        `<mfrac><mrow>${mi("x") + mo("−") + mi("μ")}</mrow>` +
-        `<msqrt><msup><mi>σ</mi><mn>2</mn></msup><mo>+</mo><mi>ε</mi></msqrt></mfrac>` +
-        mo("+") +
-        mi("β"),
-    ),
-  rms_norm: () =>
-    math(
-      mi("n") +
-        mo("=") +
-        mi("γ") +
-        mo("⊙") +
-        `<mfrac><mi>x</mi><msqrt><mi>m</mi><mo>(</mo><msup><mi>x</mi><mn>2</mn></msup><mo>)</mo>` +
-        `<mo>+</mo><mi>ε</mi></msqrt></mfrac>`,
-    ),
-  queries: () => math(mi("Q") + mo("=") + mi("x") + projection("Q")),
-  keys: () => math(mi("K") + mo("=") + mi("x") + projection("K")),
-  values: () => math(mi("V") + mo("=") + mi("x") + projection("V")),
-  attended: () => math(mi("A") + mo("=") + mi("c") + mi("Q") + transposed),
-  heads: () => math(mi("Z") + mo("=") + mi("W") + mi("V")),
-  projection: () =>
-    math(mi("y") + mo("=") + `<mtext>concat</mtext><mo>(</mo>${sub("Z", mi("h"))}<mo>)</mo>` + projection("O")),
-  feed_forward: () =>
-    math(
-      mi("y") +
-        mo("=") +
-        mi("φ") +
-        mo("(") +
-        mi("x") +
-        weight(1) +
-        mo("+") +
-        sub("b", mn(1)) +
-        mo(")") +
-        weight(2) +
-        mo("+") +
-        sub("b", mn(2)),
-    ),
-  residual: () => math(mi("x") + mo("←") + mi("x") + mo("+") + mi("y")),
-  transform: () => math(mi("n") + mo("=") + "<mtext>norm</mtext>" + mo("(") + mi("φ") + mo("(") + mi("x") + plain + mo(")") + mo(")")),
-  logits: (bias: boolean) =>
-    math(mi("ℓ") + mo("=") + mi("x") + plain + (bias ? mo("+") + mi("b") : "")),
-  "norm.g": () => math(mi("g") + mo("=") + mi("dn") + mo("⊙") + mi("γ")),
-  "layer_norm.dx": () =>
-    math(
-      mi("dx") +
-        mo("=") +
-        `<mfrac><mrow>${mi("g") + mo("−") + mean("g") + mo("−") + hat + mean("g", hat)}</mrow>` +
-        `<msqrt><msup><mi>σ</mi><mn>2</mn></msup><mo>+</mo><mi>ε</mi></msqrt></mfrac>`,
-    ),
-  "rms_norm.dx": () =>
-    math(
-      mi("dx") +
-        mo("=") +
-        `<mfrac><mrow>${mi("g") + mo("−") + hat + mean("g", hat)}</mrow>` +
-        `<msqrt><mi>m</mi><mo>(</mo><msup><mi>x</mi><mn>2</mn></msup><mo>)</mo><mo>+</mo>` +
-        `<mi>ε</mi></msqrt></mfrac>`,
-    ),
-  "norm.dweight": () => math(mi("dγ") + mo("=") + rowSum + mi("dn") + mo("⊙") + hat),
-  "norm.dbias": () => math(mi("dβ") + mo("=") + rowSum + mi("dn")),
-  "feed_forward.da": () => math(mi("da") + mo("=") + mi("dy") + sub("W", mn(2))),
-  "feed_forward.dh": () => math(mi("dh") + mo("=") + mi("da") + mo("⊙") + `<msup><mi>φ</mi><mo>′</mo></msup>` + mo("(") + mi("h") + mo(")")),
-  "feed_forward.dx": () => math(mi("dx") + mo("=") + mi("dh") + sub("W", mn(1))),
-  "feed_forward.dW1": () => math(sub("dW", mn(1)) + mo("=") + rowSum + `<msubsup><mi>dh</mi><mi>t</mi><mo>⊤</mo></msubsup>` + sub("x", mi("t"))),
-  "output.dlog_p": () => math(mi("dlog") + mi("p") + mo("=") + mo("−") + mi("y")),
-  "output.dlogits": () =>
-    math(
-      mi("dℓ") + mo("=") + mi("dlog") + mi("p") + mo("−") + mi("p") +
-        `<mo>∑</mo>` + mi("dlog") + mi("p") + mo("=") + mi("p") + mo("−") + mi("y"),
-    ),
-  "output.dx": () => math(mi("dx") + mo("=") + mi("dℓ") + mi("W")),
-  dlogits: () => math(mi("dℓ") + mo("=") + mi("p") + mo("−") + mi("y")),
-  dZ: () => math(mi("dZ") + mo("=") + mi("dY") + `<msub><mi>W</mi><mi>O</mi></msub>`),
-  dV: () => math(mi("dV") + mo("=") + `<msup><mi>W</mi><mo>⊤</mo></msup>` + mi("dZ")),
-  dW: () => math(mi("dW") + mo("=") + mi("dZ") + `<msup><mi>V</mi><mo>⊤</mo></msup>`),
-  dA: () =>
-    math(
-      sub("da", ij) +
-        mo("=") +
-        sub("w", ij) +
-        mo("(") +
-        sub("dw", ij) +
-        mo("−") +
-        `<munder><mo>∑</mo><mi>s</mi></munder>` +
-        sub("w", mi("i") + mi("s")) +
-        sub("dw", mi("i") + mi("s")) +
-        mo(")"),
-    ),
-  dQ: () => math(mi("dQ") + mo("=") + mi("c") + mi("dA") + mi("K")),
-  dK: () =>
-    math(mi("dK") + mo("=") + mi("c") + `<msup><mi>dA</mi><mo>⊤</mo></msup>` + mi("Q")),
+    if (token === "\\frac") return `<mfrac>${group()}${group()}</mfrac>`;
+    if (token === "\\sqrt") return `<msqrt>${group()}</msqrt>`;
+    if (token === "\\hat") return `<mover>${group()}<mo>^</mo></mover>`;
+    if (token.startsWith('"')) return `<mtext>${token.slice(1, -1)}</mtext>`;
+    if (/^\d/.test(token)) return `<mn>${token}</mn>`;
+    if (/^[\p{L}∞]/u.test(token)) return `<mi>${token}</mi>`;
+    return `<mo>${token.replace(">", "&gt;")}</mo>`;
+  };
+  const row = (): string => {
+    let made = "";
+    while (at < tokens.length && tokens[at] !== "}") {
+      const token = tokens[at++]!;
+      const base = one(token);
+      const under = tokens[at] === "_" ? (at++, group()) : "";
+      const over = tokens[at] === "^" ? (at++, group()) : "";
+      const kind = under && token === "∑" ? "munder" : under ? (over ? "msubsup" : "msub") : over ? "msup" : "";
+      made += kind ? `<${kind}>${base}${under}${over}</${kind}>` : base;
+    }
+    return made;
+  };
+  return `<math displaystyle="true">${row()}</math>`;
+}
+
+const SPREAD = String.raw`\sqrt{σ^2 + ε}`;
+const SQUARES = String.raw`\sqrt{m(x^2) + ε}`;
+
+const EQUATIONS: { [name: string]: string } = {
+  scores: "S = Q K^⊤",
+  scaled: "A = c S",
+  softmax: String.raw`w_{i j} = \frac{e^{a_{i j}}}{∑_s e^{a_{i s}}}`,
+  output: "Z = W V",
+  embedding: "t = s · E_{id}",
+  positions: "p = P_i",
+  segments: "g",
+  sum: "x_0 = t + p",
+  layer_norm: String.raw`n = γ ⊙ \frac{x − μ}{${SPREAD}} + β`,
+  rms_norm: String.raw`n = γ ⊙ \frac{x}{${SQUARES}}`,
+  queries: "Q = x W_Q^⊤",
+  keys: "K = x W_K^⊤",
+  values: "V = x W_V^⊤",
+  attended: "A = c Q K^⊤",
+  heads: "Z = W V",
+  projection: 'y = "concat"(Z_h) W_O^⊤',
+  feed_forward: "y = φ(x W_1^⊤ + b_1) W_2^⊤ + b_2",
+  residual: "x ← x + y",
+  transform: 'n = "norm"(φ(x W^⊤))',
+  logits: "ℓ = x W^⊤",
+  "logits with bias": "ℓ = x W^⊤ + b",
+  "norm.g": "g = dn ⊙ γ",
+  "layer_norm.dx": String.raw`dx = \frac{g − m(g) − \hat{x} m(g ⊙ \hat{x})}{${SPREAD}}`,
+  "rms_norm.dx": String.raw`dx = \frac{g − \hat{x} m(g ⊙ \hat{x})}{${SQUARES}}`,
+  "norm.dweight": String.raw`dγ = ∑_t dn ⊙ \hat{x}`,
+  "norm.dbias": "dβ = ∑_t dn",
+  "feed_forward.da": "da = dy W_2",
+  "feed_forward.dh": "dh = da ⊙ φ′(h)",
+  "feed_forward.dx": "dx = dh W_1",
+  "feed_forward.dW1": "dW_1 = ∑_t dh_t^⊤ x_t",
+  "output.dlog_p": "dlog p = −y",
+  "output.dlogits": "dℓ = dlog p − p ∑ dlog p = p − y",
+  "output.dx": "dx = dℓ W",
+  dlogits: "dℓ = p − y",
+  dZ: "dZ = dY W_O",
+  dV: "dV = W^⊤ dZ",
+  dW: "dW = dZ V^⊤",
+  dA: "da_{i j} = w_{i j}(dw_{i j} − ∑_s w_{i s} dw_{i s})",
+  dQ: "dQ = c dA K",
+  dK: "dK = c dA^⊤ Q",
   /** The gradient of a scaled score behind a soft cap, which dQ and dK have in place of dA. */
-  capped: () =>
-    math(
-      mi("dA") + mo("←") + mi("dA") + mo("⊙") + mo("(") + mn(1) + mo("−") +
-        `<msup><mi>tanh</mi><mn>2</mn></msup>` + mo("(") + mi("c") + mi("S") + mo("/") +
-        `<mtext>cap</mtext>` + mo(")") + mo(")"),
-    ),
-  dx: () =>
-    math(
-      mi("dx") +
-        mo("=") +
-        mi("dQ") +
-        `<msub><mi>W</mi><mi>Q</mi></msub>` +
-        mo("+") +
-        mi("dK") +
-        `<msub><mi>W</mi><mi>K</mi></msub>` +
-        mo("+") +
-        mi("dV") +
-        `<msub><mi>W</mi><mi>V</mi></msub>`,
-    ),
+  capped: 'dA ← dA ⊙ (1 − tanh^2(c S / "cap"))',
+  dx: "dx = dQ W_Q + dK W_K + dV W_V",
 };
+
+/** An equation by its name; null without one. */
+export function equation(name: string): string | null {
+  return name in EQUATIONS ? math(EQUATIONS[name]!) : null;
+}
+
+/** What a rule makes of scaled scores. */
+export function ruled(rule: Rule): string {
+  const [cap, size] = [partOf(rule, "SoftCap")?.cap, partOf(rule, "Window")?.size];
+  const capped = cap === undefined ? "a_{i j}" : `${cap} tanh(a_{i j} / ${cap})`;
+  const plus = rule.added ? " + b_{i − j}" : "";
+  const lines = cap === undefined && !plus ? [] : [`a_{i j} ← ${capped}${plus}`];
+  const away = [partOf(rule, "Causal") ? "j > i" : "", size === undefined ? "" : `|i − j| ≥ ${size}`];
+  const hidden = away.filter((one) => one !== "").join(' ",\u00a0" ');
+  if (hidden) lines.push(`a_{i j} = −∞ "\u00a0${t.ifAhead}\u00a0" ${hidden}`);
+  return math(lines.join(' ";\u00a0" ') || "A");
+}

@@ -4,6 +4,7 @@
 import { css, readableOn, weightIndex } from "./colours.ts";
 import { clamp, el, number, svg, token } from "./dom.ts";
 import type { Model } from "./model.ts";
+import { dataOf } from "./record.ts";
 import type { PageRecord } from "./record.ts";
 import type { Language } from "./text.ts";
 
@@ -103,8 +104,8 @@ export class Film {
 
   /** The film that this page holds, if it holds one. */
   static here(record: PageRecord): Film | null {
-    const kept = document.getElementById("film")?.textContent;
-    return kept ? new Film(record, JSON.parse(kept) as FilmRecord) : null;
+    const kept = dataOf<FilmRecord>("film");
+    return kept && new Film(record, kept);
   }
 
   /** The page's record as it was at a frame. */

@@ -28,11 +28,9 @@ export class Head {
   /** What becomes of its scaled products. */
   get rule(): Rule {
     return this.once("rule", () => {
-      const { causal, window, softcap, added } = this.map;
+      const { rule: parts, added } = this.map;
       return {
-        causal,
-        window: window ?? null,
-        softcap: softcap ?? null,
+        parts,
         added: added ? unpackHead(added, this.number).values : null,
       };
     });

@@ -1,13 +1,15 @@
 // One head large: its weights as a matrix or as lines, and a second map beside it.
 
-import { sees } from "./attention.ts";
+import { partOf, sees } from "./attention.ts";
 import type { Matrix } from "./attention.ts";
 import { signedIndex, weightIndex } from "./colours.ts";
-import { announcing, clamp, el, number, worked } from "./dom.ts";
+import { announcing, clamp, el, number, offer, segmented, select, worked } from "./dom.ts";
+import type { Segmented } from "./dom.ts";
 import { LinesView } from "./lines.ts";
 import { MatrixView, pixels } from "./matrix.ts";
-import type { Cell, MatrixEvents } from "./matrix.ts";
+import type { Cell, MapEvents } from "./mapview.ts";
 import type { Model } from "./model.ts";
+import type { Label } from "./record.ts";
 import type { Beside, State } from "./store.ts";
 import { t } from "./text.ts";
 
@@ -29,8 +31,12 @@ export class Large {
   private readonly asMatrix: HTMLElement;
   private readonly asLines: HTMLElement;
   private readonly legend = el("span", { class: "ends" });
-  private readonly forms: [State["form"], HTMLButtonElement][];
-  private readonly choices: [Beside, HTMLButtonElement][];
+  private readonly forms: Segmented<State["form"]>;
+  private readonly choices: Segmented<Beside>;
+  /** Layer and head of the map beside, where it is that of another head. */
+  private readonly picks: HTMLSelectElement[];
+  private readonly pick: HTMLElement;
+  private readonly asBeside: HTMLElement;
 
   constructor(model: Model) {
     this.model = model;
@@ -40,9 +46,12 @@ export class Large {
       query: clamp(query, model.queries.length),
       key: clamp(key, model.keys.length),
     });
-    const events: MatrixEvents = {
+    const events: MapEvents = {
       picked: (cell) => store.set(inside(cell)),
-      hovered: (cell) => this.describe(cell ? inside(cell) : model.state),
+      hovered: (cell) => {
+        for (const view of [this.weights, this.beside]) view.point(cell);
+        this.describe(cell ? inside(cell) : model.state);
+      },
       pressed: (key) => this.press(key),
     };
     const { colours } = model;
@@ -51,14 +60,23 @@ export class Large {
     this.beside = new MatrixView(t.secondMap, "readout", colours, events);
     const button = (name: string, press: () => void) =>
       el("button", { type: "button", onclick: press }, name);
-    this.forms = (["matrix", "lines"] as const).map((form) => [
-      form,
-      button(form === "matrix" ? t.matrix : t.lines, () => store.set({ form })),
-    ]);
-    this.choices = (["weights", "scores", "change"] as const).map((beside) => [
-      beside,
-      button(t.seconds[beside][0]!, () => store.set({ beside })),
-    ]);
+    const forms = [["matrix", t.matrix], ["lines", t.lines]] as const;
+    this.forms = segmented(t.form, forms, (form) => store.set({ form }));
+    const seconds: Beside[] = ["weights", "scores", "change", "head"];
+    if (model.other) seconds.push("other");
+    const named = seconds.map((beside) => [beside, t.seconds[beside][0]!] as const);
+    this.choices = segmented(t.second, named, (beside) => {
+      const { layer, head, layer2, head2 } = model.state;
+      store.set({ beside });
+      if (beside === "head" && layer2 === layer && head2 === head) {
+        store.set({ head2: (head + 1) % model.all[0]!.length });
+      }
+    });
+    for (const [beside, one] of this.choices.buttons) one.title = t.seconds[beside][2]!;
+    const [layer2, layers] = select("layer2", t.ofSecond.layer, (layer2) => store.set({ layer2 }));
+    const [head2, heads] = select("head2", t.ofSecond.head, (head2) => store.set({ head2 }));
+    this.picks = [layer2, head2];
+    this.pick = el("div", { class: "choices" }, layers, heads);
     this.fit = button(t.fit, () =>
       store.set({ zoom: model.state.zoom === "whole" ? "readable" : "whole" }),
     );
@@ -74,24 +92,20 @@ export class Large {
         ].join("   ");
       });
     this.asMatrix = cells(this.weights);
+    this.asBeside = cells(this.beside);
     this.asLines = announcing(this.lines.root, ({ down }) =>
       t.below(Math.round(down / this.lines.rowHeight), t.rowNames.tokens),
     );
+    const map = (header: HTMLElement[], ...inside: HTMLElement[]) =>
+      el("div", { class: "map" }, el("header", {}, ...header), el("div", {}, ...inside));
     this.maps = el(
       "div",
       { class: "maps" },
-      el(
-        "div",
-        { class: "map" },
-        el(
-          "header",
-          {},
-          el("h3", {}, t.weightsW),
-          group(
-            t.form,
-            this.forms.map(([, b]) => b),
-          ),
-        ),
+      map(
+        [
+          el("h3", {}, model.other ? model.record.name || model.record.title : t.weightsW),
+          this.forms.root,
+        ],
         this.asMatrix,
         this.asLines,
         el(
@@ -103,19 +117,9 @@ export class Large {
         ),
         el("p", { class: "legend of-lines" }, t.linesLegend),
       ),
-      el(
-        "div",
-        { class: "map" },
-        el(
-          "header",
-          {},
-          this.besideTitle,
-          group(
-            t.second,
-            this.choices.map(([, b]) => b),
-          ),
-        ),
-        cells(this.beside),
+      map(
+        [this.besideTitle, this.choices.root, this.pick],
+        this.asBeside,
         el("p", { class: "legend" }, this.legend),
       ),
     );
@@ -152,7 +156,8 @@ export class Large {
         this.fit.setAttribute("aria-pressed", String(state.zoom === "whole"));
       }
       if (all || changed.has("scale") || changed.has("form")) this.drawWeights();
-      if (all || changed.has("beside") || (changed.has("scale") && state.beside === "change")) {
+      const second = ["beside", "layer2", "head2"].some((name) => changed.has(name as "beside"));
+      if (all || second || (changed.has("scale") && state.beside === "change")) {
         this.drawBeside();
       }
       if (changed.has("query") || changed.has("key") || changed.has("kind")) this.moveCursor();
@@ -173,7 +178,7 @@ export class Large {
 
   private relabel(): void {
     const { queries, keys } = this.model;
-    for (const view of [this.weights, this.beside, this.lines]) view.setLabels(queries, keys);
+    for (const view of [this.weights, this.lines]) view.setLabels(queries, keys);
     this.stack();
   }
 
@@ -190,7 +195,16 @@ export class Large {
 
   private moveCursor(): void {
     const { query, key } = this.model.state;
-    for (const view of [this.weights, this.beside, this.lines]) view.setCursor(query, key);
+    for (const view of [this.weights, this.lines]) view.setCursor(query, key);
+    const [rows, columns] = this.besideLabels();
+    this.beside.setCursor(clamp(query, rows.length), clamp(key, columns.length));
+  }
+
+  private besideLabels(): [Label[], Label[]] {
+    const { compared, queries, keys } = this.model;
+    if (!compared) return [queries, keys];
+    const { record, head } = compared;
+    return [record[head.map.queries], record[head.map.keys]];
   }
 
   private drawWeights(): void {
@@ -208,9 +222,7 @@ export class Large {
     this.asMatrix.hidden = lines;
     this.asLines.hidden = !lines;
     this.root.classList.toggle("drawn-as-lines", lines);
-    for (const [form, button] of this.forms) {
-      button.setAttribute("aria-pressed", String(form === state.form));
-    }
+    this.forms.press(state.form);
     pixels(
       this.weights.canvas,
       weights,
@@ -224,24 +236,50 @@ export class Large {
   }
 
   private drawBeside(): void {
-    const { head, state, colours } = this.model;
+    const { model } = this;
+    const { head, state, colours, compared } = model;
     const [, title, meaning] = t.seconds[state.beside];
-    const matrix = this.besideMatrix();
-    let most = 0;
-    for (const x of matrix.values) most = Math.max(most, Math.abs(x));
-    pixels(this.beside.canvas, matrix, head.rule, colours.signed, colours.masked, (x) =>
-      signedIndex(x, most),
-    );
-    this.beside.redrawCells();
+    const missing = model.second !== null && !compared;
+    this.pick.hidden = !compared;
+    this.asBeside.hidden = missing;
     this.beside.root.setAttribute("aria-label", meaning!);
-    this.besideTitle.textContent = title!;
-    const ramp = el("span", { class: "ramp signed" });
-    const of = t.legends[state.beside];
-    this.legend.replaceChildren(`−${number(most)}`, ramp, `+${number(most)}`, el("span", {}, of));
-    for (const [beside, button] of this.choices) {
-      button.setAttribute("aria-pressed", String(beside === state.beside));
-      button.title = t.seconds[beside][2]!;
+    const { other } = model;
+    this.besideTitle.textContent = state.beside === "other" && other ? other.name || other.title : title!;
+    this.choices.press(state.beside);
+    this.beside.setLabels(...this.besideLabels());
+    this.moveCursor();
+    if (compared) {
+      const { all, head: second } = compared;
+      const { weight, masked } = colours;
+      pixels(this.beside.canvas, second.own, second.rule, weight, masked, weightIndex);
+      const places = [second.map.layer - 1, second.number];
+      [all, all[0]!].forEach((list, i) => {
+        offer(this.picks[i]!, list.map((_, n) => String(n + 1)), places[i]);
+      });
+      this.legend.replaceChildren("0 ", el("span", { class: "ramp weight" }), ` ${t.shaded}`, this.losses());
+    } else if (missing) {
+      this.legend.replaceChildren(t.lacksKind);
+    } else {
+      const matrix = this.besideMatrix();
+      let most = 0;
+      for (const x of matrix.values) most = Math.max(most, Math.abs(x));
+      pixels(this.beside.canvas, matrix, head.rule, colours.signed, colours.masked, (x) =>
+        signedIndex(x, most),
+      );
+      const ramp = el("span", { class: "ramp signed" });
+      const of = t.legends[state.beside as "change"];
+      this.legend.replaceChildren(`−${number(most)}`, ramp, `+${number(most)}`, el("span", {}, of));
     }
+    this.beside.redrawCells();
+  }
+
+  /** What the two models make of their answers. */
+  private losses(): HTMLElement | string {
+    const { record, other, state } = this.model;
+    if (state.beside !== "other" || !other) return "";
+    const more = other.loss - record.loss;
+    const said = t.losses(number(record.loss, 3), number(other.loss, 3), `${more < 0 ? "" : "+"}${number(more, 3)}`);
+    return el("span", {}, said);
   }
 
   private besideMatrix(): Matrix {
@@ -259,7 +297,7 @@ export class Large {
     const from = t.query(query + 1, queries[query]![0]) + next;
     const to = t.key(key + 1, keys[key]![0]);
     if (!sees(query, key, keys.length, head.rule)) {
-      this.readout.textContent = (key > query && head.map.causal ? t.lookAhead : t.tooFar)(from, to);
+      this.readout.textContent = (key > query && partOf(head.rule, "Causal") ? t.lookAhead : t.tooFar)(from, to);
       return;
     }
     const { texts, result } = worked([head.products.values[i]!, scale], (raw, c) => raw * c);
@@ -272,7 +310,23 @@ export class Large {
         result,
         number(head.weights(scale).values[i]!),
       ) +
-      `; ∂L/∂W ${number(head.weightGradient.values[i]!)}, ∂L/∂A ${number(head.scoreGradient.values[i]!)}`;
+      `; ∂L/∂W ${number(head.weightGradient.values[i]!)}, ∂L/∂A ${number(head.scoreGradient.values[i]!)}` +
+      this.describeBeside(query, key);
+  }
+
+  /** What the head beside has at the same place, and where that is another record, −log p in both. */
+  private describeBeside(query: number, key: number): string {
+    const { compared, record, state } = this.model;
+    const [rows, columns] = this.besideLabels();
+    if (!compared || query >= rows.length || key >= columns.length) return "";
+    const w = compared.head.own.values[query * columns.length + key]!;
+    const said = t.beside(rows[query]![0], columns[key]![0], number(w));
+    if (state.beside !== "other" || compared.head.map.queries !== "target") return said;
+    const [here, there] = [record, compared.record].map(({ steps }) => {
+      const step = steps.find(({ place }) => place === query);
+      return step && `“${step.label[0]}” ${number(-Math.log(step.probability), 3)}`;
+    });
+    return here && there ? said + t.besideLoss(here, there) : said;
   }
 
   /** A decoder's row is the token read; it predicts the next one. */

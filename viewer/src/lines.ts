@@ -3,11 +3,10 @@
 import type { Matrix } from "./attention.ts";
 import { css, weightIndex } from "./colours.ts";
 import type { Colours } from "./colours.ts";
-import { clamp } from "./dom.ts";
-import type { Cell, MatrixEvents } from "./matrix.ts";
+import { MapView } from "./mapview.ts";
+import type { Cell, MapEvents } from "./mapview.ts";
 import { font } from "./matrix.ts";
 import type { Label } from "./record.ts";
-import { Surface } from "./surface.ts";
 import type { View } from "./surface.ts";
 import { t } from "./text.ts";
 
@@ -19,38 +18,12 @@ const TOP = 10;
 const FAINTEST = 0.02;
 const SHADES = 12;
 
-export class LinesView {
-  private readonly surface: Surface;
-  private rows: Label[] = [];
-  private columns: Label[] = [];
+export class LinesView extends MapView {
   private weights: Matrix | null = null;
-  private cursor: Cell = { query: 0, key: 0 };
-  private colours: Colours;
   private row = LEAST_ROW;
 
-  constructor(name: string, describedBy: string, colours: Colours, events: MatrixEvents) {
-    this.colours = colours;
-    const attributes = {
-      class: "surface lines",
-      role: "application",
-      "aria-roledescription": t.linesRole,
-      "aria-label": name,
-      "aria-describedby": describedBy,
-    };
-    const draw = (context: CanvasRenderingContext2D, view: View) => this.draw(context, view);
-    this.surface = new Surface(attributes, draw, () => this.fit());
-    const { root } = this.surface;
-    root.addEventListener("keydown", (event) => this.key(event, events));
-    root.addEventListener("click", (event) => {
-      const cell = this.at(event);
-      if (cell) events.picked(cell);
-    });
-    root.addEventListener("mousemove", (event) => events.hovered(this.at(event)));
-    root.addEventListener("mouseleave", () => events.hovered(null));
-  }
-
-  get root(): HTMLElement {
-    return this.surface.root;
+  constructor(name: string, describedBy: string, colours: Colours, events: MapEvents) {
+    super("lines", t.linesRole, name, describedBy, colours, events);
   }
 
   get rowHeight(): number {
@@ -60,12 +33,6 @@ export class LinesView {
   print(): void {
     this.fit();
     this.surface.flush();
-  }
-
-  setLabels(rows: Label[], columns: Label[]): void {
-    this.rows = rows;
-    this.columns = columns;
-    this.fit();
   }
 
   setWeights(weights: Matrix, colours: Colours): void {
@@ -82,7 +49,7 @@ export class LinesView {
     this.surface.redraw();
   }
 
-  private fit(): void {
+  protected fit(): void {
     const longest = Math.max(this.rows.length, this.columns.length);
     this.row = Math.max(LEAST_ROW, Math.min(MOST_ROW, (HEIGHT - 2 * TOP) / longest));
     this.surface.setSize(this.root.clientWidth, TOP * 2 + longest * this.row);
@@ -95,7 +62,7 @@ export class LinesView {
   }
 
   /** The side of the mouse decides whether it moves the query or the key. */
-  private at(event: MouseEvent): Cell | null {
+  protected at(event: MouseEvent): Cell | null {
     const { x, y } = this.surface.place(event);
     const left = x < this.root.clientWidth / 2;
     const side = left ? this.rows : this.columns;
@@ -106,28 +73,11 @@ export class LinesView {
     return left ? { query: i, key } : { query, key: i };
   }
 
-  private key(event: KeyboardEvent, events: MatrixEvents): void {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { query, key } = this.cursor;
-    const moves: { [name: string]: [number, number] } = {
-      ArrowUp: [query - 1, key],
-      ArrowDown: [query + 1, key],
-      ArrowLeft: [query, key - 1],
-      ArrowRight: [query, key + 1],
-      Home: [0, key],
-      End: [this.rows.length - 1, key],
-    };
-    const move = moves[event.key];
-    if (move) {
-      events.picked({
-        query: clamp(move[0], this.rows.length),
-        key: clamp(move[1], this.columns.length),
-      });
-    }
-    if (move || events.pressed(event.key)) event.preventDefault();
+  protected get page(): number {
+    return Math.max(1, Math.floor(this.root.clientHeight / this.row));
   }
 
-  private draw(context: CanvasRenderingContext2D, view: View): void {
+  protected draw(context: CanvasRenderingContext2D, view: View): void {
     if (!this.weights) return;
     const side = Math.min(130, view.width * 0.3);
     const [from, to] = [side, view.width - side];

@@ -1,7 +1,8 @@
 // Type and see: a form that asks the page's server for the record of another text. A page that was
 // saved as a file has no element `live`, hence no form, and asks nobody.
 
-import { el } from "./dom.ts";
+import { el, labelled } from "./dom.ts";
+import { dataOf } from "./record.ts";
 import type { PageRecord } from "./record.ts";
 import type { State } from "./store.ts";
 import { t } from "./text.ts";
@@ -61,8 +62,8 @@ export class Live {
 
   /** The live page that this is, if it is one. */
   static here(load: (record: PageRecord) => void): Live | null {
-    const offered = document.getElementById("live")?.textContent;
-    return offered ? new Live(JSON.parse(offered) as Offer, load) : null;
+    const offered = dataOf<Offer>("live");
+    return offered && new Live(offered, load);
   }
 
   private get served(): Served | undefined {
@@ -102,8 +103,6 @@ export class Live {
       ...offer.models.map(({ id }) => el("option", { value: id, selected: id === asked.model }, id)),
     );
     const hint = el("p", { class: "hint" });
-    const labelled = (name: string, input: HTMLElement) =>
-      el("span", { class: "together" }, el("label", { for: input.id }, name), input);
     const search = [labelled(t.live.beam, beam), labelled(t.live.temperature, temperature)];
     const choose = () => {
       const fills = this.served?.kind === "fill";

@@ -2,7 +2,8 @@
 
 import { address, addressed, addressedTrial } from "./address.ts";
 import { Backward } from "./backward.ts";
-import { clamp, el } from "./dom.ts";
+import { chapters } from "./chapters.ts";
+import { clamp, el, offer, segmented, select } from "./dom.ts";
 import { Film, TEXTS as FILM, frameAt } from "./film.ts";
 import { Generation } from "./generation.ts";
 import { glossary } from "./glossary.ts";
@@ -11,6 +12,7 @@ import { Large } from "./large.ts";
 import { Live } from "./live.ts";
 import { DARK, Model } from "./model.ts";
 import { Opening } from "./opening.ts";
+import { dataOf } from "./record.ts";
 import type { Kind, PageRecord } from "./record.ts";
 import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
@@ -22,9 +24,11 @@ import { preferred, speak, t } from "./text.ts";
 import { Tour } from "./tour.ts";
 import { Whole } from "./whole.ts";
 
-const FORMAT = 2;
+const FORMAT = 3;
 const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
-const IN_ADDRESS = ["tab", "kind", "layer", "head", "query", "key", "frame"] as const;
+const IN_ADDRESS = [
+  "tab", "kind", "layer", "head", "query", "key", "frame", "beside", "layer2", "head2",
+] as const;
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
 /** "text → answer": a long text is cut, the answer never. */
@@ -100,7 +104,7 @@ function header(model: Model, tour: Tour): HTMLElement {
 
 /** Records of earlier versions lack the whole model, and most pages the one that they could run. */
 function shownTabs(record: PageRecord): Tab[] {
-  const has = { whole: (record.parts ?? []).length > 0, run: runs !== null };
+  const has = { whole: (record.parts ?? []).length > 0, run: runs };
   return TABS.filter((tab) => has[tab as keyof typeof has] ?? true);
 }
 
@@ -149,52 +153,36 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
 /** The attention in view: kind, layer, head. */
 function choices(model: Model): HTMLElement {
   const { store } = model;
-  const kinds = model.kinds.map((kind): [Kind, HTMLButtonElement] => [
-    kind,
-    el(
-      "button",
-      { type: "button", "aria-label": t.kinds[kind], onclick: () => model.chooseKind(kind) },
+  const kinds = segmented(
+    t.kindOfAttention,
+    model.kinds.map((kind) => [
+      kind,
       el("span", { class: "long" }, t.kinds[kind]),
       el("span", { class: "short" }, t.shortKinds[kind]),
-    ),
-  ]);
-  const layer = el("select", { id: "layer-choice" });
-  const head = el("select", { id: "head-choice" });
-  layer.addEventListener("change", () => store.set({ layer: layer.selectedIndex }));
-  head.addEventListener("change", () => store.set({ head: head.selectedIndex }));
-  const numbers = (count: number) =>
-    Array.from({ length: count }, (_, i) => el("option", {}, String(i + 1)));
+    ]),
+    (kind: Kind) => model.chooseKind(kind),
+  );
+  for (const [kind, button] of kinds.buttons) button.setAttribute("aria-label", t.kinds[kind]);
+  const [layer, layers] = select("layer-choice", t.layer, (layer) => store.set({ layer }));
+  const [head, heads] = select("head-choice", t.head, (head) => store.set({ head }));
   const update = () => {
-    layer.replaceChildren(...numbers(model.all.length));
-    head.replaceChildren(...numbers(model.all[0]!.length));
-    layer.selectedIndex = model.state.layer;
-    head.selectedIndex = model.state.head;
-    for (const [kind, button] of kinds) {
-      button.setAttribute("aria-pressed", String(kind === model.state.kind));
-    }
+    const { all, state } = model;
+    offer(layer, all.map((_, i) => String(i + 1)), state.layer);
+    offer(head, all[0]!.map((_, i) => String(i + 1)), state.head);
+    kinds.press(state.kind);
   };
   store.listen((_, changed) => {
     if (changed.has("kind") || changed.has("layer") || changed.has("head")) update();
   });
   update();
-  return el(
-    "div",
-    { class: "choices" },
-    el(
-      "div",
-      { class: "segmented", role: "group", "aria-label": t.kindOfAttention },
-      ...kinds.map(([, button]) => button),
-    ),
-    el("span", { class: "together" }, el("label", { for: "layer-choice" }, t.layer), layer),
-    el("span", { class: "together" }, el("label", { for: "head-choice" }, t.head), head),
-  );
+  return el("div", { class: "choices" }, kinds.root, layers, heads);
 }
 
 /** Build the page; done again for another language, and for another record. */
 function show(record: PageRecord, state: State): void {
   speak(state.language);
   const app = document.getElementById("app")!;
-  const model = new Model(film?.record(state.frame) ?? record, state);
+  const model = new Model(film?.record(state.frame) ?? record, state, other);
   const [grid, large, steps] = [new Grid(model), new Large(model), new Steps(model)];
   const generation = new Generation(model);
   const panel = (tab: Tab, ...inside: HTMLElement[]) =>
@@ -203,12 +191,14 @@ function show(record: PageRecord, state: State): void {
       { role: "tabpanel", id: `panel-${tab}`, "aria-labelledby": `tab-${tab}`, class: tab },
       ...inside,
     );
+  const questions = chapters(model);
+  const asks = (tab: keyof typeof questions) => new Opening(model, tab, questions[tab]).root;
   const panels = {
-    whole: panel("whole", new Whole(model).root),
-    attention: panel("attention", new Opening(model).root, large.root),
-    steps: panel("steps", steps.root),
-    backward: panel("backward", new Backward(model, readTrial).root),
-    generation: panel("generation", generation.root),
+    whole: panel("whole", asks("whole"), new Whole(model).root),
+    attention: panel("attention", asks("attention"), large.root),
+    steps: panel("steps", asks("steps"), steps.root),
+    backward: panel("backward", asks("backward"), new Backward(model, readTrial).root),
+    generation: panel("generation", asks("generation"), generation.root),
     run: panel("run"),
   };
   const scale = new ScalePanel(model);
@@ -265,8 +255,8 @@ function show(record: PageRecord, state: State): void {
 
 function start(record: PageRecord): void {
   if (record.format === FORMAT && record.maps.length > 0) {
-    const opening = { ...Model.opening(record), frame: film ? frameAt(film.steps, location.hash) : 0 };
-    show(record, addressed(record, opening, shownTabs(record), location.hash));
+    const opening = { ...Model.opening(record, other), frame: film ? frameAt(film.steps, location.hash) : 0 };
+    show(record, addressed(record, opening, shownTabs(record), location.hash, other !== null));
     return;
   }
   speak(preferred(record.language));
@@ -294,27 +284,26 @@ declare global {
 }
 
 /** The model that this page can run, if it holds one; it is read when its tab is first opened. */
-const runs = document.getElementById("run");
+const runs = document.getElementById("run") !== null;
 const openedAt = location.hash;
 let trial: Trial | null = null;
 
 function readTrial(): Trial | null {
-  return (trial ??= runs ? trialOf(runs) : null);
-}
-
-function trialOf(element: HTMLElement): Trial {
-  const made = new Trial(JSON.parse(element.textContent!) as RunRecord);
-  addressedTrial(made, openedAt);
-  return made;
+  if (trial || !runs) return trial;
+  trial = new Trial(dataOf<RunRecord>("run")!);
+  addressedTrial(trial, openedAt);
+  return trial;
 }
 
 const live = Live.here(load);
-const opened = JSON.parse(document.getElementById("record")!.textContent!) as PageRecord;
+const opened = dataOf<PageRecord>("record")!;
 const film = Film.here(opened);
+/** The record of another model or text, to compare with. */
+const other = dataOf<PageRecord>("other");
 start(opened);
 addEventListener("hashchange", () => {
   const { record, model } = globalThis.pellucid ?? {};
   if (!record || !model) return;
-  model.store.set(addressed(record, model.state, shownTabs(record), location.hash));
+  model.store.set(addressed(record, model.state, shownTabs(record), location.hash, other !== null));
   film?.go(frameAt(film.steps, location.hash));
 });

@@ -3,9 +3,9 @@
 import type { Matrix, Rule } from "./attention.ts";
 import { span } from "./attention.ts";
 import type { Colours, Table } from "./colours.ts";
-import { clamp } from "./dom.ts";
+import { MapView } from "./mapview.ts";
+import type { Cell, MapEvents } from "./mapview.ts";
 import type { Label } from "./record.ts";
-import { Surface } from "./surface.ts";
 import type { Zoom } from "./store.ts";
 import type { View } from "./surface.ts";
 import { t } from "./text.ts";
@@ -17,18 +17,6 @@ const COMFORTABLE_CELL = 18;
 const LABELLED_CELL = 12;
 const LONGEST_LABEL = 110;
 const SLANT = Math.SQRT1_2;
-
-export interface Cell {
-  query: number;
-  key: number;
-}
-
-export interface MatrixEvents {
-  picked(cell: Cell): void;
-  hovered(cell: Cell | null): void;
-  /** A key that the matrix does not use itself; true if it was of use. */
-  pressed(key: string): boolean;
-}
 
 /** Paint a matrix, one pixel for each cell, and cover what the rule forbids. */
 export function pixels(
@@ -57,12 +45,8 @@ export function pixels(
   context.putImageData(image, 0, 0);
 }
 
-export class MatrixView {
+export class MatrixView extends MapView {
   readonly canvas = document.createElement("canvas");
-  private readonly surface: Surface;
-  private rows: Label[] = [];
-  private columns: Label[] = [];
-  private cursor: Cell = { query: 0, key: 0 };
   private zoom: Zoom = "readable";
   private paper = false;
   private slope = 0;
@@ -70,38 +54,11 @@ export class MatrixView {
   private left = 0;
   private top = 0;
   private slanted = true;
-  private colours: Colours;
+  /** What the pointer is on, in this map or in the one beside it. */
+  private pointed: Cell | null = null;
 
-  constructor(name: string, describedBy: string, colours: Colours, events: MatrixEvents) {
-    this.colours = colours;
-    const attributes = {
-      class: "surface matrix",
-      role: "application",
-      "aria-roledescription": t.matrixRole,
-      "aria-label": name,
-      "aria-describedby": describedBy,
-    };
-    const draw = (context: CanvasRenderingContext2D, view: View, whole: boolean) =>
-      this.draw(context, view, whole);
-    this.surface = new Surface(attributes, draw, () => this.fit());
-    const { root } = this.surface;
-    root.addEventListener("keydown", (event) => this.key(event, events));
-    root.addEventListener("click", (event) => {
-      const cell = this.at(event);
-      if (cell) events.picked(cell);
-    });
-    root.addEventListener("mousemove", (event) => events.hovered(this.at(event)));
-    root.addEventListener("mouseleave", () => events.hovered(null));
-  }
-
-  get root(): HTMLElement {
-    return this.surface.root;
-  }
-
-  setLabels(rows: Label[], columns: Label[]): void {
-    this.rows = rows;
-    this.columns = columns;
-    this.fit();
+  constructor(name: string, describedBy: string, colours: Colours, events: MapEvents) {
+    super("matrix", t.matrixRole, name, describedBy, colours, events);
   }
 
   setColours(colours: Colours): void {
@@ -136,6 +93,11 @@ export class MatrixView {
     this.surface.redraw();
   }
 
+  point(cell: Cell | null): void {
+    this.pointed = cell;
+    this.redrawCells();
+  }
+
   /** Draw other cells under the same labels. */
   redrawCells(): void {
     this.surface.redraw(false);
@@ -148,7 +110,7 @@ export class MatrixView {
     this.surface.flush();
   }
 
-  private fit(): void {
+  protected fit(): void {
     const width = this.root.clientWidth;
     if (width === 0 || this.columns.length === 0) return;
     const context = this.canvas.getContext("2d")!;
@@ -182,7 +144,7 @@ export class MatrixView {
     this.setCursor(this.cursor.query, this.cursor.key);
   }
 
-  private at(event: MouseEvent): Cell | null {
+  protected at(event: MouseEvent): Cell | null {
     const { x, y, seenX, seenY } = this.surface.place(event);
     const key = Math.floor((x - this.left) / this.cell);
     const query = Math.floor((y - this.top) / this.cell);
@@ -190,32 +152,11 @@ export class MatrixView {
     return inside && seenX >= this.left && seenY >= this.top ? { query, key } : null;
   }
 
-  private key(event: KeyboardEvent, events: MatrixEvents): void {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { query, key } = this.cursor;
-    const page = Math.max(1, Math.floor((this.root.clientHeight - this.top) / this.cell));
-    const moves: { [name: string]: [number, number] } = {
-      ArrowUp: [query - 1, key],
-      ArrowDown: [query + 1, key],
-      ArrowLeft: [query, key - 1],
-      ArrowRight: [query, key + 1],
-      PageUp: [query - page, key],
-      PageDown: [query + page, key],
-      Home: [query, 0],
-      End: [query, this.columns.length - 1],
-    };
-    const move = moves[event.key];
-    if (move) {
-      const [to, at] = move;
-      events.picked({
-        query: clamp(to, this.rows.length),
-        key: clamp(at, this.columns.length),
-      });
-    }
-    if (move || events.pressed(event.key)) event.preventDefault();
+  protected get page(): number {
+    return Math.max(1, Math.floor((this.root.clientHeight - this.top) / this.cell));
   }
 
-  private draw(context: CanvasRenderingContext2D, view: View, whole: boolean): void {
+  protected draw(context: CanvasRenderingContext2D, view: View, whole: boolean): void {
     const { cell, left, top, colours } = this;
     const [across, down] = [this.columns.length * cell, this.rows.length * cell];
     context.save();
@@ -229,11 +170,16 @@ export class MatrixView {
     context.strokeStyle = colours.line;
     context.strokeRect(0.5, 0.5, across - 1, down - 1);
     const { query, key } = this.cursor;
-    context.strokeStyle = colours.accent;
     context.lineWidth = 1;
-    context.globalAlpha = 0.6;
-    context.strokeRect(0.5, query * cell + 0.5, across - 1, cell - 1);
-    context.strokeRect(key * cell + 0.5, 0.5, cell - 1, down - 1);
+    const bands = [[this.cursor, colours.accent, 0.6], [this.pointed, colours.muted, 0.5]] as const;
+    for (const [at, colour, alpha] of bands) {
+      if (!at) continue;
+      context.strokeStyle = colour;
+      context.globalAlpha = alpha;
+      context.strokeRect(0.5, at.query * cell + 0.5, across - 1, cell - 1);
+      context.strokeRect(at.key * cell + 0.5, 0.5, cell - 1, down - 1);
+    }
+    context.strokeStyle = colours.accent;
     context.globalAlpha = 1;
     context.lineWidth = 2;
     const size = Math.max(cell, 4);

@@ -9,6 +9,7 @@ import { kindsOf, layersOf } from "./record.ts";
 import type { Kind, Label, PageRecord, Part, Side } from "./record.ts";
 import { Store } from "./store.ts";
 import type { State } from "./store.ts";
+import { clamp } from "./dom.ts";
 import { preferred, t } from "./text.ts";
 
 export const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -26,27 +27,30 @@ function bestNode({ tree }: PageRecord): number {
 
 export class Model {
   record: PageRecord;
+  /** The record of another model or text, under the same cursor. */
+  readonly other: PageRecord | null;
   readonly kinds: Kind[];
   readonly store: Store;
   colours: Colours;
-  private heads: { record: PageRecord; kind: Kind; all: Head[][] };
+  private readonly heads = new WeakMap<PageRecord, { kind: Kind; all: Head[][] }>();
 
-  constructor(record: PageRecord, state: State) {
-    this.record = record;
+  constructor(record: PageRecord, state: State, other: PageRecord | null = null) {
+    [this.record, this.other] = [record, other];
     this.colours = showTheme(state.theme);
     this.kinds = kindsOf(record);
-    this.heads = { record, kind: state.kind, all: headsOf(layersOf(record, state.kind)) };
     this.store = new Store(state);
   }
 
   /** The choices that a page opens with. */
-  static opening(record: PageRecord): State {
+  static opening(record: PageRecord, other: PageRecord | null = null): State {
     const kinds = kindsOf(record);
     const kind = kinds[kinds.length - 1]!;
     const last = { kind, layer: layersOf(record, kind).length - 1, head: 0, query: 0, key: 0 };
     const opens = record.opens ?? last;
-    const map = layersOf(record, opens.kind)[opens.layer]!.name;
-    const part = record.parts?.findIndex((one) => one.map === map && one.role === "softmax");
+    const map = layersOf(record, opens.kind)[opens.layer]!;
+    const beside = other?.opens?.kind === opens.kind ? other.opens : opens;
+    const next = (opens.head + 1) % map.q.shape[0];
+    const part = record.parts?.findIndex((one) => one.map === map.name && one.role === "softmax");
     return {
       tab: "attention",
       ...opens,
@@ -56,7 +60,9 @@ export class Model {
       entry: 0,
       scale: null,
       form: "matrix",
-      beside: "weights",
+      beside: other ? "other" : "weights",
+      layer2: beside.layer,
+      head2: other ? beside.head : next,
       zoom: "readable",
       step: 0,
       node: bestNode(record),
@@ -93,11 +99,29 @@ export class Model {
 
   /** Every head of the kind in view, by layer. */
   get all(): Head[][] {
-    const { record, state: { kind } } = this;
-    if (this.heads.kind !== kind || this.heads.record !== record) {
-      this.heads = { record, kind, all: headsOf(layersOf(record, kind)) };
-    }
-    return this.heads.all;
+    return this.headsOf(this.record);
+  }
+
+  private headsOf(record: PageRecord): Head[][] {
+    const { kind } = this.state;
+    const kept = this.heads.get(record);
+    if (kept?.kind === kind) return kept.all;
+    const all = headsOf(layersOf(record, kind));
+    this.heads.set(record, { kind, all });
+    return all;
+  }
+
+  /** The record that the head in view is compared within, where it is compared. */
+  get second(): PageRecord | null {
+    return { head: this.record, other: this.other }[this.state.beside as "head"] ?? null;
+  }
+
+  /** The heads of that record, and the one that is compared; none where it lacks the kind in view. */
+  get compared(): { all: Head[][]; head: Head; record: PageRecord } | null {
+    const { second: record, state: { layer2, head2 } } = this;
+    const all = record ? this.headsOf(record) : [];
+    const layer = all[clamp(layer2, all.length)];
+    return record && layer ? { all, record, head: layer[clamp(head2, layer.length)]! } : null;
   }
 
   get head(): Head {

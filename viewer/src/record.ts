@@ -1,5 +1,6 @@
 // What the page is given: the record that pellucid.apps.view.page writes, and its arrays as numbers.
 
+import type { RulePart } from "./attention.ts";
 import type { Language } from "./text.ts";
 
 export type Label = [text: string, kind: "text" | "special" | "unknown"];
@@ -29,13 +30,11 @@ export interface AttentionMap {
   layer: number;
   queries: Side;
   keys: Side;
-  causal: boolean;
+  /** Who may look at whom, and what becomes of a score. */
+  rule: RulePart[];
   /** What the scores of each head are multiplied by; they differ where each has learned its own. */
   scales: number[];
-  /** What else becomes of the scores, where the model has it: see `Rule`. */
-  window?: number;
-  softcap?: number;
-  /** (H, 1, 2 n − 1) */
+  /** What distances add to the scores, (H, 1, 2 n − 1). */
   added?: PackedArray;
   entropies: number[];
   q: PackedArray;
@@ -188,6 +187,8 @@ export interface PageRecord {
   /** What a derivation's finite difference moved a number by. */
   moved?: number;
   flows?: Flow[];
+  /** What the model is called, where two are compared. */
+  name?: string;
   /** The model's own answer, as text. */
   own?: string;
   /** The step of the training that a frame of a film was recorded at. */
@@ -199,6 +200,12 @@ export interface Rows {
   values: Float32Array;
   count: number;
   width: number;
+}
+
+/** What an element of the page holds; null without the element. */
+export function dataOf<T>(id: string): T | null {
+  const text = document.getElementById(id)?.textContent;
+  return text ? (JSON.parse(text) as T) : null;
 }
 
 const KINDS: Kind[] = ["encoder", "decoder", "cross"];

@@ -1,10 +1,10 @@
 // The five stages of attention, each with its equation, its matrix and the chosen number.
 
-import { changes, output, PLAIN, score, sees, span } from "./attention.ts";
+import { changes, output, partOf, PLAIN, score, scores, sees, span } from "./attention.ts";
 import type { Matrix, Rule } from "./attention.ts";
 import { css, signedIndex, weightIndex } from "./colours.ts";
 import { el, markup, number, worked } from "./dom.ts";
-import { equations } from "./equations.ts";
+import { equation, ruled } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
@@ -38,7 +38,7 @@ export class Stages {
     const stage: Stage = {
       root: el("div", { class: "stage" }),
       title: el("h3"),
-      equation: el("div", { class: "equation" }, markup(name === "masked" ? equations.masked(PLAIN) : equations[name]())),
+      equation: el("div", { class: "equation" }, markup(equation(name) ?? "")),
       canvas: el("canvas", { width: 1, height: 1 }),
       cursor: el("span", { class: "cursor" }),
       value: el("p", { class: "value" }),
@@ -71,7 +71,7 @@ export class Stages {
     for (const [n, name] of shown.entries()) {
       this.stages[name].title.textContent = `${n + 1} ${t.stages[name][0]}`;
     }
-    masked.equation.replaceChildren(markup(equations.masked(rule)));
+    masked.equation.replaceChildren(markup(ruled(rule)));
     this.most = 0;
     for (const x of products.values) this.most = Math.max(this.most, Math.abs(x));
     this.drawSigned("scores", products, 1);
@@ -102,13 +102,13 @@ export class Stages {
 
   /** What was scaled, capped and added to, with a cover over what may not be looked at. */
   private drawMasked(rule: Rule): void {
-    if (rule.softcap !== null || rule.added !== null) {
+    if (scores(rule)) {
       const { head, scale } = this.model;
       const { values, rows, columns } = head.products;
-      const scores = values.map((x, i) =>
+      const made = values.map((x, i) =>
         score(x * scale, Math.floor(i / columns) - (i % columns), rule),
       );
-      this.drawSigned("masked", { values: scores, rows, columns }, 1, rule);
+      this.drawSigned("masked", { values: made, rows, columns }, 1, rule);
       return;
     }
     const [from, to] = [this.stages.scaled.canvas, this.stages.masked.canvas];
@@ -159,7 +159,7 @@ export class Stages {
     const scaled = product * scale;
     const a = score(scaled, state.query - state.key, head.rule);
     const seen = sees(state.query, state.key, keys.length, head.rule);
-    const hidden = head.map.causal && state.key > state.query ? t.ahead : t.far;
+    const hidden = partOf(head.rule, "Causal") && state.key > state.query ? t.ahead : t.far;
     const times = worked([scale, product], (c, s) => c * s);
     const share = worked([Math.exp(a - peak), sum], (e, total) => e / total);
     const values: { [name in Name]: string } = {
@@ -174,14 +174,15 @@ export class Stages {
 }
 
 /** How a score comes of a scaled product. */
-function scoreLine(scaled: number, a: number, { softcap, added }: Rule): string {
-  if (softcap === null && added === null) return number(a);
-  const capped = softcap === null ? scaled : softcap * Math.tanh(scaled / softcap);
-  const cap = (x: number, most: number) => (softcap === null ? x : most * Math.tanh(x / most));
-  const { texts, result } = worked([scaled, softcap ?? 1, a - capped], (x, most, more) =>
+function scoreLine(scaled: number, a: number, rule: Rule): string {
+  const { added } = rule;
+  const softcap = partOf(rule, "SoftCap")?.cap;
+  if (!scores(rule)) return number(a);
+  const cap = (x: number, most: number) => (softcap === undefined ? x : most * Math.tanh(x / most));
+  const { texts, result } = worked([scaled, softcap ?? 1, a - cap(scaled, softcap ?? 1)], (x, most, more) =>
     added === null ? cap(x, most) : cap(x, most) + more,
   );
   const [x, most, more] = texts;
-  const first = softcap === null ? x : `${most} tanh(${x} / ${most})`;
+  const first = softcap === undefined ? x : `${most} tanh(${x} / ${most})`;
   return `${added === null ? first : `${first} + ${more}`} = ${result}`;
 }

@@ -1,6 +1,6 @@
 // Attention step by step for one head: the five stages as pictures, and the numbers of one query.
 
-import { el } from "./dom.ts";
+import { el, offer, select } from "./dom.ts";
 import type { Model } from "./model.ts";
 import { NumbersTable } from "./numbers.ts";
 import type { Label } from "./record.ts";
@@ -16,8 +16,8 @@ export class Steps {
   readonly root: HTMLElement;
   private readonly model: Model;
   private readonly title = el("h2");
-  private readonly query = el("select", { id: "query-choice" });
-  private readonly key = el("select", { id: "key-choice" });
+  private readonly query: HTMLSelectElement;
+  private readonly key: HTMLSelectElement;
   private readonly stages: Stages;
   private readonly numbers: NumbersTable;
   private readonly strips: Strips;
@@ -26,8 +26,9 @@ export class Steps {
   constructor(model: Model) {
     this.model = model;
     const { store } = model;
-    this.query.addEventListener("change", () => store.set({ query: this.query.selectedIndex }));
-    this.key.addEventListener("change", () => store.set({ key: this.key.selectedIndex }));
+    const [query, queries] = select("query-choice", t.queryChoice, (query) => store.set({ query }));
+    const [key, keys] = select("key-choice", t.keyChoice, (key) => store.set({ key }));
+    [this.query, this.key] = [query, key];
     this.stages = new Stages(model);
     this.numbers = new NumbersTable(model);
     this.strips = new Strips(model);
@@ -41,17 +42,7 @@ export class Steps {
         el(
           "section",
           { class: "card", "aria-label": t.numbersOf },
-          el(
-            "div",
-            { class: "choices" },
-            el(
-              "span",
-              { class: "together" },
-              el("label", { for: "query-choice" }, t.queryChoice),
-              this.query,
-            ),
-            el("span", { class: "together" }, el("label", { for: "key-choice" }, t.keyChoice), this.key),
-          ),
+          el("div", { class: "choices" }, queries, keys),
           this.numbers.root,
         ),
         this.strips.root,
@@ -82,9 +73,8 @@ export class Steps {
   }
 
   private relabel(): void {
-    const options = (labels: Label[]) =>
-      labels.map(([text], i) => el("option", {}, `${i + 1} ${text}`));
-    this.query.replaceChildren(...options(this.model.queries));
-    this.key.replaceChildren(...options(this.model.keys));
+    const names = (labels: Label[]) => labels.map(([text], i) => `${i + 1} ${text}`);
+    offer(this.query, names(this.model.queries));
+    offer(this.key, names(this.model.keys));
   }
 }

@@ -4,7 +4,7 @@ import type { Kind } from "./record.ts";
 import type { Language } from "./text.ts";
 
 export type Tab = "whole" | "attention" | "steps" | "backward" | "generation" | "run";
-export type Beside = "weights" | "scores" | "change";
+export type Beside = "weights" | "scores" | "change" | "head" | "other";
 
 /** Cell width in pixels, or large enough to read, or the whole map in view. */
 export type Zoom = number | "readable" | "whole";
@@ -29,6 +29,9 @@ export interface State {
   scale: number | null;
   form: "matrix" | "lines";
   beside: Beside;
+  /** The head that the one in view is compared with, of this record or of the one beside it. */
+  layer2: number;
+  head2: number;
   zoom: Zoom;
   step: number;
   node: number;

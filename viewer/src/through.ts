@@ -1,8 +1,9 @@
 // The backward pass through what is no attention: norms, feed-forward networks, the loss. Its
 // numbers and finite differences were computed when the record was made.
 
-import { el, markup, number, worked, writtenSum } from "./dom.ts";
-import { equations } from "./equations.ts";
+import { el, labelled, markup, number, segmented, worked, writtenSum } from "./dom.ts";
+import type { Segmented } from "./dom.ts";
+import { equation as equationOf } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import { lossTable } from "./loss.ts";
 import type { Model } from "./model.ts";
@@ -30,39 +31,26 @@ export class Through {
   private readonly model: Model;
   private readonly code: Code;
   private readonly select = el("select", { id: "through-choice" });
-  private readonly buttons: [role: string, button: HTMLButtonElement][];
+  private readonly roles: Segmented<string>;
 
   constructor(model: Model, code: Code) {
     this.model = model;
     this.code = code;
     const all = this.all;
-    const button = (role: string, name: string): [string, HTMLButtonElement] => [
-      role,
-      el("button", { type: "button", onclick: () => this.choose(role) }, name),
-    ];
-    this.buttons = [
-      button("attention", t.through.attention),
-      ...ROLES.filter((role) => all.some((one) => one.role === role)).map((role) =>
-        button(role, t.through.roles[role]!),
-      ),
-    ];
+    const roles = ROLES.filter((role) => all.some((one) => one.role === role));
+    this.roles = segmented<string>(
+      t.through.choose,
+      [["attention", t.through.attention], ...roles.map((role) => [role, t.through.roles[role]!] as const)],
+      (role) => this.choose(role),
+    );
     this.select.addEventListener("change", () =>
       model.store.set({ through: Number(this.select.value) }),
     );
     this.chooser = el(
       "section",
       { class: "card choices", "aria-label": t.through.choose, hidden: all.length === 0 },
-      el(
-        "div",
-        { class: "segmented", role: "group", "aria-label": t.through.choose },
-        ...this.buttons.map(([, one]) => one),
-      ),
-      el(
-        "span",
-        { class: "together" },
-        el("label", { for: "through-choice" }, t.through.place),
-        this.select,
-      ),
+      this.roles.root,
+      labelled(t.through.place, this.select),
     );
     model.store.listen((state) => {
       if (state.tab === "backward") this.update();
@@ -92,9 +80,7 @@ export class Through {
     const { through } = this.model.state;
     const chosen = through === null ? undefined : this.all[through];
     const role = chosen?.role ?? "attention";
-    for (const [name, button] of this.buttons) {
-      button.setAttribute("aria-pressed", String(name === role));
-    }
+    this.roles.press(role);
     this.select.parentElement!.hidden = !chosen;
     this.root.hidden = !chosen;
     if (!chosen) return;
@@ -167,10 +153,6 @@ export class Through {
       ),
     );
   }
-}
-
-function equationOf(name: string): string | null {
-  return name in equations ? equations[name as "norm.g"]() : null;
 }
 
 /** How a number comes about. */

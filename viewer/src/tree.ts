@@ -7,7 +7,9 @@ import type { Placed } from "./layout.ts";
 import type { Model } from "./model.ts";
 import { t } from "./text.ts";
 
-const [HEIGHT, BETWEEN, DOWN, EDGE] = [34, 28, 46, 12];
+const [HEIGHT, DOWN, EDGE] = [34, 46, 12];
+/** Between two columns: as much as fills the width. */
+const [NEAR, FAR] = [28, 96];
 /** Pixels: of a probability, of a square sign; the least and the most width of a node. */
 const [PROBABILITY, SQUARE, LEAST, MOST] = [70, 13.5, 96, 190];
 
@@ -18,6 +20,8 @@ export class Tree {
   private readonly detail = el("output", { "aria-live": "polite" });
   private readonly all: HTMLInputElement;
   private placed: Placed[] = [];
+  /** How wide it was when it was drawn. */
+  private drawn = 0;
   private nodes = new Map<number, SVGElement>();
   /** Where each column begins, and how wide its nodes are. */
   private columns: { x: number; width: number }[] = [];
@@ -41,6 +45,9 @@ export class Tree {
       this.detail,
     );
     this.picture.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => {
+      if (this.picture.clientWidth !== this.drawn) this.build();
+    }).observe(this.picture);
     this.build();
     model.store.listen((_, changed) => {
       if (changed.has("frame")) this.build();
@@ -51,6 +58,7 @@ export class Tree {
 
   private build(): void {
     const { tree } = this.model.record;
+    this.drawn = this.picture.clientWidth;
     this.placed = place(tree, this.all.checked);
     const best = path(tree, tree.findIndex((node) => node[6] === 1));
     const at = new Map(this.placed.map((one) => [one.index, one]));
@@ -61,13 +69,15 @@ export class Tree {
       const width = Math.min(MOST, Math.max(LEAST, needed, this.columns[column]?.width ?? 0));
       this.columns[column] = { x: 0, width };
     }
+    const used = this.columns.reduce((sum, { width }) => sum + width, 2 * EDGE);
+    const between = Math.max(NEAR, Math.min(FAR, (this.drawn - used) / (this.columns.length - 1)));
     let x = EDGE;
     for (const one of this.columns) {
       one.x = x;
-      x += one.width + BETWEEN;
+      x += one.width + between;
     }
     const picture = svg("svg", {
-      width: x - BETWEEN + EDGE,
+      width: x - between + EDGE,
       height: rows * DOWN - DOWN + HEIGHT + 2 * EDGE,
       role: "tree",
       "aria-label": t.treeName,

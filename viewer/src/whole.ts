@@ -2,7 +2,7 @@
 
 import { score, sees } from "./attention.ts";
 import { announcing, clamp, el, markup, number, percent, token } from "./dom.ts";
-import { equations } from "./equations.ts";
+import { equation } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { unpackHead } from "./record.ts";
@@ -276,10 +276,12 @@ export class Whole {
     const said = [];
     if (factor !== null && factor !== 1 && role !== "scores") said.push(t.whole.times(number(factor)));
     if (role === "scores") said.push(t.whole.scale(number(factor ?? 1)));
-    const { softcap, window, added } = this.model.record.maps.find(({ name }) => name === map) ?? {};
-    if (role === "scores" && softcap !== undefined) said.push(t.whole.softcap(number(softcap)));
+    const { rule = [], added } = this.model.record.maps.find(({ name }) => name === map) ?? {};
+    for (const { cap, size } of role === "scores" ? rule : []) {
+      if (cap !== undefined) said.push(t.whole.softcap(number(cap)));
+      if (size !== undefined) said.push(t.whole.window(size));
+    }
     if (role === "scores" && added) said.push(t.whole.added);
-    if (role === "scores" && window !== undefined) said.push(t.whole.window(window));
     said.push(...kind.split(" ").flatMap((name) => t.whole.remarks[name] ?? []));
     return said.map((text) => ` ${text}`);
   }
@@ -463,10 +465,9 @@ function lowered(name: string): (string | HTMLElement)[] {
 }
 
 function equationOf({ role, kind, tensors }: Part): string {
-  if (role === "norm") return kind === "rms_norm" ? equations.rms_norm() : equations.layer_norm();
-  if (role === "scores") return equations.attended();
-  if (role === "output") return equations.logits(tensors.length > 1);
-  return equations[role]();
+  const output = tensors.length > 1 ? "logits with bias" : "logits";
+  const names: { [role: string]: string } = { norm: kind, scores: "attended", output };
+  return equation(names[role] ?? role)!;
 }
 
 /** Whether a derivation is that of a part: their first parameter has its own name. */

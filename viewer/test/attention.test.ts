@@ -32,7 +32,8 @@ function near(actual: ArrayLike<number>, expected: number[], within = 1e-6): voi
   expected.forEach((x, i) => assert.ok(Math.abs(actual[i]! - x) < within, `${actual[i]} ≠ ${x}`));
 }
 
-const CAUSAL: Rule = { ...PLAIN, causal: true };
+const CAUSAL: Rule = { ...PLAIN, parts: [{ part: "Causal" }] };
+const near2 = { part: "Window", size: 2 };
 
 const [q, k] = [rows([1, 2], [0, -1], [3, 1]), rows([2, 0], [1, 1], [0, 5])];
 
@@ -68,15 +69,15 @@ test("a causal query sees no key ahead", () => {
 
 test("a window hides keys on both sides, a causal one those behind only", () => {
   const seen = (rule: Rule) => [0, 1, 2, 3, 4].map((s) => sees(2, s, 5, rule));
-  assert.deepEqual(seen({ ...PLAIN, window: 2 }), [false, true, true, true, false]);
-  assert.deepEqual(seen({ ...CAUSAL, window: 2 }), [false, true, true, false, false]);
+  assert.deepEqual(seen({ ...PLAIN, parts: [near2] }), [false, true, true, true, false]);
+  assert.deepEqual(seen({ ...PLAIN, parts: [...CAUSAL.parts, near2] }), [false, true, true, false, false]);
   const weights = new Float32Array(9).fill(7);
-  softmax(products(q, k), 0, { ...PLAIN, window: 1 }, weights);
+  softmax(products(q, k), 0, { ...PLAIN, parts: [{ part: "Window", size: 1 }] }, weights);
   near(weights, [1, 0, 0, 0, 1, 0, 0, 0, 1]);
 });
 
 test("scores stay within a soft cap, and get what their distance adds", () => {
-  const rule = { ...PLAIN, softcap: 2, added: Float32Array.from([5, 6, 7, 8, 9]) };
+  const rule = { parts: [{ part: "SoftCap", cap: 2 }], added: Float32Array.from([5, 6, 7, 8, 9]) };
   assert.ok(Math.abs(score(3, -1, rule) - (2 * Math.tanh(1.5) + 6)) < 1e-12);
   assert.equal(score(3, -1, PLAIN), 3);
 });

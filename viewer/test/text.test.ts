@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { scoreGradient } from "../src/attention.ts";
 import { TEXTS as FLOW } from "../src/flow/text.ts";
+import { TEXTS as CHAPTERS } from "../src/chapters.ts";
 import { TEXTS as OPENING } from "../src/opening.ts";
 import { TEXTS as TRIAL } from "../src/run/text.ts";
 import { TEXTS } from "../src/text.ts";
@@ -24,9 +25,12 @@ function flatten(value: unknown, path: string, out: Map<string, string>): Map<st
   return out;
 }
 
-const texts = ({ glossary: _, ...rest }: Text, opening: object, trial: object, flow: object) =>
-  flatten({ ...rest, opening, trial, flow }, "", new Map());
-const [en, ko] = [texts(TEXTS.en, OPENING.en, TRIAL.en, FLOW.en), texts(TEXTS.ko, OPENING.ko, TRIAL.ko, FLOW.ko)];
+const texts = (language: "en" | "ko") => {
+  const { glossary: _, ...rest } = TEXTS[language];
+  const [opening, chapters, trial, flow] = [OPENING, CHAPTERS, TRIAL, FLOW].map((table) => table[language]);
+  return flatten({ ...rest, opening, chapters, trial, flow }, "", new Map());
+};
+const [en, ko] = [texts("en"), texts("ko")];
 
 test("both languages have the same texts, with the same values in them", () => {
   assert.deepEqual([...ko.keys()].sort(), [...en.keys()].sort());

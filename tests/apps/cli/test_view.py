@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.apps.view.samples import bert, gpt, shaken, speaking
@@ -232,6 +234,7 @@ def test_a_run_with_a_film_is_shown_without_a_text(
     [
         (["--layer", "1"], "a film has its text and answer"),
         (["--answer", "cba"], "a film has its text and answer"),
+        (["--with", "runs/other"], "a film has its text and answer"),
         (["--output", "map.png"], "a film is a page"),
     ],
 )
@@ -262,3 +265,21 @@ def test_the_end_of_a_filmed_run_says_how_to_watch_it(
     assert (filmed / "film" / "step-00000004.json").exists()
     assert main(["train", str(filmed), "--resume", "--film", "abd", *more]) == 2
     assert "leave --film out" in " ".join(capsys.readouterr().err.split())
+
+
+def other(page: str) -> dict[str, Any]:
+    """Return the second record of a page."""
+    text = Path(page).read_text(encoding="utf-8")
+    record = text.split('<script id="other"')[1].partition(">")[2].partition("</script>")[0]
+    found: dict[str, Any] = json.loads(record)
+    return found
+
+
+def test_a_second_model_and_a_second_text_are_in_the_page(model: str) -> None:
+    assert main(["view", model, "가나다", "--with", model, "--output", "with.html"]) == 0
+    found = other("with.html")
+    assert found["name"] == model
+    assert [label[0] for label in found["source"]] == list("가나다")
+    assert main(["view", model, "가나다", "--with-text", "바사", "--output", "text.html"]) == 0
+    assert [label[0] for label in other("text.html")["source"]] == list("바사")
+    assert main(["view", model, "가", "--with", "no-such-model"]) != 0

@@ -243,7 +243,7 @@ def test_the_page_holds_every_frame_and_the_losses(settings: RunConfig, tmp_path
 def test_a_damaged_frame_is_named(settings: RunConfig, tmp_path: Path) -> None:
     train(settings, tmp_path / "run")
     path = frames(tmp_path / "run")[1]
-    for content in ("{", "[]", '{"format": 2}', '{"format": 1, "record": {}}'):
+    for content in ("{", "[]", '{"format": 2}', '{"format": 2, "record": {}}'):
         path.write_text(content)
         with pytest.raises(UserError, match=r"step-00000001\.json: not a frame"):
             film_page(tmp_path / "run")

@@ -51,7 +51,7 @@ def settle(page: Page) -> None:
 
 
 def sentence(page: Page) -> str:
-    return page.text_content(".sentence") or ""
+    return page.text_content("#panel-attention .sentence") or ""
 
 
 def test_the_sentence_names_the_strongest_key_of_the_row_in_view(
@@ -78,11 +78,11 @@ def test_the_sentence_names_the_strongest_key_of_the_row_in_view(
 
 def test_a_guess_hides_the_map_and_is_answered(opened: Open, picture: view.Picture) -> None:
     page = opened()
-    map_ = page.locator(".large .maps")
+    map_ = page.locator(".large")
     page.get_by_role("button", name="Guess one yourself").click()
     assert "blur" in map_.evaluate("e => getComputedStyle(e).filter")
     assert "which token does this head look at most?" in sentence(page)
-    page.locator(".guesses button").first.press("Enter")
+    page.locator("#panel-attention .guesses button").first.press("Enter")
     settle(page)
     assert map_.evaluate("e => getComputedStyle(e).filter") == "none"
     state = page.evaluate("pellucid.model.state")

@@ -15,7 +15,7 @@ from tests.apps.view.samples import CONFIG, shaken, speaking
 
 from pellucid.apps import view
 from pellucid.apps.view import page as page_module
-from pellucid.apps.view.page import PRECISIONS, as_json, as_text, page, precision_for, rounded
+from pellucid.apps.view.page import PRECISIONS, Precision, as_json, as_text, page, rounded
 from pellucid.apps.view.record import Record, Text
 from pellucid.apps.view.tokens import Label
 from pellucid.core.errors import UsageError
@@ -58,16 +58,21 @@ def test_the_page_forbids_itself_every_request() -> None:
     assert addresses <= {"http://www.w3.org/2000/svg"}
 
 
+def precision(values: dict[str, Any]) -> Precision:
+    (found,) = {Precision(*(m[name]["bits"] for name in Precision._fields)) for m in values["maps"]}
+    return found
+
+
 def test_a_large_page_becomes_coarser_and_says_by_how_much(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = record()
     fine = as_json(one)
-    assert precision_for(one) == PRECISIONS[0]
+    assert precision(fine) == PRECISIONS[0]
     assert fine["off"] < 2e-6
     monkeypatch.setattr(page_module, "LARGEST", 1)
-    assert precision_for(one) == PRECISIONS[-1]
     coarse = as_json(one)
+    assert precision(coarse) == PRECISIONS[-1]
     assert fine["off"] < coarse["off"] < 1e-2
     with caplog.at_level(logging.WARNING):
         page(one)
@@ -158,4 +163,9 @@ def test_nothing_but_zeros() -> None:
 def test_sizes_in_a_page() -> None:
     text = as_text(np.ones((8, 200, 32)), 24)
     assert len(text["data"]) == 8 * 200 * 32 * 4
-    assert [p.size(1000) for p in PRECISIONS] == [16000, 14666, 8000]
+    one = record()
+    for each in PRECISIONS:
+        maps = as_json(one, precision=each)["maps"]
+        size = sum(len(m[name]["data"]) for m in maps for name in Precision._fields)
+        padding = 3 * len(maps) * len(Precision._fields)
+        assert each.size(one) <= size <= each.size(one) + padding

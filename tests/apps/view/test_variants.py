@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.models.whole_model import shake
 
-from pellucid.apps.view.capture import capture_pair
+from pellucid.apps.view.capture import capture
 from pellucid.apps.view.page import as_json
 from pellucid.apps.view.trace import trace_seq2seq, undisturbed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
@@ -58,7 +58,8 @@ def test_the_page_has_what_weights_and_gradients_are_made_of(settings: dict[str,
     shake(model)
     with undisturbed(model):
         record = trace_seq2seq(model, None, [5, 6, 7, 8], [4, 8, 5], None)
-        rows = capture_pair(model, [5, 6, 7, 8], [1, 4, 8, 5], range(4), [4, 8, 5, 2]).rows
+        texts = {"source": [5, 6, 7, 8], "target": [1, 4, 8, 5]}
+        rows = capture(model, texts, range(4), [4, 8, 5, 2]).rows
     values = as_json(record)
     assert values["off"] < 2e-6
     assert ("added" in values["maps"][0]) == (settings.get("positions") in ("alibi", "relative"))

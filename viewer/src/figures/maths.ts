@@ -1,6 +1,8 @@
 // The pages of pellucid.ops once more, in float64 and for one row: each forward with its backward.
 // tests/website/test_figures.py compares every function with the library's.
 
+export { ACTIVATIONS, erf } from "../activations.ts";
+
 export type Row = readonly number[];
 
 export const sum = (x: Row): number => x.reduce((total, v) => total + v, 0);
@@ -91,44 +93,6 @@ export function layerNormBackward(
     dgamma: dy.map((d, i) => d * xHat[i]!),
   };
 }
-
-/** erf by the series 2/√π e^(−x²) Σ 2ⁿ x^(2n+1) / (2n+1)!!, whose terms have one sign. */
-export function erf(x: number): number {
-  if (Math.abs(x) > 6) return Math.sign(x);
-  let [term, total] = [x, x];
-  for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(total); n++) {
-    term *= (2 * x * x) / (2 * n + 1);
-    total += term;
-  }
-  return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * total;
-}
-
-export interface Activation {
-  y: (x: number) => number;
-  slope: (x: number) => number;
-}
-
-const C = Math.sqrt(2 / Math.PI);
-const inner = (x: number) => C * (x + 0.044715 * x ** 3);
-const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
-
-/** The activations by their names in the library; at a kink the slope is that of the left side. */
-export const ACTIVATIONS = {
-  gelu: {
-    y: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
-    slope: (x) => 0.5 * (1 + erf(x / Math.SQRT2)) + (x * Math.exp(-0.5 * x * x)) / Math.sqrt(2 * Math.PI),
-  },
-  gelu_tanh: {
-    y: (x) => 0.5 * x * (1 + Math.tanh(inner(x))),
-    slope: (x) => {
-      const t = Math.tanh(inner(x));
-      return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * C * (1 + 3 * 0.044715 * x * x);
-    },
-  },
-  relu: { y: (x) => Math.max(0, x), slope: (x) => (x > 0 ? 1 : 0) },
-  leaky_relu: { y: (x) => (x > 0 ? x : 0.01 * x), slope: (x) => (x > 0 ? 1 : 0.01) },
-  silu: { y: (x) => x * sigmoid(x), slope: (x) => sigmoid(x) * (1 + x * (1 - sigmoid(x))) },
-} satisfies { [name: string]: Activation };
 
 /** t = (1 − ε) [v = target] + ε / V */
 export function smoothed(target: number, classes: number, epsilon: number): number[] {

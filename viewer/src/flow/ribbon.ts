@@ -1,6 +1,6 @@
 // One gradient followed back from p − y of one token: ribbons as wide as ‖d‖ is long.
 
-import { clamp, el, number, percent, svg, token } from "../dom.ts";
+import { clamp, el, labelled, number, percent, svg, token } from "../dom.ts";
 import type { Model } from "../model.ts";
 import { unpackHead } from "../record.ts";
 import type { Flow, FlowStage, PackedArray, Side } from "../record.ts";
@@ -83,7 +83,7 @@ export class Ribbon {
       el(
         "div",
         { class: "choices" },
-        el("span", { class: "together" }, el("label", { for: "flow-choice" }, t.token), this.select),
+        labelled(t.token, this.select),
       ),
       this.sentence,
       el(

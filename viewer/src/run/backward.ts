@@ -2,8 +2,10 @@
 // number of the model and every score. Each step is written by hand, below the step that it reverses
 // in forward.ts; what the forward pass did not keep is computed again.
 
+import { GATES, activationOf } from "../activations.ts";
+import { slopeOf } from "../attention.ts";
 import type { Rows } from "../record.ts";
-import { ACTIVATIONS, GATES, NOTHING, activate, below, byHead, dot, loss, spread, turn } from "./forward.ts";
+import { NOTHING, activate, byHead, dot, loss, spread, turn } from "./forward.ts";
 import type { Looks, Memory, Off, Run, Runner } from "./forward.ts";
 import type { Attention, Linear, Network, Norm, Stack, StackName } from "./model.ts";
 
@@ -92,17 +94,16 @@ class Backward {
   private network(x: Rows, { first, activation, second }: Network, dy: Rows): Rows {
     const inner = this.runner.linear(x, first);
     const dactive = this.linear(activate(inner, activation), second, dy);
-    const gate = GATES[activation];
-    const f = ACTIVATIONS[gate ?? activation]!;
-    const slope = SLOPES[gate ?? activation]!;
+    const gated = activation in GATES;
+    const { y: f, slope } = activationOf(activation);
     const { width } = dactive;
     const d = zeros(inner);
     for (let t = 0; t < x.count; t++) {
       for (let i = 0; i < width; i++) {
         const at = t * inner.width + i;
         const [a, dy] = [inner.values[at]!, dactive.values[t * width + i]!];
-        d.values[at] = dy * slope(a) * (gate === undefined ? 1 : inner.values[at + width]!);
-        if (gate !== undefined) d.values[at + width] = dy * f(a);
+        d.values[at] = dy * slope(a) * (gated ? inner.values[at + width]! : 1);
+        if (gated) d.values[at + width] = dy * f(a);
       }
     }
     return this.linear(x, first, d);
@@ -118,7 +119,7 @@ class Backward {
     dmemory: Rows,
   ): Rows {
     const { runner } = this;
-    const { heads, groups, width, softcap } = block;
+    const { heads, groups, width } = block;
     const [ofQ, ofK] = [heads * width, groups * width];
     const from = block.memory ? memory.run.rows : x;
     const q = runner.projected(x, block, 0, ofQ, block.q_norm, 0);
@@ -128,7 +129,7 @@ class Backward {
     const [dq, dk, dv] = [zeros(q), zeros(k), zeros(v)];
     const dw = new Float64Array(keys);
     for (let h = 0; h < heads; h++) {
-      const factor = runner.factor(block, h);
+      const [factor, rule] = [runner.factor(block, h), runner.rule(block, h)];
       const shift = Math.floor((h * groups) / heads) * width;
       for (let l = 0; l < x.count; l++) {
         const [row, ofRow] = [(h * x.count + l) * keys, l * ofQ + h * width];
@@ -143,7 +144,7 @@ class Backward {
           const ofKey = s * ofK + shift;
           let da = (scores[row + s] = w * (dw[s]! - mean));
           const product = dot(q.values, ofRow, k.values, ofKey, width);
-          if (softcap !== null) da *= 1 - Math.tanh((factor * product) / softcap) ** 2;
+          da *= slopeOf(factor * product, rule);
           if (block.head_scale !== null) {
             this.gradients.tensors[block.head_scale]![h]! += da * block.scale * product;
           }
@@ -224,20 +225,6 @@ class Backward {
     return dx;
   }
 }
-
-const SLOPES: { [name: string]: (x: number) => number } = {
-  relu: (x) => (x > 0 ? 1 : 0),
-  leaky_relu: (x) => (x > 0 ? 1 : 0.01),
-  silu: (x) => {
-    const s = 1 / (1 + Math.exp(-x));
-    return s * (1 + x * (1 - s));
-  },
-  gelu: (x) => below(x) + (x * Math.exp((-x * x) / 2)) / Math.sqrt(2 * Math.PI),
-  gelu_tanh: (x) => {
-    const t = Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * Math.sqrt(2 / Math.PI) * (1 + 0.134145 * x * x);
-  },
-};
 
 function zeros(x: Rows): Rows {
   return { ...x, values: new Float32Array(x.values.length) };

@@ -1,6 +1,7 @@
 // Edit a number: a score, a weight, or all weights against the gradient, and the loss along it.
 
-import { clamp, el, number, percent, token } from "../dom.ts";
+import { PLAIN, span } from "../attention.ts";
+import { clamp, el, labelled, number, offer, percent, segmented, select, token } from "../dom.ts";
 import { Curve } from "./curve.ts";
 import { Edited, gradientsOf, parameters, slope, step, stepRange } from "./edit.ts";
 import type { Edit, Fed } from "./edit.ts";
@@ -18,15 +19,8 @@ export function editing(trial: Trial, names: Names): Card {
   const { t } = names;
   const all = parameters(trial.runner.record);
   const set = (change: Partial<Choice>) => trial.choose({ edit: { ...trial.edit, ...change } });
-  const kinds = KINDS.map((kind) => {
-    const choose = () => set({ kind });
-    return [kind, el("button", { type: "button", onclick: choose }, t.kinds[kind])] as const;
-  });
-  const select = (id: string, words: string, chosen: (index: number) => void) => {
-    const made = el("select", { id });
-    made.addEventListener("change", () => chosen(made.selectedIndex));
-    return [made, el("span", { class: "together" }, el("label", { for: id }, words), made)] as const;
-  };
+  const options = KINDS.map((kind) => [kind, t.kinds[kind]] as const);
+  const kinds = segmented(t.edit, options, (kind) => set({ kind }));
   const [query, queryChoice] = select("edit-query", t.query, (at) => set({ score: [at, key.selectedIndex] }));
   const [key, keyChoice] = select("edit-key", t.key, (at) => set({ score: [query.selectedIndex, at] }));
   const [where, whereChoice] = select("edit-where", t.where, (at) => {
@@ -42,14 +36,14 @@ export function editing(trial: Trial, names: Names): Card {
       const { rows, columns } = all[trial.edit.matrix]!;
       set({ cell: [clamp(Number(row.value) - 1, rows), clamp(Number(column.value) - 1, columns)] });
     });
-    return [made, el("span", { class: "together" }, el("label", { for: id }, words), made)] as const;
+    return [made, labelled(words, made)] as const;
   };
   const [row, rowChoice] = field("edit-row", t.row);
   const [column, columnChoice] = field("edit-column", t.column);
   const most = el("button", { type: "button", onclick: () => set({ score: null, cell: null }) }, t.largest);
   const [loss, lossChoice] = select("edit-loss", t.lossOf, (at) => set({ whole: at === 0 }));
   const places = [...new Set(all.map((named) => named.where))];
-  where.append(...places.map((place) => el("option", {}, placeName(names, place))));
+  offer(where, places.map((place) => placeName(names, place)));
   const head = el("span", { class: "hint" });
   const ofScore = el("span", { class: "choices" }, head, queryChoice, keyChoice);
   const ofWeight = el("span", { class: "choices" }, whereChoice, matrixChoice, rowChoice, columnChoice);
@@ -89,13 +83,12 @@ export function editing(trial: Trial, names: Names): Card {
       found = { of, fed, gradients: gradientsOf(trial.runner, fed) };
     }
     const { fed, gradients } = found;
-    for (const [kind, button] of kinds) button.setAttribute("aria-pressed", String(kind === edit.kind));
+    kinds.press(edit.kind);
     ofScore.hidden = edit.kind !== "score";
     ofWeight.hidden = edit.kind !== "weight";
     most.hidden = edit.kind === "step";
     const chosen = trial.target.label(fed.answer.ids[trial.token] ?? trial.runner.record.end);
-    loss.replaceChildren(el("option", {}, t.ofWhole), el("option", {}, t.ofToken(chosen[0])));
-    loss.selectedIndex = edit.whole ? 0 : 1;
+    offer(loss, [t.ofWhole, t.ofToken(chosen[0])], edit.whole ? 0 : 1);
     const { made, range, name } = { score, weight, step: steps }[edit.kind](gradients, fed);
     known = slope(made, gradients, fed);
     void curve.show({ edited: new Edited(trial.runner, fed, made), slope: known, range, symbol: edit.kind === "step" ? "η" : "δ", name });
@@ -115,12 +108,12 @@ export function editing(trial: Trial, names: Names): Card {
       rows.pop();
       if (columns.length > rows.length && sides(site)[1] === "target") columns.pop();
     }
-    const causal = site.block.kind === "attention" && site.block.causal;
-    const [l, count] = [clamp(chosen[0], rows.length), columns.length];
-    const s = Math.min(clamp(chosen[1], count), causal ? l : count - 1);
-    query.replaceChildren(...rows.map((text, i) => el("option", {}, `${i + 1} ${text}`)));
-    key.replaceChildren(...columns.slice(0, causal ? l + 1 : count).map((text, i) => el("option", {}, `${i + 1} ${text}`)));
-    [query.selectedIndex, key.selectedIndex] = [l, s];
+    const l = clamp(chosen[0], rows.length);
+    const rule = site.block.kind === "attention" ? trial.runner.rule(site.block, Number(h)) : PLAIN;
+    const [, end] = span(l, columns.length, rule);
+    const s = clamp(chosen[1], end);
+    offer(query, rows.map((text, i) => `${i + 1} ${text}`), l);
+    offer(key, columns.slice(0, end).map((text, i) => `${i + 1} ${text}`), s);
     head.textContent = names.part(look);
     const made = { score: { head: look, query: l, key: s } };
     return { made, range: [-SCORES, SCORES], name: `${names.part(look)} · ${t.edge(rows[l]!, columns[s]!)}` };
@@ -136,8 +129,7 @@ export function editing(trial: Trial, names: Names): Card {
     const [r, c] = [Math.floor(at / columns), at % columns];
     where.selectedIndex = places.indexOf(named.where);
     const here = all.filter((each) => each.where === named.where);
-    matrix.replaceChildren(...here.map(({ symbol, rows, columns }) => el("option", {}, `${symbol} (${rows} × ${columns})`)));
-    matrix.selectedIndex = here.indexOf(named);
+    offer(matrix, here.map(({ symbol, rows, columns }) => `${symbol} (${rows} × ${columns})`), here.indexOf(named));
     [row.value, row.max, column.value, column.max] = [r + 1, named.rows, c + 1, columns].map(String) as [string, string, string, string];
     const size = WEIGHTS * Math.sqrt(sum([...numbers].map((x) => x * x)) / numbers.length);
     const name = `${placeName(names, named.where)} · ${named.symbol}[${r + 1}, ${c + 1}] = ${number(numbers[at]!)}`;
@@ -155,7 +147,7 @@ export function editing(trial: Trial, names: Names): Card {
     el(
       "div",
       { class: "choices" },
-      el("div", { class: "segmented", role: "group", "aria-label": t.edit }, ...kinds.map(([, button]) => button)),
+      kinds.root,
       lossChoice,
     ),
     el("div", { class: "edit-number" }, ofScore, ofWeight, most),

@@ -2,6 +2,9 @@
 // switched off; what each block was given and returned is kept, so that a run in which a later part
 // is off begins there.
 
+import { GATES, activationOf } from "../activations.ts";
+import { score, span } from "../attention.ts";
+import type { Rule } from "../attention.ts";
 import type { Rows } from "../record.ts";
 import { tensors } from "./model.ts";
 import type { Attention, Linear, Network, Norm, RunRecord, Stack, StackName, Tensor } from "./model.ts";
@@ -219,21 +222,22 @@ export class Runner {
     const looks: Looks = { weights: new Float32Array(heads * x.count * k.count), keys: k.count, z };
     for (let h = 0; h < heads; h++) {
       if (off.has(`${name}.${h}`)) continue;
+      const rule = this.rule(block, h);
       const cut = cutEdges(off, `${name}.${h}.`);
       const shift = Math.floor((h * groups) / heads) * width;
       for (let l = 0; l < x.count; l++) {
         const place = offset + l;
+        const [first, end] = span(place, k.count, rule);
         const sees = (s: number) =>
-          !(block.causal && s > place) &&
-          !(block.window !== null && Math.abs(place - s) >= block.window) &&
-          !hidden.includes(s) &&
-          !cut.has(`${place}.${s}`);
+          first <= s && s < end && !hidden.includes(s) && !cut.has(`${place}.${s}`);
         const row = looks.weights.subarray((h * x.count + l) * k.count, (h * x.count + l + 1) * k.count);
         const { moved } = this;
         const here = moved?.head === `${name}.${h}` && moved.query === place ? moved : null;
-        this.weigh(row, block, h, place, here, sees, (s) =>
-          dot(q.values, l * ofQ + h * width, k.values, s * ofK + shift, width),
-        );
+        const factor = this.factor(block, h);
+        weigh(row, here, sees, (s) => {
+          const product = dot(q.values, l * ofQ + h * width, k.values, s * ofK + shift, width);
+          return score(factor * product, place - s, rule);
+        });
         for (let s = 0; s < k.count; s++) {
           const w = row[s]!;
           if (w === 0) continue;
@@ -246,41 +250,12 @@ export class Runner {
     return [this.linear(z, block.out), looks];
   }
 
-  /** softmax(score(q · k)) of one query and head into `row`; zeros where it sees nothing. */
-  private weigh(
-    row: Float32Array,
-    block: Attention,
-    head: number,
-    place: number,
-    moved: MovedScore | null,
-    sees: (key: number) => boolean,
-    product: (key: number) => number,
-  ): void {
-    const { softcap, distances } = block;
-    const factor = this.factor(block, head);
-    let most = -Infinity;
-    for (let s = 0; s < row.length; s++) {
-      let a = -Infinity;
-      if (sees(s)) {
-        a = factor * product(s);
-        if (softcap !== null) a = softcap * Math.tanh(a / softcap);
-        if (distances !== null) {
-          const { table, reach } = distances;
-          const far = Math.max(-reach, Math.min(reach, place - s));
-          a += this.tensors[table]!.values[head * (2 * reach + 1) + reach + far]!;
-        }
-        if (s === moved?.key) a += moved.by;
-      }
-      row[s] = a;
-      most = Math.max(most, a);
-    }
-    if (most === -Infinity) {
-      row.fill(0);
-      return;
-    }
-    let sum = 0;
-    for (let s = 0; s < row.length; s++) sum += row[s] = Math.exp(row[s]! - most);
-    for (let s = 0; s < row.length; s++) row[s]! /= sum;
+  /** What becomes of a head's scaled products. */
+  rule({ rule, distances }: Attention, head: number): Rule {
+    if (distances === null) return { parts: rule, added: null };
+    const width = 2 * distances.reach + 1;
+    const { values } = this.tensors[distances.table]!;
+    return { parts: rule, added: values.subarray(head * width, (head + 1) * width) };
   }
 
   /** What q · k of a head is multiplied by. */
@@ -351,6 +326,28 @@ export class Runner {
     if (b !== null) for (let i = 0; i < made.length; i++) made[i]! += b[first + (i % width)]!;
     return { values: made, count: x.count, width };
   }
+}
+
+/** softmax of one query's scores into `row`; zeros where it sees nothing. */
+function weigh(
+  row: Float32Array,
+  moved: MovedScore | null,
+  sees: (key: number) => boolean,
+  score: (key: number) => number,
+): void {
+  let most = -Infinity;
+  for (let s = 0; s < row.length; s++) {
+    const a = sees(s) ? score(s) + (s === moved?.key ? moved.by : 0) : -Infinity;
+    row[s] = a;
+    most = Math.max(most, a);
+  }
+  if (most === -Infinity) {
+    row.fill(0);
+    return;
+  }
+  let sum = 0;
+  for (let s = 0; s < row.length; s++) sum += row[s] = Math.exp(row[s]! - most);
+  for (let s = 0; s < row.length; s++) row[s]! /= sum;
 }
 
 /** The rows of all heads, one below the other. */
@@ -440,21 +437,9 @@ function sinusoid(place: number, i: number, width: number, halves: boolean): num
   return cosine ? Math.cos(angle) : Math.sin(angle);
 }
 
-export const GATES: { [name: string]: string } = { swiglu: "silu", geglu: "gelu", geglu_tanh: "gelu_tanh" };
-
-export const ACTIVATIONS: { [name: string]: (x: number) => number } = {
-  relu: (x) => Math.max(0, x),
-  leaky_relu: (x) => (x > 0 ? x : 0.01 * x),
-  silu: (x) => x / (1 + Math.exp(-x)),
-  gelu: (x) => x * below(x),
-  gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
-};
-
-/** A gated activation multiplies the second half of a row by the first half's. */
 export function activate(x: Rows, name: string): Rows {
-  const gate = GATES[name];
-  const f = ACTIVATIONS[gate ?? name]!;
-  if (gate === undefined) return { ...x, values: x.values.map(f) };
+  const f = activationOf(name).y;
+  if (!(name in GATES)) return { ...x, values: x.values.map(f) };
   const width = x.width / 2;
   const values = new Float32Array(x.count * width);
   for (let t = 0, at = 0; t < x.count; t++) {
@@ -463,17 +448,4 @@ export function activate(x: Rows, name: string): Rows {
     }
   }
   return { values, count: x.count, width };
-}
-
-/** Φ(x), the part of a normal distribution that is below x. */
-export function below(x: number): number {
-  return 0.5 * (1 + erf(x * Math.SQRT1_2));
-}
-
-/** 2/√π e^(−x²) Σ 2ⁿ x^(2n+1) / (1 · 3 · … (2n+1)): all terms have one sign, so none cancel. */
-function erf(x: number): number {
-  if (Math.abs(x) > 6) return Math.sign(x);
-  let [term, sum] = [x, x];
-  for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) sum += term *= (2 * x * x) / (2 * n + 1);
-  return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * sum;
 }

@@ -1,8 +1,9 @@
 // The weights of one head, and beside them those of another head or text under the same cursor.
 
+import { PLAIN, sees } from "../attention.ts";
 import { css, readableOn, weightIndex } from "../colours.ts";
 import type { Colours } from "../colours.ts";
-import { clamp, el, percent, token } from "../dom.ts";
+import { clamp, el, labelled, percent, segmented, token } from "../dom.ts";
 import type { Label } from "../record.ts";
 import { sides } from "./names.ts";
 import type { Card, Names } from "./names.ts";
@@ -30,9 +31,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
   second.value = heads[(heads.indexOf(trial.look) + 1) % heads.length]!;
   const text = el("input", { id: "try-other", type: "text", "aria-label": t.otherText, value: trial.text, spellcheck: "false" });
   const besides = el("select", { id: "try-beside" }, ...BESIDES.map((name) => el("option", { value: name }, t.besides[name])));
-  const modes = [false, true].map((picks) =>
-    el("button", { type: "button", onclick: () => trial.choose({ picks }) }, picks ? t.pick : t.cut),
-  );
+  const modes = segmented(t.presses, [["cut", t.cut], ["pick", t.pick]], (mode) => trial.choose({ picks: mode === "pick" }));
   const readout = el("p", { class: "value", role: "status" });
   const body = el("div", { class: "try-maps" });
   let at: [number, number] = [0, 0];
@@ -73,9 +72,9 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
       const labels = trial.labels(side, of);
       return side === "target" && reading.answer.ended ? labels.slice(0, -1) : labels;
     }) as [Label[], Label[]];
-    const causal = site.block.kind === "attention" && site.block.causal;
+    const rule = site.block.kind === "attention" ? trial.runner.rule(site.block, Number(h)) : PLAIN;
     const weights = (l: number, s: number) =>
-      causal && s > l ? null : (looks?.weights[(Number(h) * queries.length + l) * keys.length + s] ?? 0);
+      !sees(l, s, keys.length, rule) ? null : (looks?.weights[(Number(h) * queries.length + l) * keys.length + s] ?? 0);
     panes.push({ weights, rows: queries, columns: keys });
     const [row, column] = [clamp(at[0], queries.length), clamp(at[1], keys.length)];
     const { weight } = colours();
@@ -138,7 +137,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
 
   const update = () => {
     choice.value = trial.look;
-    modes.forEach((mode, i) => mode.setAttribute("aria-pressed", String(trial.picks === (i === 1))));
+    modes.press(trial.picks ? "pick" : "cut");
     second.hidden = besides.value !== "head";
     text.hidden = besides.value !== "text";
     const answered = (text: string, { answer }: Reading) => `${text} → ${trial.target.decode(answer.ids)}`;
@@ -171,8 +170,8 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
     el(
       "div",
       { class: "choices try-modes" },
-      el("div", { class: "segmented", role: "group", "aria-label": t.presses }, ...modes),
-      el("span", { class: "together" }, el("label", { for: "try-beside" }, t.compare), besides),
+      modes.root,
+      labelled(t.compare, besides),
       second,
       text,
     ),

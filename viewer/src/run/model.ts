@@ -1,5 +1,7 @@
 // A model that the page can run, as pellucid.apps.view.runnable describes it, and its numbers.
 
+import type { RulePart } from "../attention.ts";
+
 export interface Linear {
   weight: number;
   bias: number | null;
@@ -22,7 +24,7 @@ interface Step {
 export interface Attention extends Step {
   kind: "attention";
   memory: boolean;
-  causal: boolean;
+  rule: RulePart[];
   heads: number;
   groups: number;
   width: number;
@@ -35,8 +37,6 @@ export interface Attention extends Step {
   k_norm: Norm | null;
   /** Rotary positions: the angle per position of every pair. */
   turns: number[] | null;
-  window: number | null;
-  softcap: number | null;
   /** What distances −reach … reach add to the scores, head by head. */
   distances: { table: number; reach: number } | null;
 }

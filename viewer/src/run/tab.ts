@@ -1,7 +1,7 @@
 // The tab in which the model runs: type, switch parts off, see what the answer needs.
 
 import { address } from "../address.ts";
-import { clamp, el, percent, token } from "../dom.ts";
+import { clamp, el, percent, segmented, token } from "../dom.ts";
 import type { Model } from "../model.ts";
 import { editing } from "./editing.ts";
 import type { Answer } from "./forward.ts";
@@ -233,12 +233,9 @@ function ranking(trial: Trial, names: Names): Card {
   const { t } = names;
   let all = false;
   let sort: Sort | "all" = "all";
-  const sorts = (["all", "heads", "sublayers", "tokens"] as const).map((name) => {
-    const choose = () => {
-      sort = name;
-      update();
-    };
-    return [name, el("button", { type: "button", onclick: choose }, t.sorts[name])] as const;
+  const sorts = segmented(t.ranking, Object.entries(t.sorts), (name) => {
+    sort = name as Sort;
+    update();
   });
   const list = el("ol", { class: "try-ranking" });
   const waiting = el("p", { class: "hint" }, t.measuring);
@@ -253,7 +250,7 @@ function ranking(trial: Trial, names: Names): Card {
   const update = () => {
     const { measured, off } = trial;
     const effects = trial.effects.filter(({ part }) => sort === "all" || sortOf(part) === sort);
-    for (const [name, button] of sorts) button.setAttribute("aria-pressed", String(name === sort));
+    sorts.press(sort);
     waiting.hidden = measured;
     list.hidden = !measured;
     more.hidden = !measured || effects.length <= SHOWN;
@@ -300,7 +297,7 @@ function ranking(trial: Trial, names: Names): Card {
       { class: "card" },
       el("h2", {}, t.ranking),
       el("p", { class: "hint" }, t.rankingHint),
-      el("div", { class: "segmented", role: "group", "aria-label": t.ranking }, ...sorts.map(([, button]) => button)),
+      sorts.root,
       waiting,
       list,
       more,

@@ -15,7 +15,7 @@ from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.options import named_model, parse, split_name
 from pellucid.apps.view import attention
 from pellucid.apps.view.film import film_page, film_text, frames
-from pellucid.apps.view.picture import drawable
+from pellucid.apps.view.picture import Picture, drawable
 from pellucid.apps.view.runnable import runnable
 from pellucid.core.errors import UsageError
 from pellucid.core.files import write_atomically
@@ -23,7 +23,7 @@ from pellucid.core.language import Language
 from pellucid.generation import SearchConfig
 from pellucid.models.walk import UnsupportedError
 from pellucid.tasks import Task
-from pellucid.tasks.folder import find_model
+from pellucid.tasks.folder import find_model, load_model
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
 PAGE, FILM_PAGE = Path("attention.html"), "film.html"
@@ -46,6 +46,8 @@ def run(arguments: list[str]) -> int:
         *,
         answer: str | None = None,
         output: tuple[Path, ...] = (page,),
+        with_: Annotated[Path | None, tyro.conf.arg(name="with")] = None,
+        with_text: str | None = None,
         kind: Literal["encoder", "decoder", "cross"] | None = None,
         layer: int | None = None,
         head: int | None = None,
@@ -68,6 +70,9 @@ def run(arguments: list[str]) -> int:
             output: Files to write: .html (the page), .png, .svg or .pdf (a figure), .txt. Unset:
                 attention.html in the run's folder, film.html for a film; for a model that is in no
                 run, here.
+            with_: Another model, whose maps the page shows beside this one's, under one cursor; it
+                is given this model's answer.
+            with_text: Another text to compare with, in this model or that of --with.
             kind: Kind of attention to draw; unset: the last that the model has.
             layer: Layer to draw, from 1; unset: the last in the terminal, all in a figure.
             head: Head to draw, from 1; unset: the mean in the terminal, all in a figure.
@@ -83,7 +88,8 @@ def run(arguments: list[str]) -> int:
         except UsageError as error:
             raise UsageError(f"{error}; --answer gives the model an answer") from None
         if filmed and not text:
-            if (answer, kind, layer, head, search) != (None, None, None, None, saved):
+            given = (answer, with_, with_text, kind, layer, head)
+            if any(one is not None for one in given) or search != saved:
                 raise UsageError(
                     "a film has its text and answer: leave all but --output, "
                     "--lang, --run and --open out, or give a text"
@@ -98,8 +104,15 @@ def run(arguments: list[str]) -> int:
             raise UsageError("this model fills [MASK] without a search: leave out its options")
         if open and not any(drawable(path) == "page" for path in output):
             raise UsageError("--open shows a page, but --output names no .html file; add one")
-        model = _model(trained, text, output) if run else None
-        return _view(trained, text, answer, output, (kind, layer, head), search, lang, model, open)
+        picture = attention(trained, text, answer, search=search)
+        if with_ is not None or with_text is not None:
+            other = trained if with_ is None else load_model(with_, accept_changes)
+            # The same text has the same answer in both, so that their rows are of the same tokens.
+            same = (answer or picture.record.own or None) if with_text is None else None
+            compared = attention(other, text if with_text is None else with_text, same)
+            picture = picture.beside(compared, (name or "", "" if with_ is None else str(with_)))
+        picture = replace(picture, model=_model(trained, text, output) if run else None)
+        return _view(picture, output, (kind, layer, head), lang, open)
 
     return parse(view, f"view {name or 'MODEL'}", rest, lists=["--output"])
 
@@ -146,17 +159,12 @@ def _model(trained: Task, text: str, output: tuple[Path, ...]) -> dict[str, Any]
 
 
 def _view(
-    trained: Task,
-    text: str,
-    answer: str | None,
+    picture: Picture,
     output: tuple[Path, ...],
     which: tuple[Literal["encoder", "decoder", "cross"] | None, int | None, int | None],
-    search: SearchConfig,
     language: Language | None,
-    model: dict[str, Any] | None,
     shown: bool,
 ) -> int:
-    picture = replace(attention(trained, text, answer, search=search), model=model)
     # Files before the drawing, whose output may be closed; pages first: a drawing may be refused.
     ordered = sorted(output, key=lambda path: drawable(path) != "page")
     for path in ordered:
@@ -166,7 +174,7 @@ def _view(
     for note in picture.record.notes:
         print(f"pellucid: {note.en}", file=sys.stderr)
     written = "\n".join(f"wrote {path}" for path in output)
-    if model is not None:
+    if picture.model is not None:
         size = max(path.stat().st_size for path in output if drawable(path) == "page")
         written += f"\nThe model runs in the page ({size / 1e6:.1f} MB); --no-run leaves it out."
     drawn = f"{picture.record.title}\n\n{drawing}\n\n{written}"

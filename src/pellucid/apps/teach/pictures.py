@@ -128,9 +128,12 @@ def activations(language: Language = "en") -> Figure:
 
 def positions(language: Language = "en") -> Figure:
     """Draw the sinusoidal table, and how the product of two positions depends on their distance."""
+    from matplotlib.colors import LinearSegmentedColormap
+
     table = ops.sinusoidal(100, 64)
     with _picture("positions", language, 11.0, 4.2, 2) as (figure, axes, words):
-        image = axes[0].imshow(table.T, aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1)
+        signed = LinearSegmentedColormap.from_list("signed", (COLOURS[0], "#ffffff", COLOURS[1]))
+        image = axes[0].imshow(table.T, aspect="auto", cmap=signed, vmin=-1, vmax=1)
         axes[0].set(title=words["table"], xlabel=words["position"], ylabel=words["channel"])
         figure.colorbar(image, ax=axes[0], ticks=[-1, 0, 1])
         for width, colour, t in zip((7, 4, 1.2), COLOURS, (0, 20, 40), strict=False):
@@ -145,8 +148,8 @@ def variance(language: Language = "en") -> Figure:
     """Draw Var[q·k] against d_k, and the largest weight against the number of keys."""
     widths, counts = [2**n for n in range(2, 10)], [2**n for n in range(1, 8)]
     with _picture("variance", language, 11.0, 4.3, 2) as (figure, axes, words):
-        axes[0].plot(widths, widths, color=INK, linestyle=":", zorder=3, label="Var = d_k")
-        powers = {words["plain"]: 0.0, "/ √d_k": 0.5, "/ d_k": 1.0}
+        axes[0].plot(widths, widths, color=INK, linestyle=":", zorder=3, label="Var = $d_k$")
+        powers = {words["plain"]: 0.0, r"/ $\sqrt{d_k}$": 0.5, "/ $d_k$": 1.0}
         for colour, (label, power) in zip(COLOURS, powers.items(), strict=False):
             spread = [float((scores(d, 8) / d**power).var()) for d in widths]
             axes[0].plot(widths, spread, "o-", color=colour, label=label)
@@ -154,7 +157,7 @@ def variance(language: Language = "en") -> Figure:
             axes[1].plot(counts, tops, "o-", color=colour, label=label)
         even = [1 / n for n in counts]
         axes[1].plot(counts, even, color=INK, linestyle=":", label=words["even"])
-        axes[0].set(title=words["spread"], xlabel="d_k", ylabel="Var[q·k · s]", yscale="log")
+        axes[0].set(title=words["spread"], xlabel="$d_k$", ylabel="Var[q·k · s]", yscale="log")
         axes[1].set(title=words["largest"], xlabel=words["keys"], ylim=(0, 1.03))
         for ax, ticks in zip(axes, (widths, counts), strict=True):
             ax.set_xscale("log", base=2)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pellucid import kernels, nn, ops
-from pellucid.apps.view.record import Candidate, Kind, Map, Step
+from pellucid.apps.view.record import Candidate, Kind, Map, Side, Step
 from pellucid.apps.view.tokens import Label, Vocabulary
 from pellucid.core.batch import Batch, Packed
 from pellucid.models.causal_lm import CausalLM
@@ -53,77 +53,49 @@ class Captured(NamedTuple):
     """What every part returned, and its gradient, by the part's name."""
 
 
-def capture_pair(
-    model: Seq2Seq,
-    source: Sequence[int],
-    target: Sequence[int],
+def capture(
+    model: Seq2Seq | CausalLM | MaskedLM,
+    texts: Mapping[Side, Sequence[int]],
     places: Sequence[int],
     expected: Sequence[int],
     *,
     maps: bool = True,
 ) -> Captured:
-    """Run one pair forward and backward through an encoder-decoder, by the reference ops.
+    """Run one sentence forward and backward through a model, by the reference ops.
 
-    `target` is the decoder's input with its begin token; the loss is that of the `expected` tokens,
-    each after the token of `target` at its place. Without `maps` it runs forward only. Call it
-    inside `undisturbed`.
+    `texts` are what each stack reads. The loss is that of the `expected` tokens in these rows of
+    logits; a model without a head has none. Without `maps` it runs forward only. Call it inside
+    `undisturbed`.
     """
-    # A batch's target ends in a token that is not read.
-    batch = Batch(Packed.of([source]), Packed.of([[*target, model.config.eos_token_id]]))
-    recorder = Recorder()
+    recorder, rows, loss = Recorder(), list(places), 0.0
     with kernels.reference(), recorder if maps else nullcontext():
-        rows, rows_backward = model.decode_rows(batch)
-        logits, output_backward = model.output.forward(rows)
-        loss = _loss(
-            logits,
-            places,
-            expected,
-            (lambda dlogits: rows_backward(output_backward(dlogits))) if maps else None,
-        )
-    return _captured(recorder, model, loss, logits)
-
-
-def capture_text(
-    model: CausalLM | MaskedLM,
-    text: Sequence[int],
-    places: Sequence[int],
-    expected: Sequence[int],
-    *,
-    maps: bool = True,
-) -> Captured:
-    """Run a text forward and backward through a single stack, by the reference ops.
-
-    The loss is that of the `expected` tokens at these places; a model without a head has none.
-    Without `maps` it runs forward only.
-    """
-    recorder = Recorder()
-    with kernels.reference(), recorder if maps else nullcontext():
-        if isinstance(model, MaskedLM) and model.head is None:
-            rows, _ = model.rows(Packed.of([text]))
-            return _captured(recorder, model, 0.0, rows)
-        logits, backward = model.forward(Packed.of([text]))
-        loss = _loss(logits, places, expected, backward if maps else None)
-    return _captured(recorder, model, loss, logits)
-
-
-def _captured(recorder: Recorder, model: nn.Module, loss: float, logits: Array) -> Captured:
+        logits, backward = _run(model, texts)
+        if backward is not None:
+            wanted = np.asarray(expected, np.int64)
+            total, saved = ops.cross_entropy(logits[rows], wanted, reduction="sum")
+            loss = float(total)
+            if maps:
+                dlogits = np.zeros_like(logits)
+                dlogits[rows] = ops.cross_entropy_backward(np.ones_like(total), saved)
+                backward(dlogits)
     return Captured(maps_of(recorder, model), loss, logits, recorder.rows)
 
 
-def _loss(
-    logits: Array,
-    places: Sequence[int],
-    expected: Sequence[int],
-    backward: Callable[[Array], Any] | None,
-) -> float:
-    """Return Σ −log p of the expected tokens in rows of logits (T, V), and run any backward."""
-    rows = list(places)
-    loss, saved = ops.cross_entropy(logits[rows], np.asarray(expected, np.int64), reduction="sum")
-    if backward is not None:
-        dlogits = np.zeros_like(logits)
-        dlogits[rows] = ops.cross_entropy_backward(np.ones_like(loss), saved)
-        backward(dlogits)
-    return float(loss)
+def _run(
+    model: Seq2Seq | CausalLM | MaskedLM, texts: Mapping[Side, Sequence[int]]
+) -> tuple[Array, Callable[[Array], Any] | None]:
+    """Return the logits and what takes their gradient; of a model without a head its rows."""
+    if isinstance(model, Seq2Seq):
+        # A batch's target ends in a token that is not read.
+        target = [*texts["target"], model.config.eos_token_id]
+        batch = Batch(Packed.of([texts["source"]]), Packed.of([target]))
+        rows, rows_backward = model.decode_rows(batch)
+        logits, output_backward = model.output.forward(rows)
+        return logits, lambda dlogits: rows_backward(output_backward(dlogits))
+    text = Packed.of(list(texts.values()))
+    if isinstance(model, MaskedLM) and model.head is None:
+        return model.rows(text)[0], None
+    return model.forward(text)
 
 
 def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:

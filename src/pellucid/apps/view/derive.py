@@ -7,6 +7,7 @@ pass of the model recorded. A finite difference is that of Σ dy ⊙ y, whose gr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -82,7 +83,7 @@ def _norm(
     x, dy = _wide(rows), _wide(part.drows)
     own, dy_own = x[row], dy[row]
 
-    def loss(x: Array = x, weight: Array = weight, bias: Array | None = bias) -> float:
+    def loss(weight: Array = weight, bias: Array | None = bias) -> float:
         return float((dy * op.forward(x, weight, bias, eps)[0]).sum())
 
     def loss_of_row(x: Array) -> float:
@@ -93,47 +94,21 @@ def _norm(
     dx, dweight, dbias = op.backward(dy, saved)
     g = dy_own * weight
     e = _largest(g)
-    yield Derived(
-        "g",
-        g,
-        (e,),
-        float(g[e]),
-        _difference(lambda moved: float(dy_own @ (weight * moved)), x_hat[row], e),
-        numbers=(float(dy_own[e]), float(weight[e])),
-    )
+    made = dy_own[e], weight[e]
+    yield _step("g", g, e, lambda moved: float(dy_own @ (weight * moved)), x_hat[row], made)
     e = _largest(dx[row])
     mean_gx, inverse = (g * x_hat[row]).mean(), saved[1][row, 0]
     numbers: dict[str, tuple[float, ...]] = {
         "layer_norm": (g[e], g.mean(), x_hat[row, e], mean_gx, inverse),
         "rms_norm": (g[e], x_hat[row, e], mean_gx, inverse),
     }
-    yield Derived(
-        "dx",
-        dx[row],
-        (e,),
-        float(dx[row, e]),
-        _difference(loss_of_row, own, e),
-        numbers=tuple(map(float, numbers.get(part.kind, ()))),
-    )
+    yield _step("dx", dx[row], e, loss_of_row, own, numbers.get(part.kind, ()))
     e = _largest(dweight)
-    yield Derived(
-        "dweight",
-        dweight,
-        (e,),
-        float(dweight[e]),
-        _difference(lambda moved: loss(weight=moved), weight, e),
-        *_terms(dy[:, e], x_hat[:, e]),
-    )
+    yield _step("dweight", dweight, e, loss, weight, terms=(dy[:, e], x_hat[:, e]))
     if bias is not None:
         e = _largest(dbias)
-        yield Derived(
-            "dbias",
-            dbias,
-            (e,),
-            float(dbias[e]),
-            _difference(lambda moved: loss(bias=moved), bias, e),
-            *_terms(dy[:, e], np.ones(len(dy))),
-        )
+        of_bias = partial(loss, weight)
+        yield _step("dbias", dbias, e, of_bias, bias, terms=(dy[:, e], np.ones(len(dy))))
 
 
 def _feed_forward(
@@ -145,17 +120,18 @@ def _feed_forward(
     assert w2 is not None
     assert part.drows is not None
     x, dy = _wide(rows), _wide(part.drows)
+    own = dy[row]
 
     def activated(h: Array) -> tuple[Array, Any]:
         return ops.bias_act_dropout(h, b1, activation=part.kind)
 
-    def loss(h: Array, dy: Array = dy) -> float:
+    def loss(h: Array, dy: Array = own) -> float:
         return float((dy * ops.linear(activated(h)[0], w2, b2)[0]).sum())
 
     def loss_of_weight(moved: Array) -> float:  # one row of W₁: one column of h
         changed = h.copy()
         changed[:, j] = x @ moved
-        return loss(changed)
+        return loss(changed, dy)
 
     h, linear1 = ops.linear(x, w1)
     a, middle = activated(h)
@@ -164,43 +140,21 @@ def _feed_forward(
     dh, _ = ops.bias_act_dropout_backward(da, middle)
     slope, _ = ops.bias_act_dropout_backward(np.ones_like(da), middle)
     dx, dw1, _ = ops.linear_backward(dh, linear1)
-    own = dy[row]
     j = _largest(da[row])
-    yield Derived(
-        "da",
-        da[row],
-        (j,),
-        float(da[row, j]),
-        _difference(lambda moved: float(own @ ops.linear(moved, w2, b2)[0]), a[row], j),
-        *_terms(own, w2[:, j]),
-    )
+    yield _step(
+        "da", da[row], j, lambda moved: float(own @ ops.linear(moved, w2, b2)[0]), a[row],
+        terms=(own, w2[:, j]),
+    )  # fmt: skip
     j = _largest(dh[row])
-    yield Derived(
-        "dh",
-        dh[row],
-        (j,),
-        float(dh[row, j]),
-        _difference(lambda moved: loss(moved, own), h[row], j),
-        numbers=(float(da[row, j % da.shape[1]]), float(slope[row, j])),
-    )
+    yield _step("dh", dh[row], j, loss, h[row], (da[row, j % da.shape[1]], slope[row, j]))
     e = _largest(dx[row])
-    yield Derived(
-        "dx",
-        dx[row],
-        (e,),
-        float(dx[row, e]),
-        _difference(lambda moved: loss(ops.linear(moved, w1)[0], own), x[row], e),
-        *_terms(dh[row], w1[:, e]),
-    )
-    j, e = np.unravel_index(np.abs(dw1).argmax(), dw1.shape)
-    yield Derived(
-        "dW1",
-        dw1[j],
-        (int(j), int(e)),
-        float(dw1[j, e]),
-        _difference(loss_of_weight, w1[j], e),
-        *_terms(dh[:, j], x[:, e]),
-    )
+    yield _step(
+        "dx", dx[row], e, lambda moved: loss(ops.linear(moved, w1)[0]), x[row],
+        terms=(dh[row], w1[:, e]),
+    )  # fmt: skip
+    j, e = map(int, np.unravel_index(np.abs(dw1).argmax(), dw1.shape))
+    found = _step("dW1", dw1[j], e, loss_of_weight, w1[j], terms=(dh[:, j], x[:, e]))
+    yield found._replace(entry=(j, e))
 
 
 def _loss(
@@ -209,42 +163,54 @@ def _loss(
     """−log p → d log p = −y → dℓ = p − y → dx = dℓ W, for one row."""
     weight, bias = _two(part, arrays, 0)
     assert weight is not None
-    x, wanted = _wide(row), np.array(expected)
+    x, logits = _wide(row), _wide(logits)
 
-    def loss(logits: Array) -> tuple[float, Any]:
-        total, saved = ops.cross_entropy(logits, wanted, reduction="sum")
-        return float(total), saved
+    def loss(logits: Array) -> float:
+        return float(ops.cross_entropy(logits, np.array(expected), reduction="sum")[0])
 
-    log_p, _ = ops.log_softmax(_wide(logits))
-    _, saved = loss(_wide(logits))
+    log_p, _ = ops.log_softmax(logits)
+    _, saved = ops.cross_entropy(logits, np.array(expected), reduction="sum")
     dlogits = ops.cross_entropy_backward(np.ones(()), saved)
-    dlog_p = -saved.wanted[0]
-    yield Derived(
-        "dlog_p",
-        dlog_p,
-        (expected,),
-        float(dlog_p[expected]),
-        _difference(lambda moved: -float(moved[expected]), log_p, expected),
-        numbers=(1.0,),
+    yield _step(
+        "dlog_p", -saved.wanted[0], expected, lambda moved: -float(moved[expected]), log_p, (1.0,)
     )
-    yield Derived(
-        "dlogits",
-        dlogits,
-        (expected,),
-        float(dlogits[expected]),
-        _difference(lambda moved: loss(moved)[0], _wide(logits), expected),
-        numbers=(float(np.exp(log_p[expected])), 1.0),
-    )
+    p = np.exp(log_p[expected])
+    yield _step("dlogits", dlogits, expected, loss, logits, (p, 1.0))
     dx = dlogits @ weight
     e = _largest(dx)
-    yield Derived(
-        "dx",
-        dx,
-        (e,),
-        float(dx[e]),
-        _difference(lambda moved: loss(ops.linear(moved, weight, bias)[0])[0], x, e),
-        *_terms(dlogits, weight[:, e]),
-    )
+    yield _step(
+        "dx", dx, e, lambda moved: loss(ops.linear(moved, weight, bias)[0]), x,
+        terms=(dlogits, weight[:, e]),
+    )  # fmt: skip
+
+
+def _step(
+    name: str,
+    gradient: Array,
+    entry: int,
+    f: Callable[[Array], float],
+    x: Array,
+    numbers: Sequence[float] = (),
+    terms: tuple[Array, Array] | None = None,
+) -> Derived:
+    """Return a gradient (n,) with one number of it, checked by moving that of x, which f takes.
+
+    The number is made of `numbers`, or the sum of the products of `terms`, of which the largest are
+    kept.
+    """
+    ends = []
+    for step in (STEP, -STEP):
+        moved = x.copy()
+        moved[entry] += step
+        ends.append(f(moved))
+    difference = (ends[0] - ends[1]) / (2 * STEP)
+    found = Derived(name, gradient, (entry,), float(gradient[entry]), difference)
+    if terms is None:
+        return found._replace(numbers=tuple(map(float, numbers)))
+    a, b = terms
+    largest = np.argsort(-np.abs(a * b), kind="stable")[:TERMS]
+    products = tuple((float(a[i]), float(b[i])) for i in largest)
+    return found._replace(terms=products, rest=max(0, len(a) - TERMS))
 
 
 def _two(part: Part, arrays: Mapping[str, Array], first: int) -> tuple[Array | None, Array | None]:
@@ -265,19 +231,3 @@ def _wide(x: Array) -> Array:
 
 def _largest(x: Array) -> int:
     return int(np.abs(x).argmax())
-
-
-def _terms(a: Array, b: Array) -> tuple[tuple[tuple[float, float], ...], int]:
-    """Return the largest products of Σ a b, and how many there are besides."""
-    order = np.argsort(-np.abs(a * b), kind="stable")[:TERMS]
-    return tuple((float(a[i]), float(b[i])) for i in order), max(0, len(a) - TERMS)
-
-
-def _difference(f: Callable[[Array], float], x: Array, entry: Any) -> float:
-    """(f(x + ε) − f(x − ε)) / 2ε with one entry moved."""
-    ends = []
-    for step in (STEP, -STEP):
-        moved = x.copy()
-        moved[entry] += step
-        ends.append(f(moved))
-    return (ends[0] - ends[1]) / (2 * STEP)

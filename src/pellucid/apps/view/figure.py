@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.view.record import (
-    TITLES,
-    Kind,
-    Map,
-    Record,
-    check_head,
-    select_kind,
-    select_layer,
-)
+from pellucid.apps.view.record import TITLES, Kind, Map, Record, select_maps
 from pellucid.apps.view.tokens import Label
 from pellucid.core.errors import optional
 
@@ -55,12 +47,7 @@ def draw_figure(
 
     from pellucid.apps.view.fonts import families_for
 
-    kind = select_kind(record, kind)
-    layers = record.layers(kind) if layer is None else (select_layer(record, kind, layer),)
-    heads = range(layers[0].q.shape[0])
-    if head is not None:
-        check_head(layers[0], head)
-        heads = range(head - 1, head)
+    kind, layers, heads = select_maps(record, kind, layer, head)
     rows, columns = record.queries(kind), record.keys(kind)
     words = "".join(label.text for label in (*rows, *columns))
     settings: Any = {

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pellucid.apps.view.page import FORMAT as PAGE
 from pellucid.apps.view.page import PRECISIONS, Precision, as_json, dumps, filled, shown_code
 from pellucid.apps.view.record import Language, Record
 from pellucid.apps.view.trace import MASK, TRACES, attention
@@ -27,7 +28,7 @@ from pellucid.training.events import Ended, Event, Listener, Started, Stepped
 from pellucid.training.run import read_metrics
 
 FILM, FRAME = "film", "step-{:08d}.json"
-FORMAT = 1
+FORMAT = 2
 LARGEST = 400_000
 """Bytes that the arrays of a frame take at most: 40 of them make a page of 16 MB."""
 COARSE = (PRECISIONS[-1], Precision(8, 8, 8, 8))
@@ -110,10 +111,10 @@ class Camera:
         self.answer = _answer(task, pairs, text, answer)
         self._trained = task.model
         self._task = replace(task, model=type(task.model)(task.model.config))
-        numbers = sum((m.q.size + m.k.size) // 2 for m in self._record().maps)
-        fitting = [precision for precision in COARSE if precision.size(numbers) < LARGEST]
+        record = self._record()
+        fitting = [precision for precision in COARSE if precision.size(record) < LARGEST]
         if not fitting:
-            size = COARSE[-1].size(numbers) / 1e6
+            size = COARSE[-1].size(record) / 1e6
             raise UserError(
                 f"{text!r}: every frame of its film would take {size:.1f} MB, and at most "
                 f"{LARGEST / 1e6} fit into a page; film a shorter text"
@@ -210,7 +211,7 @@ def film_page(
     """
     film = [_read(path) for path in frames(run)]
     last = film[-1]["record"]
-    opened = {"format": 2, "language": language, **last, "code": shown_code()}
+    opened = {"format": PAGE, "language": language, **last, "code": shown_code()}
     opened["off"] = max(frame["record"]["off"] for frame in film)
     metrics = read_metrics(run)
     losses = {

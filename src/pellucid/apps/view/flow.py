@@ -78,7 +78,8 @@ def _single(role: Any, stack: str, rows: Rows) -> Stage:
     assert rows.dy is not None
     assert rows.dx is not None
     down = _lengths(rows.dx)
-    return Stage(role, stack, SIDES[stack], _lengths(rows.dy), np.zeros_like(down), down, down)
+    lengths = np.stack([_lengths(rows.dy), np.zeros_like(down), down, down])
+    return Stage(role, stack, SIDES[stack], lengths)
 
 
 def _residual(stack: str, step: Step, m: Map | None, rows: Mapping[str, Rows]) -> Stage:
@@ -93,10 +94,7 @@ def _residual(stack: str, step: Step, m: Map | None, rows: Mapping[str, Rows]) -
         "feed_forward" if m is None else "cross" if m.kind == "cross" else "attention",
         stack,
         SIDES[stack],
-        _lengths(whole.dy),
-        _lengths(skip),
-        _lengths(whole.dx - skip),
-        _lengths(whole.dx),
+        np.stack([_lengths(d) for d in (whole.dy, skip, whole.dx - skip, whole.dx)]),
         step.layer,
         None if m is None else np.linalg.norm(m.doutputs.astype(np.float64), axis=-1),
         () if m is None else edges_of(m),

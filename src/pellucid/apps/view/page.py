@@ -7,6 +7,7 @@ import html
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -19,24 +20,20 @@ from pellucid.apps.view.backward import code
 from pellucid.apps.view.record import (
     KINDS,
     Cell,
-    Check,
-    Derivation,
-    Flow,
+    Edge,
     Language,
     Map,
     Part,
     Record,
     Side,
-    Stage,
+    rule_parts,
     select_cell,
 )
-from pellucid.ops.rules.soft_cap import SoftCap
-from pellucid.ops.rules.window import Window
+from pellucid.apps.view.tokens import Label
 
 Array = np.ndarray
-SIDES: tuple[Side, ...] = ("source", "target")
 
-FORMAT = 2
+FORMAT = 3
 LARGEST = 15_000_000
 """Bytes that a page should stay under: most mail servers accept such an attachment."""
 TITLE, RECORD = "<!--title-->", "/*record*/"
@@ -54,8 +51,9 @@ class Precision(NamedTuple):
     v: int
     doutputs: int
 
-    def size(self, numbers: int) -> int:
-        """Return the characters that maps of this many numbers in each array take."""
+    def size(self, record: Record) -> int:
+        """Return the characters that the maps of a record take."""
+        numbers = sum((m.q.size + m.k.size) // 2 for m in record.maps)
         return numbers * sum(self) // 8 * 4 // 3
 
 
@@ -66,11 +64,11 @@ PRECISIONS = (
 )
 """Finest first; a page takes the first that keeps it small enough."""
 INPUT_BITS = 24
-"""Bits of rows, and of the gradients of the layers' inputs, which a page has where it has room."""
+"""Bits of all other arrays."""
 ROWS = 1_000_000
 """Bytes of a page that the rows of the forward pass take at most."""
 WIDEST = 4096
-"""Numbers of the widest gradient of a derivation that a page has."""
+"""Numbers of the largest array that a page has besides maps and rows."""
 
 
 def page(
@@ -78,15 +76,17 @@ def page(
     cell: Cell | None = None,
     language: Language | None = None,
     model: Mapping[str, Any] | None = None,
+    other: Record | None = None,
 ) -> str:
     """Return the HTML of a record, which opens on `cell`, by default the most telling one.
 
     Without `language` the page is in Korean for a Korean browser, else in English. With a `model`
-    (`runnable`) its reader can run it.
-    Numbers are kept to float32's precision where the file stays under 15 MB, else coarser; the
-    page says by how much its weights are off.
+    (`runnable`) its reader can run it. `other` is the record of another model or text, whose maps
+    are compared. Numbers are kept to float32's precision where the file stays under 15 MB, else
+    coarser; the page says by how much its weights are off.
     """
-    whole = filled(record.title, dumps(as_json(record, cell, language)), run=model)
+    beside = None if other is None else as_json(other)
+    whole = filled(record.title, dumps(as_json(record, cell, language)), run=model, other=beside)
     if len(whole) > LARGEST:
         _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
     return whole
@@ -137,31 +137,28 @@ def as_json(
 ) -> dict[str, Any]:
     """Return the record as the page reads it: plain lists, strings and numbers.
 
-    Format 2 only ever gains keys, so that pages of other versions read it too. Without `precision`
-    it is the finest that fits: `precision_for`.
+    Without `precision` it is the finest by which the page stays under `LARGEST`, else the coarsest.
+    Rows of the forward pass and gradients of the layers' inputs get the room that is left.
     """
-    precision = precision or precision_for(record)
     if cell is None and record.maps:
         cell = select_cell(record)
-    return {
+    values = {
         "format": FORMAT,
         "title": record.title,
+        "name": record.name,
         "model": record.model.en,
         "loss": record.loss,
         "notes": [note.en for note in record.notes],
         "korean": {"model": record.model.ko, "notes": [note.ko for note in record.notes]},
         "language": language,
-        "opens": None if cell is None else cell._asdict(),
+        "opens": _plain(cell),
         "code": shown_code(),
-        "check": None if record.check is None else _check(record.check),
-        "source": [list(label) for label in record.source],
-        "target": [list(label) for label in record.target],
-        "off": max((_off(m, precision) for m in record.maps), default=0.0),
-        "maps": _maps(record, precision, cell),
-        **_strip(record, precision, cell),
-        "derivations": [_derivation(derivation) for derivation in record.derivations],
+        "check": _plain(record.check),
+        "source": _plain(record.source),
+        "target": _plain(record.target),
+        "derivations": _plain(record.derivations),
         "moved": derive.STEP,
-        "flows": [_flow(flow) for flow in record.flows],
+        "flows": _plain(record.flows),
         "steps": [
             step._asdict() | {"candidates": [[*c.label, c.probability] for c in step.candidates]}
             for step in record.steps
@@ -171,6 +168,15 @@ def as_json(
         ],
         "own": record.own,
     }
+    room = LARGEST - len(_template()) - len(dumps(values))
+    if precision is None:
+        fitting = (p for p in PRECISIONS if p.size(record) < room)
+        precision = next(fitting, PRECISIONS[-1])
+    room -= precision.size(record)
+    parts = _strip(record, min(ROWS, room // 2), cell)
+    off = max((_off(m, precision) for m in record.maps), default=0.0)
+    maps = _maps(record, precision, room - len(dumps(parts)), cell)
+    return values | parts | {"off": off, "maps": maps}
 
 
 def shown_code() -> dict[str, list[list[Any]]]:
@@ -178,37 +184,32 @@ def shown_code() -> dict[str, list[list[Any]]]:
     return {step: [list(line) for line in lines] for step, lines in code().items()}
 
 
-def precision_for(record: Record) -> Precision:
-    """Return the finest precision whose page stays under `LARGEST`, or the coarsest."""
-    fitting = (p for p in PRECISIONS if _size(record, p) < LARGEST)
-    return next(fitting, PRECISIONS[-1])
+def _plain(value: Any) -> Any:
+    """Return a part of a record as JSON has it: records by the names of their fields.
+
+    Labels and edges are lists. An array of more than `WIDEST` numbers is left out.
+    """
+    if isinstance(value, np.ndarray):
+        return None if value.size > WIDEST else _rows(value)
+    if isinstance(value, Label):
+        return list(value)
+    if isinstance(value, Edge):
+        return [value.query, value.key, float(f"{value.length:.4g}")]
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _size(record: Record, precision: Precision) -> int:
-    """Estimate the bytes of a page without the gradients of the layers' inputs."""
-    numbers = sum((m.q.size + m.k.size) // 2 for m in record.maps)
-    rest = len(_template()) + 200 * (len(record.tree) + 10 * len(record.steps))
-    rest += sum(_token_size(record, side) for side in SIDES)
-    rest += sum(_flow_size(flow) for flow in record.flows)
-    rest += 4 * sum(min(s.gradient.size, WIDEST) for d in record.derivations for s in d.steps)
-    return precision.size(numbers) + rest
+def _rows(x: Array) -> dict[str, Any]:
+    """Return x (n,) or (T, n) row by row, each with a factor of its own."""
+    return as_text(np.atleast_2d(x)[:, None], INPUT_BITS)
 
 
-def _flow_size(flow: Flow) -> int:
-    """Return about how many characters a flow takes."""
-    heads = sum(0 if s.heads is None else s.heads.size for s in flow.stages)
-    rows = sum(300 + 16 * len(s.edges) + 20 * s.arrives.size for s in flow.stages)
-    return 4 * heads + rows
-
-
-def _token_size(record: Record, side: Side) -> int:
-    """Return the characters that the rows of one token take, and their gradients."""
-    parts = [part for part in record.parts if part.side == side]
-    arrays = [x for part in parts for x in (part.rows, part.drows) if x is not None]
-    return INPUT_BITS // 6 * sum(int(x.shape[1]) for x in arrays)
-
-
-def _strip(record: Record, precision: Precision, cell: Cell | None) -> dict[str, Any]:
+def _strip(record: Record, room: int, cell: Cell | None) -> dict[str, Any]:
     """Return the parts: norms of all rows, and as many rows as there is room for.
 
     Rows that are left out are those furthest from the cell that the page opens on.
@@ -217,70 +218,32 @@ def _strip(record: Record, precision: Precision, cell: Cell | None) -> dict[str,
         return {}
     queries, keys = KINDS[cell.kind]
     opened = {keys: cell.key, queries: cell.query}
-    room = min(ROWS, (LARGEST - _size(record, precision)) // 2)
-    needed = sum(len(record.side(side)) * _token_size(record, side) for side in SIDES)
+    sizes: dict[Side, int] = {"source": 0, "target": 0}  # of one token's rows
+    for part in record.parts:
+        arrays = [x for x in (part.rows, part.drows) if x is not None]
+        sizes[part.side] += INPUT_BITS // 6 * sum(int(x.shape[1]) for x in arrays)
+    needed = sum(len(record.side(side)) * size for side, size in sizes.items())
     kept: dict[Side, list[int]] = {}
-    for side in SIDES:
+    for side in sizes:
         tokens = range(len(record.side(side)))
-        count = max(1, len(tokens) * room // max(needed, 1))
         near = sorted(tokens, key=lambda token: abs(token - opened.get(side, 0)))
-        kept[side] = sorted(near[:count])
+        kept[side] = sorted(near[: max(1, len(tokens) * room // max(needed, 1))])
     return {"kept": kept, "parts": [_part(part, kept[part.side]) for part in record.parts]}
 
 
 def _part(part: Part, kept: list[int]) -> dict[str, Any]:
-    values = {name: value for name, value in vars(part).items() if name not in ("rows", "drows")}
+    values = vars(part) | {"rows": None, "drows": None}
     for name, rows in (("rows", part.rows), ("drows", part.drows)):
         if rows is not None:
-            norms = np.linalg.norm(np.asarray(rows, np.float64), axis=1)
-            values[name] = as_text(rows[kept][:, None], INPUT_BITS)
-            values[f"{name}_norms"] = as_text(norms[None, None], INPUT_BITS)
+            values[name] = _rows(rows[kept])
+            values[f"{name}_norms"] = _rows(np.linalg.norm(np.asarray(rows, np.float64), axis=1))
     return values
 
 
-def _derivation(derivation: Derivation) -> dict[str, Any]:
-    steps = [
-        step._asdict()
-        | {
-            "gradient": as_text(step.gradient[None, None], INPUT_BITS)
-            if step.gradient.size <= WIDEST
-            else None
-        }
-        for step in derivation.steps
-    ]
-    return vars(derivation) | {"steps": steps}
-
-
-def _flow(flow: Flow) -> dict[str, Any]:
-    tables = {side: as_text(x[None, None], INPUT_BITS) for side, x in flow.tables.items()}
-    return flow._asdict() | {"stages": [_stage(s) for s in flow.stages], "tables": tables}
-
-
-def _stage(stage: Stage) -> dict[str, Any]:
-    lengths = np.stack([stage.arrives, stage.around, stage.through, stage.leaves])
-    further = {"heads": stage.heads, "memory": stage.memory}
-    return {
-        "role": stage.role,
-        "stack": stage.stack,
-        "side": stage.side,
-        "layer": stage.layer,
-        "lengths": as_text(lengths[:, None], INPUT_BITS),
-        "edges": [[i, j, float(f"{length:.4g}")] for i, j, length in stage.edges],
-        **{
-            name: as_text(np.atleast_2d(x)[:, None], INPUT_BITS)
-            for name, x in further.items()
-            if x is not None
-        },
-    }
-
-
-def _check(check: Check) -> dict[str, Any]:
-    return check._asdict() | {"cell": check.cell._asdict()}
-
-
-def _maps(record: Record, precision: Precision, cell: Cell | None) -> list[dict[str, Any]]:
-    """Return every map; gradients of their inputs as long as the file stays under `LARGEST`."""
-    room = LARGEST - _size(record, precision)
+def _maps(
+    record: Record, precision: Precision, room: int, cell: Cell | None
+) -> list[dict[str, Any]]:
+    """Return every map; gradients of their inputs as long as there is room."""
     gradients = {}
     opened = (None, None) if cell is None else (cell.kind, cell.layer + 1)
     for m in sorted(record.maps, key=lambda m: (m.kind, m.layer) != opened):
@@ -297,23 +260,17 @@ def _maps(record: Record, precision: Precision, cell: Cell | None) -> list[dict[
 
 def _map(m: Map, precision: Precision) -> dict[str, Any]:
     queries, keys = KINDS[m.kind]
-    window, cap = m.rule.part(Window), m.rule.part(SoftCap)
     return {
         "name": m.name,
         "kind": m.kind,
         "layer": m.layer,
         "queries": queries,
         "keys": keys,
-        "causal": m.causal,
         "scales": m.scales.tolist(),
-        **({} if window is None else {"window": window.size}),
-        **({} if cap is None else {"softcap": cap.cap}),
+        "rule": rule_parts(m.rule),
         **({} if m.added is None else {"added": as_text(m.added[:, None], INPUT_BITS)}),
         "entropies": m.entropies.tolist(),
-        "q": as_text(m.q, precision.q),
-        "k": as_text(m.k, precision.k),
-        "v": as_text(m.v, precision.v),
-        "doutputs": as_text(m.doutputs, precision.doutputs),
+        **{name: as_text(getattr(m, name), bits) for name, bits in precision._asdict().items()},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +35,21 @@ class Picture:
     record: Record
     model: Mapping[str, Any] | None = None
     """The model itself (`runnable`), for a page that runs it."""
+    other: Record | None = None
+    """The record that the page compares with its own."""
+
+    def beside(self, other: Picture, names: tuple[str, str] = ("", "")) -> Picture:
+        """Return a picture whose page has two models' or two texts' maps under one cursor.
+
+        The page compares −log p too, so give both models the same answer. `names` are what the page
+        calls this picture and the other.
+        """
+        own, compared = names
+        return replace(
+            self,
+            record=replace(self.record, name=own),
+            other=replace(other.record, name=compared),
+        )
 
     def html(
         self,
@@ -50,7 +65,7 @@ class Picture:
         browser's. With the `model` its reader can type other texts and switch parts off.
         """
         cell = select_cell(self.record, kind, layer, head) if self.record.maps else None
-        return page(self.record, cell, language, self.model)
+        return page(self.record, cell, language, self.model, self.other)
 
     def figure(
         self, kind: Kind | None = None, layer: int | None = None, head: int | None = None

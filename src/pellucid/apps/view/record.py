@@ -109,6 +109,20 @@ def entropy(p: Array) -> Array:
     return total
 
 
+def rule_parts(rule: Rule) -> list[dict[str, Any]]:
+    """Return the parts of a rule as the page reads them: the class, and its numbers.
+
+    >>> from pellucid.ops import rules
+    >>> rule_parts(rules.causal & rules.window(3))
+    [{'part': 'Causal'}, {'part': 'Window', 'size': 3}]
+    """
+    return [
+        {"part": type(part).__name__}
+        | {name: x for name, x in vars(part).items() if isinstance(x, int | float)}
+        for part in (*rule.allowed, *rule.score)
+    ]
+
+
 class Cell(NamedTuple):
     """One weight of one head; every index counts from 0."""
 
@@ -247,19 +261,13 @@ class Edge(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One step on a gradient's way back; its arrays are lengths ‖d‖ of every token's row, (T,)."""
+    """One step on a gradient's way back; its arrays are lengths ‖d‖ of every token's row."""
 
     role: Literal["transform", "norm", "attention", "cross", "feed_forward"]
     stack: str
     side: Side
-    arrives: Array
-    """Of what the step returned."""
-    around: Array
-    """What takes the residual path, after the norm where that comes last; 0 where there is none."""
-    through: Array
-    """What comes out of the sublayer, or of the step where nothing goes around it."""
-    leaves: Array
-    """Of what the step was given: the sum of both vectors."""
+    lengths: Array
+    """(4, T): what arrives, goes around, comes through, and leaves."""
     layer: int | None = None
     heads: Array | None = None
     """‖dz‖ of each head's output, (H, T)."""
@@ -267,6 +275,26 @@ class Stage(NamedTuple):
     """The longest, in descending order."""
     memory: Array | None = None
     """What cross-attention sends to the encoder's rows, (S,)."""
+
+    @property
+    def arrives(self) -> Array:
+        """Of what the step returned."""
+        return np.asarray(self.lengths[0])
+
+    @property
+    def around(self) -> Array:
+        """What takes the residual path, after a norm that comes last; 0 where there is none."""
+        return np.asarray(self.lengths[1])
+
+    @property
+    def through(self) -> Array:
+        """What comes out of the sublayer, or of the step where nothing goes around it."""
+        return np.asarray(self.lengths[2])
+
+    @property
+    def leaves(self) -> Array:
+        """Of what the step was given: the sum of both vectors."""
+        return np.asarray(self.lengths[3])
 
 
 class Flow(NamedTuple):
@@ -312,6 +340,8 @@ class Record:
     """The backward pass through the parts that are no attention, from the loss to the input."""
     flows: tuple[Flow, ...] = ()
     """Gradients of single tokens, followed back."""
+    name: str = ""
+    """What the model is called, where two are compared."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -335,30 +365,29 @@ class Record:
         return tuple(m for m in self.maps if m.kind == kind)
 
 
-def select_kind(record: Record, kind: Kind | None) -> Kind:
-    """Return `kind`, or the last that the model has. Raises `UsageError` for one it lacks."""
+def select_maps(
+    record: Record, kind: Kind | None = None, layer: int | None = None, head: int | None = None
+) -> tuple[Kind, tuple[Map, ...], range]:
+    """Return a kind, the last that the model has unless named, its layers, and its heads from 0.
+
+    `layer` and `head`, counted from 1, choose one. Raises `UsageError` for what the model lacks.
+    """
     if not record.kinds:
         raise UsageError("there is no attention to draw: this model has no layers")
-    if kind is None:
-        return record.kinds[-1]
+    kind = record.kinds[-1] if kind is None else kind
     if kind not in record.kinds:
         raise UsageError(f"this model has no {TITLES[kind]}; it has: {', '.join(record.kinds)}")
-    return kind
-
-
-def select_layer(record: Record, kind: Kind, layer: int) -> Map:
-    """Return a layer, counted from 1. Raises `UsageError` if there is none."""
     layers = record.layers(kind)
-    if not 1 <= layer <= len(layers):
-        raise UsageError(f"no layer {layer} of {TITLES[kind]}; layers are 1 to {len(layers)}")
-    return layers[layer - 1]
-
-
-def check_head(m: Map, head: int) -> None:
-    """Raise `UsageError` unless there is such a head, counted from 1."""
-    heads = m.q.shape[0]
-    if not 1 <= head <= heads:
-        raise UsageError(f"no head {head}; heads are 1 to {heads}")
+    if layer is not None:
+        if not 1 <= layer <= len(layers):
+            raise UsageError(f"no layer {layer} of {TITLES[kind]}; layers are 1 to {len(layers)}")
+        layers = layers[layer - 1 : layer]
+    heads = range(len(layers[0].q))
+    if head is not None:
+        if not 1 <= head <= len(heads):
+            raise UsageError(f"no head {head}; heads are 1 to {len(heads)}")
+        heads = heads[head - 1 : head]
+    return kind, layers, heads
 
 
 def select_cell(
@@ -371,16 +400,9 @@ def select_cell(
 
     Raises `UsageError` for a kind, layer or head that the model lacks.
     """
-    kind = select_kind(record, kind)
-    layers = record.layers(kind) if layer is None else (select_layer(record, kind, layer),)
-    if head is not None:
-        check_head(layers[0], head)
-    heads = [
-        (float(m.information[h]), m, h)
-        for m in layers
-        for h in (range(m.q.shape[0]) if head is None else [head - 1])
-    ]
-    _, m, chosen = max(heads, key=lambda one: one[0])
+    kind, layers, heads = select_maps(record, kind, layer, head)
+    each = [(float(m.information[h]), m, h) for m in layers for h in heads]
+    _, m, chosen = max(each, key=lambda one: one[0])
     weights = m.probabilities[chosen]
     first = 1 if m.causal and len(weights) > 1 else 0
     query, key = np.unravel_index(weights[first:].argmax(), weights[first:].shape)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn, ops
+from pellucid.apps.view.record import rule_parts
 from pellucid.data.tokenizers import UNK, Tokenizer
 from pellucid.models.embed import Embed
 from pellucid.models.quantize import int8_rows
@@ -28,8 +29,6 @@ from pellucid.models.walk import (
 from pellucid.nn.attention import Attention
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
-from pellucid.ops.rules.soft_cap import SoftCap
-from pellucid.ops.rules.window import Window
 from pellucid.tasks import Seq2SeqTask
 
 Array = np.ndarray
@@ -195,11 +194,10 @@ def _attention(
     if not memory and (found := stack.distances(attention)) is not None:
         table, reach = found
         distances = {"table": numbers.place(table.ravel()), "reach": reach}
-    window, cap = rule.part(Window), rule.part(SoftCap)
     return {
         "kind": "attention",
         "memory": memory,
-        "causal": stack.causal and not memory,
+        "rule": rule_parts(rule),
         "heads": c.num_heads,
         "groups": c.groups,
         "width": c.head_width,
@@ -213,8 +211,6 @@ def _attention(
         "q_norm": _norm(attention.q_norm, numbers),
         "k_norm": _norm(attention.k_norm, numbers),
         "turns": None if c.rotate is None else c.angles.frequencies(c.head_width // 2).tolist(),
-        "window": None if window is None else window.size,
-        "softcap": None if cap is None else cap.cap,
         "distances": distances,
     }
 

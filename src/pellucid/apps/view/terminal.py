@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
-from pellucid.apps.view.record import TITLES, Kind, Record, check_head, select_kind, select_layer
+from pellucid.apps.view.record import TITLES, Kind, Record, select_maps
 
 SHADES = " ░▒▓█"
 
@@ -17,14 +17,9 @@ def draw(record: Record, kind: Kind | None, layer: int | None, head: int | None,
 
     Layers and heads are counted from 1. Raises `UsageError` for one that the model lacks.
     """
-    kind = select_kind(record, kind)
-    m = select_layer(record, kind, len(record.layers(kind)) if layer is None else layer)
-    if head is None:
-        weights, of = m.probabilities.mean(axis=0), f"mean of {m.q.shape[0]} heads"
-    else:
-        check_head(m, head)
-        weights, of = m.probabilities[head - 1], f"head {head}"
-    entropy = m.entropies.mean() if head is None else m.entropies[head - 1]
+    kind, (*_, m), heads = select_maps(record, kind, layer, head)
+    weights, entropy = m.probabilities[heads].mean(axis=0), m.entropies[heads].mean()
+    of = f"mean of {len(heads)} heads" if head is None else f"head {head}"
     title = f"{TITLES[kind]}, layer {m.layer}, {of}; entropy {entropy:.2f} nats"
     rows = [label.text for label in record.queries(kind)]
     columns = [label.text for label in record.keys(kind)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from pellucid import nn, ops
 from pellucid.apps.view.backward import check_loss
-from pellucid.apps.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
+from pellucid.apps.view.capture import capture, steps_of, undisturbed
 from pellucid.apps.view.derive import derive
 from pellucid.apps.view.flow import flows_of
 from pellucid.apps.view.picture import Picture
@@ -19,10 +19,10 @@ from pellucid.apps.view.record import KINDS, Record, Side, Text, select_cell
 from pellucid.apps.view.runnable import runnable
 from pellucid.apps.view.search_tree import search_tree
 from pellucid.apps.view.strip import parts_of
-from pellucid.apps.view.tokens import UNKNOWNS, Input, Vocabulary, legible, specials_of
+from pellucid.apps.view.tokens import UNKNOWNS, Input, Label, Vocabulary, legible, specials_of
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.generation import SearchConfig
+from pellucid.generation import Decodes, SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader
 from pellucid.ops.activations import ACTIVATIONS
@@ -123,32 +123,22 @@ def trace_seq2seq(
     if not source_ids:
         raise UserError(EMPTY)
     target_ids = None if target is None else target_side.ids(target)
-    search = _all_answers(search, pipeline)
     (begin,) = target_side.labels([config.bos_token_id])
-    answers, tree = search_tree(
-        model, source_ids, search, target_side, (config.bos_token_id, begin)
+    first = config.bos_token_id, begin
+    answer, expected, found = _answered(
+        model, source_ids, first, target_side, target_ids, search, pipeline
     )
-    notes: list[Text] = []
-    end = [config.eos_token_id]
-    if target_ids is None:
-        target_ids = list(answers[0].tokens)
-        if not answers[0].finished:
-            notes.append(_unfinished(len(target_ids)))
-            end = []
-    read, expected = [config.bos_token_id, *target_ids], [*target_ids, *end]
+    read = [config.bos_token_id, *answer]
     return _recorded(
         model,
-        partial(capture_pair, model, source_ids, read),
         {"source": source_ids, "target": read},
         dict(enumerate(expected)),
         target_side,
         whole,
-        title=f"{source_side.text(source_ids)} → {target_side.text(target_ids)}",
+        title=f"{source_side.text(source_ids)} → {target_side.text(answer)}",
         source=tuple(source_side.labels(source_ids, source)),
-        target=(begin, *target_side.labels(target_ids, target or ())),
-        tree=tree,
-        own=target_side.text(list(answers[0].tokens)) if answers else "",
-        notes=tuple(notes),
+        target=(begin, *target_side.labels(answer, target or ())),
+        **found,
     )
 
 
@@ -184,21 +174,14 @@ def trace_causal_lm(
     opened = vocabulary.labels(opening)
     at = 0 if pipeline is None else len(opening) - len(ids)
     opened[at : at + len(ids)] = vocabulary.labels(ids, source)
-    search = _all_answers(search, pipeline)
-    answers, tree = search_tree(
-        decoder, opening[:-1], search, vocabulary, (opening[-1], opened[-1])
+    first = opening[-1], opened[-1]
+    generated, expected, found = _answered(
+        decoder, opening[:-1], first, vocabulary, given, search, pipeline
     )
-    generated = list(answers[0].tokens) if given is None else given
-    notes: tuple[Text, ...] = ()
-    expected = [*generated, config.eos_token_id]
-    if given is None and not answers[0].finished:
-        notes = (_unfinished(len(generated)),)
-        expected = generated
     places = range(len(opening) - 1, len(opening) - 1 + len(expected))
     text = [*opening, *generated]
     return _recorded(
         model,
-        partial(capture_text, model, text),
         {"target": text},
         dict(zip(places, expected, strict=True)),
         vocabulary,
@@ -206,9 +189,7 @@ def trace_causal_lm(
         title=f"{vocabulary.text(ids)} → {vocabulary.text(generated)}",
         source=(),
         target=(*opened, *vocabulary.labels(generated, target or ())),
-        tree=tree,
-        own=vocabulary.text(list(answers[0].tokens)) if answers else "",
-        notes=notes,
+        **found,
     )
 
 
@@ -267,7 +248,6 @@ def trace_masked_lm(
     shown = source if isinstance(source, str) else vocabulary.text(ids)
     return _recorded(
         model,
-        partial(capture_text, model, text),
         {"source": text},
         filled,
         vocabulary,
@@ -279,22 +259,35 @@ def trace_masked_lm(
     )
 
 
-def _unfinished(tokens: int) -> Text:
-    return Text(
-        f"The answer did not end within {tokens} tokens.",
-        f"토큰 {tokens}개 안에 답이 끝나지 않았습니다.",
-    )
+def _answered(
+    model: Decodes,
+    read: Sequence[int],
+    first: tuple[int, Label],
+    vocabulary: Vocabulary,
+    given: list[int] | None,
+    search: SearchConfig | None,
+    pipeline: Any,
+) -> tuple[list[int], list[int], dict[str, Any]]:
+    """Search; return the answer, `given` or the best, the tokens expected, and a record's fields.
 
-
-def _all_answers(search: SearchConfig | None, pipeline: Any) -> SearchConfig:
-    """The search given, else the model's own; it returns as many answers as its beam holds."""
+    `first` is the token before the answer, and its label. Without `search` it is the model's own;
+    it returns as many answers as its beam holds.
+    """
     search = search or (SearchConfig() if pipeline is None else pipeline.search)
-    return replace(search, best=search.beam)
+    answers, tree = search_tree(model, read, replace(search, best=search.beam), vocabulary, first)
+    answer = list(answers[0].tokens) if given is None else given
+    expected = [*answer, model.config.eos_token_id]
+    notes: tuple[Text, ...] = ()
+    if given is None and not answers[0].finished:
+        en = f"The answer did not end within {len(answer)} tokens."
+        notes = (Text(en, f"토큰 {len(answer)}개 안에 답이 끝나지 않았습니다."),)
+        expected = answer
+    own = vocabulary.text(list(answers[0].tokens)) if answers else ""
+    return answer, expected, {"tree": tree, "own": own, "notes": notes}
 
 
 def _recorded(
     model: Seq2Seq | CausalLM | MaskedLM,
-    run: Callable[..., Captured],
     texts: Mapping[Side, Sequence[int]],
     expected: Mapping[int, int],
     vocabulary: Vocabulary,
@@ -304,9 +297,9 @@ def _recorded(
     """Run a sentence, and return its record: the maps, every part of the forward pass, the backward
     pass of those that are no attention, and a finite difference at the cell the page opens on.
 
-    `run(places, tokens)` takes the loss of these tokens in these rows of logits; `texts` are what
-    each stack reads, `expected` the token that a row of logits should predict.
+    `texts` are what each stack reads, `expected` the token that a row of logits should predict.
     """
+    run = partial(capture, model, texts)
     score = partial(run, list(expected), list(expected.values()))
     seen = score()
     steps = steps_of(seen.logits, list(expected.values()), list(expected), vocabulary)
