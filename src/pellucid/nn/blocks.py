@@ -20,7 +20,7 @@ from pellucid.nn.context import Context
 from pellucid.nn.differences import rule
 from pellucid.nn.function import Function, active_dropout
 from pellucid.nn.layers import Dropout, LayerNorm, Linear, Norm
-from pellucid.nn.module import Forward, Module, single_use
+from pellucid.nn.module import Forward, Module, learning, single_use
 from pellucid.nn.multihead_attention import MultiheadAttention
 from pellucid.ops.activations import ACTIVATIONS
 
@@ -44,22 +44,19 @@ class FeedForward(NamedTuple):
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, None)."""
         if isinstance(self.activation, Module):
             return self._by_module(self.activation, x, context)
-        linear1, path = self.linear1, context.path
-        h, linear_backward = dispatch(ops.linear, x, linear1.weight.data, path=path)  # 1
-        bias = None if linear1.bias is None else linear1.bias.data
+        (weight, bias), path = self.linear1.arrays(), context.path
+        h, linear_backward = learning(
+            (self.linear1.weight, None), *dispatch(ops.linear, x, weight, path=path)
+        )  # 1
         p, rng = dropout_of(self.dropout, context)
-        a, act_backward = dispatch(
+        act = dispatch(
             ops.bias_act_dropout, h, bias, activation=self.activation, dropout=p, rng=rng, path=path
-        )  # 2
+        )
+        a, act_backward = learning((self.linear1.bias,), *act)  # 2
         y, out_backward = self.linear2.run(a, path)  # 3
 
         def backward(dy: Array) -> tuple[Array, None]:
-            dh, dbias = act_backward(out_backward(dy))  # 3, 2
-            dx, dweight, _ = linear_backward(dh)  # 1
-            linear1.weight.accumulate(dweight)
-            if linear1.bias is not None:
-                linear1.bias.accumulate(dbias)
-            return dx, None
+            return linear_backward(act_backward(out_backward(dy))), None
 
         return y, backward
 
@@ -137,21 +134,12 @@ def _post_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
     p, rng = dropout_of(block.dropout, context)
     if rng is not None:
         rng = rng.fold(1)
-    z, add_norm_backward = dispatch(
-        ops.add_dropout_norm,
-        y,
-        x,
-        *norm.arrays(),
-        norm=norm.kind,
-        eps=norm.eps,
-        dropout=p,
-        rng=rng,
-        path=path,
-    )  # 2
+    named: dict[str, Any] = {"norm": norm.kind, "eps": norm.eps, "path": path}
+    added = dispatch(ops.add_dropout_norm, y, x, *norm.arrays(), dropout=p, rng=rng, **named)
+    z, add_norm_backward = learning((norm.weight, norm.bias), *added)  # 2
 
     def backward(dz: Array) -> tuple[Array, Array | None]:
-        dy, dx, dweight, dbias = add_norm_backward(dz)  # 2
-        norm.accumulate(dweight, dbias)
+        dy, dx = add_norm_backward(dz)  # 2
         through, dmemory = sublayer_backward(dy)  # 1
         return dx + through, dmemory
 

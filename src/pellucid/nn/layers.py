@@ -8,7 +8,6 @@ from typing import Any
 from pellucid import ops
 from pellucid.core.array import Array, float32, host, to_host
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Backward
 from pellucid.kernels import dispatch
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
@@ -20,7 +19,7 @@ from pellucid.nn.function import (
     refuse_inplace,
 )
 from pellucid.nn.init import Init, normal, ones, uniform, zero_row, zeros
-from pellucid.nn.module import Buffer, Forward, Module, Parameter, single_use
+from pellucid.nn.module import Buffer, Forward, Module, Parameter, learning, single_use
 from pellucid.ops.norms import NORMS
 
 
@@ -47,28 +46,19 @@ class Linear(Module):
         self.bias = Parameter((out_features,), init, dtype) if bias else None
         self.initialise(seed)
 
+    def arrays(self) -> tuple[Array, Array | None]:
+        """Return the arrays of weight and bias, or None."""
+        return self.weight.data, None if self.bias is None else self.bias.data
+
     def forward(self, input: Array) -> Forward:
         """Return (y, backward)."""
-        bias = None if self.bias is None else self.bias.data
-        return self._learning(*functional.linear.forward(input, self.weight.data, bias))
+        result = functional.linear.forward(input, *self.arrays())
+        return learning((self.weight, self.bias), *result)
 
     def run(self, x: Array, path: str = "") -> Forward:
         """Return (y, backward) for rows (T, E), without the checks of `forward`."""
-        bias = None if self.bias is None else self.bias.data
-        return self._learning(*dispatch(ops.linear, x, self.weight.data, bias, path=path))
-
-    def _learning(self, y: Array, back: Backward) -> Forward:
-        """Return (y, backward), backward adding to the parameters' gradients."""
-
-        @single_use
-        def backward(dy: Array) -> Array:
-            dx, dweight, dbias = back(dy)
-            self.weight.accumulate(dweight)
-            if self.bias is not None:
-                self.bias.accumulate(dbias)
-            return dx
-
-        return y, backward
+        result = dispatch(ops.linear, x, *self.arrays(), path=path)
+        return learning((self.weight, self.bias), *result)
 
 
 class Norm(Module):
@@ -100,24 +90,11 @@ class Norm(Module):
         weight = None if self.weight is None else self.weight.data
         return weight, None if self.bias is None else self.bias.data
 
-    def accumulate(self, dweight: Array | None, dbias: Array | None) -> None:
-        """Add the gradients of weight and bias to the parameters'."""
-        if self.weight is not None:
-            self.weight.accumulate(dweight)
-        if self.bias is not None:
-            self.bias.accumulate(dbias)
-
     def run(self, x: Array, path: str = "") -> Forward:
         """Return (y, backward) for rows (T, E), without the checks of `forward`."""
-        y, back = dispatch(NORMS[self.kind].op.forward, x, *self.arrays(), self.eps, path=path)
-
-        @single_use
-        def backward(dy: Array) -> Array:
-            dx, dweight, dbias = back(dy)
-            self.accumulate(dweight, dbias)
-            return dx
-
-        return y, backward
+        op = NORMS[self.kind].op.forward
+        result = dispatch(op, x, *self.arrays(), self.eps, path=path)
+        return learning((self.weight, self.bias), *result)
 
 
 class LayerNorm(Norm):
@@ -150,17 +127,9 @@ class LayerNorm(Norm):
 
     def forward(self, input: Array) -> Forward:
         """Return (y, backward). Raises `ValueError` when the last axes are not normalized_shape."""
-        y, back = functional.layer_norm.forward(
-            input, self.normalized_shape, *self.arrays(), self.eps
-        )
-
-        @single_use
-        def backward(dy: Array) -> Array:
-            dx, dweight, dbias = back(dy)
-            self.accumulate(dweight, dbias)
-            return dx
-
-        return y, backward
+        shape = self.normalized_shape
+        result = functional.layer_norm.forward(input, shape, *self.arrays(), self.eps)
+        return learning((self.weight, self.bias), *result)
 
 
 class Dropout(Module):
