@@ -100,7 +100,7 @@ class StackConfig:
     norm: Literal["post", "pre"] = "post"
     """The norm after each residual sum (the paper) or before each sublayer."""
     norm_type: NormType = "layer_norm"
-    """Which norm: LayerNorm, or RMSNorm, which does not subtract the mean."""
+    """Which norm: its name in `ops.norms`; *Modern parts* on the site says what each computes."""
     final_norm: bool = True
     """A norm at the end of each stack: torch's Transformer has them, article 003 does not."""
     embedding_norm: bool = False

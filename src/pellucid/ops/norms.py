@@ -22,6 +22,8 @@ class Norm:
     op: Pair
     has_bias: bool
     """Whether its layer learns a bias besides the weight."""
+    one_weight: bool = False
+    """Whether one weight, which begins at √E, is for all numbers of a row, and not one for each."""
     onnx: Callable[[OnnxNode, str, list[str], float], str] | None = None
     """Makes the ONNX nodes for an input, its parameters (weight, then bias) and ε."""
 
