@@ -9,6 +9,7 @@ from pellucid.core.vjp import Pair
 from pellucid.ops.activations import OnnxNode
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
 from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
+from pellucid.ops.scale_norm import scale_norm, scale_norm_backward
 
 
 @dataclass(frozen=True)
@@ -49,5 +50,6 @@ NORMS: dict[str, Norm] = {
             onnx=_onnx_layer_norm,
         ),
         Norm("rms_norm", Pair(rms_norm, rms_norm_backward), has_bias=False, onnx=_onnx_rms_norm),
+        Norm("scale_norm", Pair(scale_norm, scale_norm_backward), has_bias=False, one_weight=True),
     )
 }
