@@ -46,6 +46,8 @@ class Score(ABC):
 
     last: ClassVar[bool] = False
     """Whether it is applied after all others."""
+    forbids: ClassVar[bool] = False
+    """Whether all that it adds is 0 or −∞: it is applied after what changes scores."""
 
     @property
     def parameters(self) -> tuple[Array, ...]:
@@ -80,7 +82,7 @@ class Rule:
     score: tuple[Score, ...] = ()
 
     def __and__(self, other: Rule) -> Rule:
-        score = sorted(self.score + other.score, key=lambda part: part.last)
+        score = sorted(self.score + other.score, key=lambda part: (part.last, part.forbids))
         if sum(part.last for part in score) > 1:
             raise ValueError("a rule has one set of sinks")
         return Rule(self.allowed + other.allowed, tuple(score))
