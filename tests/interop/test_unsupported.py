@@ -93,3 +93,12 @@ def test_a_norm_is_read_or_refused_by_name(norm: str, reader: Reader) -> None:
     else:
         with pytest.raises(UnsupportedError, match=f"Norm kind = '{norm}'"):
             reader.read(model)
+
+
+@pytest.mark.parametrize("reader", [*READERS, trace.SHOWN])
+def test_a_dilated_window_is_refused_by_name(reader: Reader) -> None:
+    model = Seq2Seq(CONFIG)
+    own = first_layer(model).self_attn.config
+    first_layer(model).self_attn = Attention(replace(own, rule=rules.dilated(2, 3)))
+    with pytest.raises(UnsupportedError, match=r"Attention rule = Dilated\(step=3\)"):
+        reader.read(model)

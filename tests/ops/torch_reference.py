@@ -205,6 +205,8 @@ def scored(part: Any, a: Tensor, offset: int) -> Tensor:
             return part.cap * torch.tanh(a / part.cap)
         case "Fixed":
             return a + torch.tensor(part.function(distance, a.shape[-3]))
+        case "Dilated":
+            return a.masked_fill(torch.tensor(distance % part.step != 0), -torch.inf)
         case "Relative":
             bucket = relative_buckets(distance, len(part.table), part.longest, part.both_ways)
             return a + part.table[torch.tensor(bucket)].permute(2, 0, 1)
