@@ -7,12 +7,12 @@ more feed-forward networks before or after attention, the exercise of article 00
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pellucid import ops
 from pellucid.core.array import Array, float32
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Pair, check_gradient, joined, part
+from pellucid.core.vjp import Backward, Pair, check_gradient, joined, part
 from pellucid.kernels import dispatch
 from pellucid.nn import functional
 from pellucid.nn.attention import Attention
@@ -40,7 +40,9 @@ class FeedForward(NamedTuple):
     dropout: Dropout
     linear2: Linear
 
-    def run(self, x: Array, context: Context) -> Forward:
+    def run(
+        self, x: Annotated[Array, "T E"], context: Context
+    ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, None)."""
         if isinstance(self.activation, Module):
             return self._by_module(self.activation, x, context)
@@ -93,7 +95,9 @@ class Block(NamedTuple):
         return self.body.run
 
 
-def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, context: Context) -> Forward:
+def run_blocks(
+    x: Annotated[Array, "T E"], blocks: Sequence[Block], norm_first: bool, context: Context
+) -> tuple[Annotated[Array, "T E"], Backward]:
     """Pass rows through the blocks; `backward(dy)` returns (dx, dmemory), dmemory None if unused.
 
     norm_first:  x ← x + dropout(sublayer(norm(x)))      Xiong et al. 2020
@@ -231,7 +235,9 @@ class TransformerLayer(Module):
         """Return the residual steps in order. Every layer defines its own."""
         raise TypeError(f"{type(self).__name__} has no blocks; define them")
 
-    def run(self, x: Array, context: Context) -> Forward:
+    def run(
+        self, x: Annotated[Array, "T E"], context: Context
+    ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
         return run_blocks(x, self.blocks(), self.norm_first, context)
 
@@ -272,7 +278,7 @@ class Elementwise(Module):
     def __init__(self, f: Function[Any] | Pair) -> None:
         self.f = f
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         if isinstance(self.f, Function):
             return self.f.forward(input)

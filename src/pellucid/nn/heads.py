@@ -6,7 +6,7 @@ A step that a layer does not have returns what it was given.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pellucid import ops
 from pellucid.core.array import Array, like, namespace
@@ -22,8 +22,12 @@ Heads = tuple[Array, Array, Array]
 
 
 def normalise(
-    q: Array, k: Array, q_norm: Norm | None, k_norm: Norm | None, path: str
-) -> tuple[Array, Array, Backward]:
+    q: Annotated[Array, "T H D"],
+    k: Annotated[Array, "U G D"],
+    q_norm: Norm | None,
+    k_norm: Norm | None,
+    path: str,
+) -> tuple[Annotated[Array, "T H D"], Annotated[Array, "U G D"], Backward]:
     """Normalise every query and key, head by head."""
     if q_norm is None or k_norm is None:
         return q, k, _unchanged
@@ -32,8 +36,11 @@ def normalise(
 
 
 def rotate(
-    q: Array, k: Array, config: AttentionConfig, context: Context
-) -> tuple[Array, Array, Backward]:
+    q: Annotated[Array, "T H D"],
+    k: Annotated[Array, "U G D"],
+    config: AttentionConfig,
+    context: Context,
+) -> tuple[Annotated[Array, "T H D"], Annotated[Array, "U G D"], Backward]:
     """Rotate queries and keys by their positions."""
     op = config.rotate
     if op is None:
@@ -42,7 +49,9 @@ def rotate(
     return _each(lambda x: dispatch(op, x, positions, config.angles, path=path), q, k)
 
 
-def share(k: Array, v: Array, times: int, path: str) -> tuple[Array, Array, Backward]:
+def share(
+    k: Annotated[Array, "U G D"], v: Annotated[Array, "U G Dv"], times: int, path: str
+) -> tuple[Annotated[Array, "U H D"], Annotated[Array, "U H Dv"], Backward]:
     """Give every query head its keys and values, where `times` of them share one head."""
     if times == 1:
         return k, v, _unchanged
@@ -54,7 +63,9 @@ def _each(run: Callable[[Array], Forward], a: Array, b: Array) -> tuple[Array, A
     return a, b, lambda da, db: (a_backward(da), b_backward(db))
 
 
-def scale(q: Array, factors: Parameter | None, path: str) -> tuple[Array, Backward]:
+def scale(
+    q: Annotated[Array, "T H D"], factors: Parameter | None, path: str
+) -> tuple[Annotated[Array, "T H D"], Backward]:
     """Put a learned scale (H,) into the queries (T, H, D)."""
     if factors is None:
         return q, lambda dq: dq

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pellucid import ops
 from pellucid.core.array import Array, float32, host, to_host
 from pellucid.core.rng import Rng
+from pellucid.core.vjp import Backward
 from pellucid.kernels import dispatch
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
@@ -50,12 +51,14 @@ class Linear(Module):
         """Return the arrays of weight and bias, or None."""
         return self.weight.data, None if self.bias is None else self.bias.data
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "… E"]) -> tuple[Annotated[Array, "… F"], Backward]:
         """Return (y, backward)."""
         result = functional.linear.forward(input, *self.arrays())
         return learning((self.weight, self.bias), *result)
 
-    def run(self, x: Array, path: str = "") -> Forward:
+    def run(
+        self, x: Annotated[Array, "T E"], path: str = ""
+    ) -> tuple[Annotated[Array, "T F"], Backward]:
         """Return (y, backward) for rows (T, E), without the checks of `forward`."""
         result = dispatch(ops.linear, x, *self.arrays(), path=path)
         return learning((self.weight, self.bias), *result)
@@ -83,7 +86,7 @@ class Norm(Module):
         self.bias = Parameter((width,), zeros, dtype) if bias and NORMS[kind].has_bias else None
         self.initialise(0)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "… E"]) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward)."""
         return self.run(input)
 
@@ -92,7 +95,9 @@ class Norm(Module):
         weight = None if self.weight is None else self.weight.data
         return weight, None if self.bias is None else self.bias.data
 
-    def run(self, x: Array, path: str = "") -> Forward:
+    def run(
+        self, x: Annotated[Array, "… E"], path: str = ""
+    ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward) for rows (T, E), without the checks of `forward`."""
         op = NORMS[self.kind].op.forward
         result = dispatch(op, x, *self.arrays(), self.eps, path=path)
@@ -127,7 +132,7 @@ class LayerNorm(Norm):
             self.bias = Parameter(self.normalized_shape, zeros, dtype) if bias else None
         self.initialise(0)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward). Raises `ValueError` when the last axes are not normalized_shape."""
         shape = self.normalized_shape
         result = functional.layer_norm.forward(input, shape, *self.arrays(), self.eps)
@@ -153,7 +158,9 @@ class Dropout(Module):
         """Return the probability in force now. Raises `ValueError` if it needs an rng."""
         return active_dropout(self.p, self.training, rng)
 
-    def forward(self, input: Array, *, rng: Rng | None = None) -> Forward:
+    def forward(
+        self, input: Annotated[Array, "…"], *, rng: Rng | None = None
+    ) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.dropout.forward(input, self.p, self.training, rng=rng)
 
@@ -164,7 +171,7 @@ class ReLU(Module):
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.relu.forward(input)
 
@@ -177,7 +184,7 @@ class LeakyReLU(Module):
         check_finite(negative_slope, "negative_slope")
         self.negative_slope = negative_slope
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.leaky_relu.forward(input, self.negative_slope)
 
@@ -188,7 +195,7 @@ class SiLU(Module):
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.silu.forward(input)
 
@@ -201,7 +208,7 @@ class GELU(Module):
             raise ValueError(f'GELU expects approximate "none" or "tanh", got {approximate!r}')
         self.approximate = approximate
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.gelu.forward(input, self.approximate)
 
@@ -253,7 +260,7 @@ class Embedding(Module):
         row = self.padding_idx
         self.weight.init = init if row is None else zero_row(init, row)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (rows, backward); backward returns None, since tokens have no gradient."""
         y, back = functional.embedding.forward(
             input,

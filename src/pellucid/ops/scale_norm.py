@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace, narrowed, own_number, widened
 
@@ -15,15 +15,18 @@ class Saved(NamedTuple):
 
 
 def scale_norm(
-    x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
-) -> tuple[Array, Saved]:
+    x: Annotated[Array, "… E"],
+    weight: Annotated[Array, "1"] | None = None,
+    bias: Annotated[Array, "E"] | None = None,
+    eps: float = 1e-5,
+) -> tuple[Annotated[Array, "… E"], Saved]:
     """Return y = g x̂ (+ β) over the last axis, E wide: every row has the length |g|.
 
         1.  x̂ = x / √(Σ x² + ε)
         2.  y = g x̂ + β
 
-    x: (…, E); weight g: (1,) or None, bias β: (E,) or None. Shape and dtype of `x`. A row whose
-    Σ x² is beyond the dtype gives NaN. Source: Nguyen & Salazar 2019, 2.2 (no bias, ε = 0).
+    g is the weight, β the bias. Dtype of `x`. A row whose Σ x² is beyond the dtype gives NaN.
+    Source: Nguyen & Salazar 2019, 2.2 (no bias, ε = 0).
 
     >>> import numpy as np
     >>> scale_norm(np.array([3.0, -4.0]), np.array([10.0]), eps=0.0)[0]
@@ -42,7 +45,9 @@ def scale_norm(
     return narrowed(y, x), Saved(x_hat, inverse_length, weight, bias is not None)
 
 
-def scale_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None, Array | None]:
+def scale_norm_backward(
+    dy: Annotated[Array, "… E"], saved: Saved
+) -> tuple[Annotated[Array, "… E"], Annotated[Array, "1"] | None, Annotated[Array, "E"] | None]:
     """Return dx, dg = Σ dy ⊙ x̂ over all numbers and dβ = Σ dy over all rows.
 
     2.  dx̂ = g dy
