@@ -102,3 +102,14 @@ def test_a_dilated_window_is_refused_by_name(reader: Reader) -> None:
     first_layer(model).self_attn = Attention(replace(own, rule=rules.dilated(2, 3)))
     with pytest.raises(UnsupportedError, match=r"Attention rule = Dilated\(step=3\)"):
         reader.read(model)
+
+
+@pytest.mark.parametrize("reader", [pack.READER, onnx.READER, trace.SHOWN])
+def test_a_soft_cap_after_distances_is_refused(reader: Reader) -> None:
+    model = Seq2Seq(CONFIG)
+    own = first_layer(model).self_attn.config
+    first_layer(model).self_attn = Attention(replace(own, rule=rules.soft_cap(2.0) | rules.alibi))
+    reader.read(model)
+    first_layer(model).self_attn = Attention(replace(own, rule=rules.alibi | rules.soft_cap(2.0)))
+    with pytest.raises(UnsupportedError, match="a soft cap after distances"):
+        reader.read(model)
