@@ -51,14 +51,16 @@ class FeedForward(NamedTuple):
             (self.linear1.weight, None), *dispatch(ops.linear, x, weight, path=path)
         )  # 1
         p, rng = dropout_of(self.dropout, context)
-        act = dispatch(
-            ops.bias_act_dropout, h, bias, activation=self.activation, dropout=p, rng=rng, path=path
-        )
-        a, act_backward = learning((self.linear1.bias,), *act)  # 2
+        options: dict[str, Any] = {"activation": self.activation, "dropout": p, "rng": rng}
+        a, act_backward = learning(
+            (self.linear1.bias,), *dispatch(ops.bias_act_dropout, h, bias, path=path, **options)
+        )  # 2
         y, out_backward = self.linear2.run(a, path)  # 3
 
         def backward(dy: Array) -> tuple[Array, None]:
-            return linear_backward(act_backward(out_backward(dy))), None
+            dh = act_backward(out_backward(dy))  # 3, 2
+            dx = linear_backward(dh)  # 1
+            return dx, None
 
         return y, backward
 
