@@ -1,4 +1,4 @@
-"""Write docs/differences.md, and its Korean page, from the table in `pellucid.nn.differences`.
+"""Write docs/differences.md, and its Korean page, from src/pellucid/nn/differences.md.
 
 python scripts/differences.py            write the pages
 python scripts/differences.py --check    exit with 1 if a page is out of date
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from korean import korean_block
 from pellucid import nn
-from pellucid.nn.differences import markdown
+from pellucid.nn.differences import page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 CALLED = {
@@ -24,7 +24,7 @@ NAMES = {*CALLED, "torch", "Pellucid", "inplace", "max_norm", "sparse", "device"
 
 def pages() -> dict[Path, str]:
     """Return the text of both pages."""
-    english = markdown()
+    english = page()
     return {
         DOCS / "differences.md": english,
         DOCS / "differences.ko.md": korean_block(english, NAMES) + "\n",

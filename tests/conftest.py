@@ -1,4 +1,4 @@
-"""English for every test, the programs to compare with, and a real browser."""
+"""Shapes are checked; English for every test, the programs to compare with, and a real browser."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import shapes
 from tests.oracles import NODE_MODULES, PACKAGES, chromium, installed
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+shapes.install()
 os.environ["PELLUCID_LANG"] = "en"  # whatever the locale; tests of the language set it themselves
 LEFT_OUT = "compares with "
 NO_DATA = "needs a corpus: "

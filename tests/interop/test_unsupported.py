@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pellucid import nn
+from pellucid.apps.view import trace
 from pellucid.compiled import pack
 from pellucid.generation import compile_model
 from pellucid.interop import ctranslate2, onnx
@@ -16,6 +17,7 @@ from pellucid.models.walk import Reader, UnsupportedError
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import TransformerLayer
 from pellucid.ops import rules
+from pellucid.ops.norms import NORMS
 
 CONFIG = Seq2SeqConfig(11, 11, d_model=8, num_attention_heads=2, ffn_dim=13)
 READERS = [pack.READER, onnx.READER, ctranslate2.READER]
@@ -80,3 +82,34 @@ def test_compiled_decoding_needs_one_attention_in_all_layers() -> None:
     first_layer(model).self_attn = Attention(replace(own, rule=rules.window(3)))
     with pytest.raises(UnsupportedError, match="needs one self-attention in all blocks"):
         pack.pack(model, "float32")
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("reader", [*READERS, trace.SHOWN])
+def test_a_norm_is_read_or_refused_by_name(norm: str, reader: Reader) -> None:
+    model = Seq2Seq(replace(CONFIG, norm_type=norm))
+    if norm in (reader.settings["kind"] or NORMS):
+        reader.read(model)
+    else:
+        with pytest.raises(UnsupportedError, match=f"Norm kind = '{norm}'"):
+            reader.read(model)
+
+
+@pytest.mark.parametrize("reader", [*READERS, trace.SHOWN])
+def test_a_dilated_window_is_refused_by_name(reader: Reader) -> None:
+    model = Seq2Seq(CONFIG)
+    own = first_layer(model).self_attn.config
+    first_layer(model).self_attn = Attention(replace(own, rule=rules.dilated(2, 3)))
+    with pytest.raises(UnsupportedError, match=r"Attention rule = Dilated\(step=3\)"):
+        reader.read(model)
+
+
+@pytest.mark.parametrize("reader", [pack.READER, onnx.READER, trace.SHOWN])
+def test_a_soft_cap_after_distances_is_refused(reader: Reader) -> None:
+    model = Seq2Seq(CONFIG)
+    own = first_layer(model).self_attn.config
+    first_layer(model).self_attn = Attention(replace(own, rule=rules.soft_cap(2.0) | rules.alibi))
+    reader.read(model)
+    first_layer(model).self_attn = Attention(replace(own, rule=rules.alibi | rules.soft_cap(2.0)))
+    with pytest.raises(UnsupportedError, match="a soft cap after distances"):
+        reader.read(model)

@@ -11,6 +11,7 @@ import pytest
 from tests.kernels.compare import compare, declined, page, planned
 
 from pellucid import Rng, nn, ops
+from pellucid.check import OpCase, op_cases
 from pellucid.core.rng import row_keys
 from pellucid.kernels import attention, flash
 from pellucid.ops import rules
@@ -151,6 +152,19 @@ def test_rules(name: str, length: int, source: int) -> None:
     q, k, v, dout = draw(N, length=length, source=source)
     rule = some_rules(H, length, source)[name]
     compare(ops.attention, (q, k, v), {"rule": rule, "dropout": 0.2, "rng": named(N, length)}, dout)
+
+
+TABLE = [case for case in op_cases() if isinstance(case.fixed.get("rule"), Rule)]
+
+
+@pytest.mark.parametrize("case", TABLE, ids=[case.name for case in TABLE])
+def test_every_rule_of_the_table_has_a_kernel(case: OpCase) -> None:
+    arrays = [x.astype(np.float32) for x in case.inputs]
+    op, options = getattr(ops, case.op), dict(case.fixed)
+    cu = [options.pop(name) for name in ("cu_q", "cu_k") if name in options]
+    y, _ = op(*arrays, *cu, **options)
+    dy = np.random.default_rng(5).standard_normal(y.shape, np.float32)
+    compare(op, (*arrays, *cu), options, dy)
 
 
 @pytest.mark.parametrize("length", [13, 67, 263])

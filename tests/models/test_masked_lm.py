@@ -169,7 +169,7 @@ def test_what_a_model_cannot_do_is_said() -> None:
         headless(Packed.of(TEXTS))
     with pytest.raises(UserError, match="no pooler"):
         headless.embeddings(Packed.of(TEXTS), "pooler")
-    with pytest.raises(ValueError, match="sequence 1 has no tokens"):
+    with pytest.raises(ValueError, match="text 1 has no tokens"):
         headless.embeddings(Packed.of([[1, 2], []]))
 
 

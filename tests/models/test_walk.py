@@ -24,6 +24,7 @@ from pellucid.models.walk import (
 )
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import Block, FeedForward
+from pellucid.ops import rules
 
 EVERY: list[Any] = [
     pytest.param(kind, replace(module.BASE, **variant), id=f"{kind.__name__}: {name}")
@@ -174,3 +175,18 @@ def test_operations_are_those_of_the_products() -> None:
     decoder = 3 * (9 * (6 * e * e + 2 * e * f) + 8 * 2 * e * e + (49 + 4 + 21 + 10) * 2 * e)
     found = forward_operations(Seq2Seq(base), {"encoder": source, "decoder": target})
     assert found == 2 * (encoder + decoder + 9 * e * v)
+
+
+def test_what_several_parts_add_by_distance_is_added_up() -> None:
+    model = CausalLM(SMALL)
+    stack = stacks_of(model)["decoder"]
+    own = stack.attentions()[0].config
+    square = rules.by_distance(lambda distance, heads: ops.alibi(distance, heads) ** 2)
+    one, other, both = (
+        stack.distances(Attention(replace(own, rule=rule)))
+        for rule in (rules.alibi, square, rules.alibi & square)
+    )
+    assert one is not None
+    assert other is not None
+    assert both is not None
+    np.testing.assert_allclose(both[0], one[0] + other[0], rtol=1e-6)

@@ -1,7 +1,7 @@
 """Same numbers as torch.nn 2.13, forward and backward, at random arguments.
 
 Every class gets 300 draws of every argument it takes. Only the rows of
-pellucid.nn.differences.TABLE are left out. Another run of draws: PELLUCID_PARITY_SEED=1000;
+src/pellucid/nn/differences.md are left out. Another run of draws: PELLUCID_PARITY_SEED=1000;
 one failing draw again: PELLUCID_PARITY_SEED=<its seed> PELLUCID_PARITY_DRAWS=1 pytest -k <class>.
 """
 

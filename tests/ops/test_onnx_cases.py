@@ -14,7 +14,6 @@ import pytest
 from tests.oracles import oracle
 
 from pellucid import nn, ops
-from pellucid.nn.masks import both
 from pellucid.ops import rules
 from pellucid.ops.rotary import _turned
 
@@ -60,6 +59,11 @@ def wide(x: Array) -> Array:
     return np.asarray(x, np.float32) if x.dtype.itemsize == 2 else np.asarray(x)
 
 
+def without(mask: np.ndarray, forbidden: np.ndarray) -> np.ndarray:
+    """The mask, bool or float, that forbids more keys."""
+    return np.where(forbidden, True if mask.dtype == bool else -np.inf, mask).astype(mask.dtype)
+
+
 def attention(x: dict[str, Array], a: dict[str, Any]) -> dict[str, Array]:
     q, k, v = (wide(x[name]) for name in "QKV")
     flat = q.ndim == 3
@@ -88,7 +92,7 @@ def attention(x: dict[str, Array], a: dict[str, Any]) -> dict[str, Array]:
         there = x["nonpad_kv_seqlen"]
         offset = there - queries
         padding = (np.arange(keys) >= there[:, None])[:, None, None]
-        mask = padding if mask is None else both(mask, padding)
+        mask = padding if mask is None else without(mask, padding)
     distance = offset[:, None, None, None] + np.arange(queries)[:, None] - np.arange(keys)
     left, right = (a.get(f"{side}_window_size", -1) for side in ("left", "right"))
     for forbidden, on in (
@@ -97,7 +101,7 @@ def attention(x: dict[str, Array], a: dict[str, Any]) -> dict[str, Array]:
         (-distance > right, right >= 0),
     ):
         if on:
-            mask = forbidden if mask is None else both(mask, forbidden)
+            mask = forbidden if mask is None else without(mask, forbidden)
     times = q.shape[1] // k.shape[1]
     k, v = (np.repeat(each, times, 1) for each in (k, v))
     y, saved = ops.attention(

@@ -57,6 +57,13 @@ def _rms_norm(
     return y if bias is None else y + bias
 
 
+def _scale_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    y = x / torch.sqrt((x * x).sum(-1, keepdim=True) + eps) * (1.0 if weight is None else weight)
+    return y if bias is None else y + bias
+
+
 def _relu(x: Tensor) -> Tensor:
     return functional.relu(x)
 
@@ -198,6 +205,8 @@ def scored(part: Any, a: Tensor, offset: int) -> Tensor:
             return part.cap * torch.tanh(a / part.cap)
         case "Fixed":
             return a + torch.tensor(part.function(distance, a.shape[-3]))
+        case "Dilated":
+            return a.masked_fill(torch.tensor(distance % part.step != 0), -torch.inf)
         case "Relative":
             bucket = relative_buckets(distance, len(part.table), part.longest, part.both_ways)
             return a + part.table[torch.tensor(bucket)].permute(2, 0, 1)

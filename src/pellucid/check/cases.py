@@ -26,6 +26,8 @@ class OpCase:
     note: str
     arrays: dict[str, Array]
     fixed: dict[str, Any]
+    of: Pair | None = None
+    """The forward and backward; None: those of `ops` by this name."""
 
     @property
     def name(self) -> str:
@@ -35,7 +37,7 @@ class OpCase:
     @property
     def pair(self) -> Pair:
         """The plain forward and backward; a rule that is a function is made of its arrays."""
-        f, f_backward = pair_of(getattr(ops, self.op))
+        f, f_backward = self.of or pair_of(getattr(ops, self.op))
         return Pair(lambda *args, **arguments: f(*args, **ruled(arguments)), f_backward)
 
     @property

@@ -11,6 +11,7 @@ from pellucid.check.gradient import Array
 from pellucid.core.rng import Rng
 from pellucid.ops import rules
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
 from pellucid.ops.rotary import Angles
 from pellucid.ops.rules.function import FUNCTIONS, Function, PerHead, Table, minimum, tanh
 
@@ -39,21 +40,21 @@ _NEAR = Function(
 
 def op_cases() -> list[OpCase]:
     """Return the rows. Dropout draws the same bits in every call, so it has a derivative too."""
-    return [*_small(), *_attention(), *_packed_attention(), *_losses(), *_fused()]
+    return [*_small(), *_norms(), *_attention(), *_packed_attention(), *_losses(), *_fused()]
 
 
 def _case(op: str, note: str = "", **arguments: Any) -> OpCase:
     """Float64 arrays get a gradient, in the order given; `held` names those that do not."""
-    held = arguments.pop("held", {})
+    held, of = arguments.pop("held", {}), arguments.pop("of", None)
     arrays = {
         k: v for k, v in arguments.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"
     }
-    return OpCase(op, note, arrays, held | {k: v for k, v in arguments.items() if k not in arrays})
+    fixed = held | {k: v for k, v in arguments.items() if k not in arrays}
+    return OpCase(op, note, arrays, fixed, of)
 
 
 def _small() -> list[OpCase]:
     x, bent = normal(N, L, E), off_the_kink(N, L, F)
-    weight, bias = 1.0 + 0.3 * normal(E), normal(E)
     index = np.array([[1, 4, 1], [0, 2, 4]])
     return [
         _case("linear", x=x, weight=normal(F, E), bias=normal(F)),
@@ -61,11 +62,6 @@ def _small() -> list[OpCase]:
         _case("softmax", x=x),
         _case("log_softmax", x=x),
         _case("log_softmax", "large", x=300.0 + 3.0 * normal(L, V)),
-        _case("layer_norm", x=x, weight=weight, bias=bias),
-        _case("layer_norm", "large eps, no bias", x=x, weight=weight, eps=0.5),
-        _case("layer_norm", "bare, one row", x=7.0 * normal(E)),
-        _case("rms_norm", x=x, weight=weight, bias=bias),
-        _case("rms_norm", "bare, one row", x=7.0 * normal(E)),
         _case("relu", x=bent),
         _case("leaky_relu", x=bent, slope=0.1),
         _case("silu", x=x),
@@ -81,6 +77,24 @@ def _small() -> list[OpCase]:
         # A padding row that is looked up has no gradient, though it has a derivative.
         _case("embedding", "padding", index=index, weight=normal(L, E), padding_idx=3),
     ]
+
+
+def _norms() -> list[OpCase]:
+    found = []
+    for norm in NORMS.values():
+        weight = 1.0 + 0.3 * normal(1 if norm.one_weight else E)
+        row: dict[str, Any] = {
+            "x": normal(N, L, E),
+            "weight": weight,
+            "bias": normal(E),
+            "of": norm.op,
+        }
+        found += [
+            _case(norm.name, **row),
+            _case(norm.name, "large eps, no bias", **(row | {"bias": None, "eps": 0.5})),
+            _case(norm.name, "bare, one row", x=7.0 * normal(E), of=norm.op),
+        ]
+    return found
 
 
 def _attention() -> list[OpCase]:
@@ -113,6 +127,8 @@ def _attention() -> list[OpCase]:
               rule=lambda table: rules.causal & rules.relative(table, 5)),
         _case("attention", "sinks", q=q, k=k, v=v, numbers=normal(H),
               rule=lambda numbers: rules.sinks(numbers) & rules.window(3) & rules.alibi),
+        _case("attention", "dilated", q=q, k=k, v=v,
+              rule=rules.dilated(2, 3) & rules.soft_cap(2.0)),
         _case("attention", "causal, L < S", q=q, k=k, v=v, causal=True),
         _case("attention", "causal, L > S", q=longer, k=q, v=fewer, causal=True),
         _case("attention", "one head, no batch", q=q[0, 0], k=k[0, 0], v=v[0, 0]),

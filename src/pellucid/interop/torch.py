@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,50 +18,24 @@ from pellucid.core.errors import UserError
 from pellucid.models.layers import DecoderLayer, EncoderLayer
 from pellucid.nn.attention import Attention
 from pellucid.nn.config import AttentionConfig
-from pellucid.nn.layers import Norm
 
-Arguments = Callable[[Any], dict[str, Any]]
-
-LEAVES: dict[str, Arguments] = {
-    "Linear": lambda m: {
-        "in_features": m.in_features,
-        "out_features": m.out_features,
-        "bias": m.bias is not None,
-    },
-    "LayerNorm": lambda m: {
-        "normalized_shape": m.normalized_shape if m.weight is None else tuple(m.weight.shape),
-        "eps": m.eps,
-        "elementwise_affine": m.weight is not None,
-        "bias": m.bias is not None,
-    },
-    "Embedding": lambda m: {
-        "num_embeddings": m.num_embeddings,
-        "embedding_dim": m.embedding_dim,
-        "padding_idx": m.padding_idx,
-        "scale_grad_by_freq": m.scale_grad_by_freq,
-    },
-    "MultiheadAttention": lambda m: (
-        _attention_of_ours(m)
-        if type(m) is Attention
-        else {
-            "embed_dim": m.embed_dim,
-            "num_heads": m.num_heads,
-            "dropout": m.dropout,
-            "bias": m.in_proj_bias is not None,
-            "add_bias_kv": m.bias_k is not None,
-            "add_zero_attn": m.add_zero_attn,
-            "kdim": m.kdim,
-            "vdim": m.vdim,
-            "batch_first": m.batch_first,
-        }
+LEAVES: dict[str, tuple[str, ...]] = {
+    "Linear": ("in_features", "out_features", "bias"),
+    "LayerNorm": ("normalized_shape", "eps", "elementwise_affine", "bias"),
+    "Embedding": ("num_embeddings", "embedding_dim", "padding_idx", "scale_grad_by_freq"),
+    "MultiheadAttention": (
+        "embed_dim", "num_heads", "dropout", "bias", "add_bias_kv", "add_zero_attn", "kdim", "vdim",
+        "batch_first",
     ),
-    "Dropout": lambda m: {"p": m.p},
-    "ReLU": lambda m: {},
-    "LeakyReLU": lambda m: {"negative_slope": m.negative_slope},
-    "SiLU": lambda m: {},
-    "GELU": lambda m: {"approximate": m.approximate},
-}
-"""The arguments that a module without parts of its own was built with, read from either library."""
+    "Dropout": ("p",),
+    "ReLU": (),
+    "LeakyReLU": ("negative_slope",),
+    "SiLU": (),
+    "GELU": ("approximate",),
+}  # fmt: skip
+"""The arguments of modules without parts of their own; attributes of the same names keep them."""
+PRESENT = {"add_bias_kv": "bias_k"}
+"""Arguments that say whether there is a parameter of another name."""
 
 LAYERS = ("TransformerEncoderLayer", "TransformerDecoderLayer")
 STACKS = ("TransformerEncoder", "TransformerDecoder")
@@ -135,8 +108,6 @@ class _Converter(ABC):
 
     def kind(self, module: Any) -> str:
         """Return the name that both libraries know the module's class by."""
-        if type(module) is Norm and module.kind == "layer_norm":  # the one of our models
-            return "LayerNorm"
         for known in KNOWN:
             if type(module) is getattr(self.here, known):
                 return known
@@ -149,9 +120,19 @@ class _Converter(ABC):
         """Return the twin of a module without parts."""
         first = next(iter(module.parameters()), None)
         dtype = {} if first is None else {"dtype": self.dtype(first)}
-        twin = getattr(self.there, kind)(**LEAVES[kind](module), **dtype)
+        twin = getattr(self.there, kind)(**self.arguments(kind, module), **dtype)
         self.copy(module, twin)
         return twin
+
+    def arguments(self, kind: str, module: Any) -> dict[str, Any]:
+        """Return what a module without parts was built with."""
+        present = {"bias": "in_proj_bias" if kind == "MultiheadAttention" else "bias"} | PRESENT
+        return {
+            name: getattr(module, present[name]) is not None
+            if name in present
+            else getattr(module, name)
+            for name in LEAVES[kind]
+        }
 
     def layer(self, kind: str, module: Any) -> Any:
         """Return the twin of a layer: built alike, then given the twins of its parts."""
@@ -210,6 +191,17 @@ class _ToTorch(_Converter):
             return known
         return "MultiheadAttention" if type(module) is Attention else super().kind(module)
 
+    def arguments(self, kind: str, module: Any) -> dict[str, Any]:
+        if type(module) is not Attention:
+            return super().arguments(kind, module)
+        return {  # the attention of our models
+            "embed_dim": module.config.embed_dim,
+            "num_heads": module.config.num_heads,
+            "dropout": module.dropout,
+            "bias": module.in_proj_bias is not None,
+            "batch_first": True,
+        }
+
     def leaf(self, kind: str, module: Any) -> Any:
         if kind == "MultiheadAttention" and (own := _own_scale(module.config)):
             raise UserError(
@@ -230,20 +222,16 @@ class _ToTorch(_Converter):
                 theirs[name].grad = self.torch.from_numpy(np.array(parameter.grad))
 
     def activation(self, activation: Any) -> Any:
-        f = self.torch.nn.functional
-        named = {
-            "relu": f.relu,
-            "gelu": f.gelu,
-            # Not GELU("tanh"): in eval mode the encoder's fast path would compute the exact one.
-            "gelu_tanh": functools.partial(f.gelu, approximate="tanh"),
-            "silu": f.silu,
-            "leaky_relu": f.leaky_relu,
-        }
+        # Not GELU("tanh"): in eval mode the encoder's fast path would compute the exact one.
+        tanh = functools.partial(self.torch.nn.functional.gelu, approximate="tanh")
+        if activation == "gelu_tanh":
+            return tanh
         if isinstance(activation, str):
-            return named[activation]
-        if type(activation) is nn.GELU and activation.approximate == "tanh":
-            return named["gelu_tanh"]
-        return self.convert(activation)
+            if (found := getattr(self.torch.nn.functional, activation, None)) is None:
+                raise UserError(f"activation {activation} has no twin in PyTorch")
+            return found
+        exact = type(activation) is not nn.GELU or activation.approximate == "none"
+        return self.convert(activation) if exact else tanh
 
 
 class _FromTorch(_Converter):
@@ -274,14 +262,8 @@ class _FromTorch(_Converter):
 
     def activation(self, activation: Any) -> Any:
         f = self.torch.nn.functional
-        for theirs, name in (
-            (f.relu, "relu"),
-            (self.torch.relu, "relu"),
-            (f.gelu, "gelu"),
-            (f.silu, "silu"),
-            (f.leaky_relu, "leaky_relu"),
-        ):
-            if activation is theirs:
+        for name in ("relu", "gelu", "silu", "leaky_relu"):
+            if activation in (getattr(f, name), getattr(self.torch, name, None)):
                 return name
         if isinstance(activation, functools.partial) and activation.func is f.gelu:
             return "gelu_tanh" if activation.keywords == {"approximate": "tanh"} else "gelu"
@@ -298,18 +280,6 @@ def _array(tensor: Any) -> np.ndarray:
         raise UserError(
             f"{tensor.dtype} is no dtype of NumPy's; convert the module with .float() first"
         ) from None
-
-
-def _attention_of_ours(attention: Attention) -> dict[str, Any]:
-    """Return the arguments of torch's class for the attention of our models."""
-    config = attention.config
-    return {
-        "embed_dim": config.embed_dim,
-        "num_heads": config.num_heads,
-        "dropout": attention.dropout,
-        "bias": attention.in_proj_bias is not None,
-        "batch_first": True,
-    }
 
 
 def _own_scale(attention: AttentionConfig) -> str:

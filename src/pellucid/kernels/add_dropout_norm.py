@@ -53,9 +53,10 @@ NOT_NORMAL = (
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.add_dropout_norm` for float32 rows, x and residual alike."""
     x, residual, weight, bias, eps = call.x, call.residual, call.weight, call.bias, call.eps
+    if call.norm not in CENTRED:
+        return Declined(f"no kernel knows {call.norm}")
     if not (
-        call.norm in CENTRED
-        and is_rows(x)
+        is_rows(x)
         and is_rows(residual)
         and x.shape == residual.shape
         and is_affine(weight, bias, x.shape[-1], eps)

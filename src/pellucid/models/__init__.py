@@ -9,9 +9,9 @@ from pellucid.models.config import (
     Seq2SeqConfig,
 )
 from pellucid.models.masked_lm import MaskedLM
+from pellucid.models.model import State
 from pellucid.models.output import LossSum
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.models.state import State
 
 __all__ = [
     "CausalLM",

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from pellucid import nn
-from pellucid.core.array import Array, float32, host, like, namespace, spread
+from pellucid.core.array import Array, float32, host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
-from pellucid.models.layers import encoder_of
-from pellucid.models.output import LossSum, output_layer, output_loss
-from pellucid.models.stack import ModelStack
-from pellucid.models.state import State, decode_step
-from pellucid.nn.module import Forward, single_use
+from pellucid.models.layers import stack_of
+from pellucid.models.model import GenerativeModel, State
+from pellucid.models.output import output_layer, taken
+from pellucid.nn.module import Forward
 
 
-class CausalLM(nn.Module):
+class CausalLM(GenerativeModel):
     """A Transformer whose rows look back only: p(token | the tokens before it).
 
     A decoder layer without a memory to look at is an encoder layer under a causal mask. A training
@@ -32,21 +31,16 @@ class CausalLM(nn.Module):
     (5, 11)
     """
 
+    entrances: ClassVar = {"decoder": "embed"}
+
     def __init__(self, config: CausalLMConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         self.embed = Embed(config, config.vocab_size, dtype)
-        self.decoder = encoder_of(config, config.num_hidden_layers, dtype)
-        self.output = output_layer(config, self.embed.tokens, dtype)
+        self.decoder = stack_of(config, config.num_hidden_layers, dtype)
+        self.output = output_layer(config, config.vocab_size, dtype)
+        if config.tie_word_embeddings:
+            self.output.weight = self.embed.tokens.weight
         self.initialise(seed)
-
-    def stacks(self) -> dict[str, ModelStack]:
-        """Return the stack with the embeddings that enter it."""
-        return {"decoder": ModelStack("decoder", self.embed, self.decoder)}
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the parameters."""
-        return self.output.weight.data.dtype
 
     def rows(
         self,
@@ -64,41 +58,18 @@ class CausalLM(nn.Module):
 
     def forward(self, text: Packed, *, rng: Rng | None = None) -> Forward:
         """Return (logits (T, V) of the token after each, backward)."""
-        rows, rows_backward = self.rows(text, rng)
-        logits, output_backward = self.output.forward(rows)
+        return self.logits(*self.rows(text, rng))
 
-        @single_use
-        def backward(dlogits: Array) -> None:
-            rows_backward(output_backward(dlogits))
-
-        return logits, backward
-
-    def loss(
-        self,
-        batch: Batch,
-        rng: Rng | None = None,
-        label_smoothing: float = 0.0,
-    ) -> tuple[LossSum, Callable[[float], None]]:
-        """Return the summed cross-entropy of the targets, and its backward.
-
-        `backward(scale)` adds the gradients of scale · loss to every parameter. While training
-        with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
-        """
+    def predicting(
+        self, batch: Batch, rng: Rng | None
+    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+        """Return the rows before the target's tokens, these tokens, and backward."""
         text = batch.source.followed_by(batch.target.without_last())
         rows, rows_backward = self.rows(text, rng)
         sources = host.repeat(batch.source.lengths, text.lengths)
-        asked = host.flatnonzero(text.positions >= sources)
+        asked, asked_backward = taken(rows, host.flatnonzero(text.positions >= sources))
         wanted = batch.target.without_first().tokens
-        asked_rows = namespace(rows).take(rows, like(asked, rows), axis=0)
-        loss, loss_backward = output_loss(self.output, asked_rows, wanted, label_smoothing)
-
-        @single_use
-        def backward(scale: float = 1.0) -> None:
-            rows_backward(spread(loss_backward(scale), asked, rows.shape[0]))
-
-        return loss, backward
-
-    # decoding
+        return asked, wanted, lambda dasked: rows_backward(asked_backward(dasked))
 
     def room(self, source: Packed) -> Array:
         """Return the most tokens that each of these texts can be continued by: (N,)."""
@@ -114,10 +85,3 @@ class CausalLM(nn.Module):
         if len(source.tokens):
             self.rows(source, cache=cache, inference=True)
         return State(cache, source.lengths)
-
-    def step(self, state: State, tokens: Array) -> tuple[Array, State]:
-        """Feed one token to every text; return (log-probabilities (B, V) of the next, state).
-
-        tokens: (B,). Raises `ValueError` past the last position.
-        """
-        return decode_step(self.stacks()["decoder"], self.output, state, tokens)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from pellucid import nn
-from pellucid.core.array import Array, float32, host, like, namespace, scatter_add, to_host
+from pellucid.core.array import Array, float32, host, to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import ClassifierConfig
 from pellucid.models.embed import Embed
-from pellucid.models.inits import table_init
-from pellucid.models.layers import encoder_of
-from pellucid.models.output import LossSum, output_loss
-from pellucid.models.stack import ModelStack
-from pellucid.nn.init import zeros
+from pellucid.models.layers import stack_of
+from pellucid.models.model import Model
+from pellucid.models.output import means, output_layer
 from pellucid.nn.module import Forward, single_use
 
 
-class Classifier(nn.Module):
+class Classifier(Model):
     """p(label | text), or p(label | token and those around it): logits of a layer over the rows.
 
     The row of a text is the mean of its tokens'. Of a training pair the source is the text, and the
@@ -33,25 +30,14 @@ class Classifier(nn.Module):
     (2, 7)
     """
 
+    entrances: ClassVar = {"encoder": "embed"}
+
     def __init__(self, config: ClassifierConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         self.embed = Embed(config, config.vocab_size, dtype)
-        self.encoder = encoder_of(config, config.num_hidden_layers, dtype)
-        labels = config.label_vocab_size
-        self.output = nn.Linear(config.d_model, labels, config.output_bias, dtype=dtype, seed=None)
-        self.output.weight.init = table_init(config.token_init, config.d_model)
-        if self.output.bias is not None:
-            self.output.bias.init = zeros
+        self.encoder = stack_of(config, config.num_hidden_layers, dtype)
+        self.output = output_layer(config, config.label_vocab_size, dtype)
         self.initialise(seed)
-
-    def stacks(self) -> dict[str, ModelStack]:
-        """Return the stack with the embeddings that enter it."""
-        return {"encoder": ModelStack("encoder", self.embed, self.encoder)}
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the parameters."""
-        return self.embed.tokens.weight.data.dtype
 
     def labelled_rows(
         self, text: Packed, rng: Rng | None = None, inference: bool = False
@@ -64,35 +50,19 @@ class Classifier(nn.Module):
         rows, rows_backward = self.stacks()["encoder"].run(text, rng, inference=inference)
         if self.config.labels == "token":
             return rows, rows_backward
-        if not text.lengths.all():
-            raise ValueError(f"text {int(text.lengths.argmin())} has no tokens")
-        xp, sequence = namespace(rows), host.repeat(host.arange(len(text)), text.lengths)
-        index, lengths = like(sequence, rows), like(text.lengths[:, None], rows)
-        lengths = xp.astype(lengths, rows.dtype)
-        means = scatter_add(index, rows, len(text)) / lengths
-
-        @single_use
-        def backward(dmeans: Array) -> None:
-            rows_backward(xp.take(dmeans / lengths, index, axis=0))
-
-        return means, backward
+        mean, mean_backward = means(rows, text)
+        return mean, single_use(lambda dmean: rows_backward(mean_backward(dmean)))
 
     def forward(self, text: Packed, *, rng: Rng | None = None, inference: bool = False) -> Forward:
         """Return (logits (N, labels) of texts or (T, labels) of tokens, backward)."""
-        rows, rows_backward = self.labelled_rows(text, rng, inference)
-        logits, output_backward = self.output.forward(rows)
-        return logits, single_use(lambda dlogits: rows_backward(output_backward(dlogits)))
+        return self.logits(*self.labelled_rows(text, rng, inference))
 
-    def loss(
-        self, batch: Batch, rng: Rng | None = None, label_smoothing: float = 0.0
-    ) -> tuple[LossSum, Callable[[float], None]]:
-        """Return the labels' summed cross-entropy, and its backward.
-
-        `backward(scale)` adds the gradients of scale · loss.
-        """
+    def predicting(
+        self, batch: Batch, rng: Rng | None
+    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+        """Return the rows that have labels, these labels, and backward."""
         rows, rows_backward = self.labelled_rows(batch.source, rng)
-        loss, loss_backward = output_loss(self.output, rows, wanted(batch), label_smoothing)
-        return loss, single_use(lambda scale=1.0: rows_backward(loss_backward(scale)))
+        return rows, wanted(batch), rows_backward
 
     def predicted(self, text: Packed) -> Array:
         """Return the likeliest label of each text, or of each token, on the host."""

@@ -37,6 +37,18 @@ MOST_POSITIONS = 2**20
 """The most positions of any model: a larger number is damaged, and its table would not fit."""
 MOST_NUMBERS = 2**24
 """The most numbers of a fixed table of positions, which takes about 0.5 s."""
+LEAST = {
+    "relative_attention_num_buckets": 4,
+    "max_position_embeddings": 2,
+    **dict.fromkeys(
+        ("ffn_dim", "ffn_after", "num_key_value_heads", "head_dim", "sliding_window"), 1
+    ),
+    **dict.fromkeys(("ffn_before", "encoder_layers", "decoder_layers", "num_hidden_layers"), 0),
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id"), 0),
+    **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), 0),
+    **dict.fromkeys(("label_vocab_size", "type_vocab_size"), 0),
+}
+"""The least that these settings may be, where a model has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +100,7 @@ class StackConfig:
     norm: Literal["post", "pre"] = "post"
     """The norm after each residual sum (the paper) or before each sublayer."""
     norm_type: NormType = "layer_norm"
-    """Which norm: LayerNorm, or RMSNorm, which does not subtract the mean."""
+    """Which norm: its name in `ops.norms`; *Modern parts* on the site says what each computes."""
     final_norm: bool = True
     """A norm at the end of each stack: torch's Transformer has them, article 003 does not."""
     embedding_norm: bool = False
@@ -178,11 +190,10 @@ class StackConfig:
                 f"{self.positions} positions rotate pairs of numbers, so a head must be an even "
                 f"number wide; d_model / num_attention_heads is {self.head_width}"
             )
-        self._at_least(0, "ffn_before", "pad_token_id", "bos_token_id", "eos_token_id")
-        self._at_least(1, "ffn_dim", "ffn_after")
-        for name in ("num_key_value_heads", "head_dim", "sliding_window"):
-            if getattr(self, name) is not None:
-                self._at_least(1, name)
+        for name, least in LEAST.items():
+            value = getattr(self, name, None)
+            if value is not None and value < least:
+                raise UsageError(f"{name} must be at least {least}, got {value}")
         if self.num_key_value_heads and self.num_attention_heads % self.num_key_value_heads:
             raise UsageError(
                 f"num_key_value_heads must divide num_attention_heads: {self.num_attention_heads} "
@@ -192,7 +203,6 @@ class StackConfig:
             find(FUNCTIONS, self.attention_function, "attention_function")
         if self.attention_softcap is not None and self.attention_softcap <= 0:
             raise UsageError(f"attention_softcap must be above 0, got {self.attention_softcap}")
-        self._at_least(4, "relative_attention_num_buckets")
         if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
             raise UsageError(
                 "relative_attention_max_distance must be above half of "
@@ -216,7 +226,6 @@ class StackConfig:
                 'attention_init = "separate" is article 003\'s, whose attention has biases and as '
                 'many heads of keys as of queries; use "packed"'
             )
-        self._at_least(2, "max_position_embeddings")
         table = POSITIONS[self.positions].table is not None
         most = min(MOST_POSITIONS, MOST_NUMBERS // self.d_model if table else MOST_POSITIONS)
         if self.max_position_embeddings > most:
@@ -233,11 +242,6 @@ class StackConfig:
                 f"layer_norm_eps must be at least {LEAST_NORMAL:.2g}, a normal number in float32; "
                 f"got {self.layer_norm_eps}"
             )
-
-    def _at_least(self, least: int, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) < least:
-                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def _tokens_of(self, vocabulary: str, *names: str) -> None:
         """Refuse tokens that a vocabulary does not have; one of 0 entries is not known yet."""
@@ -306,7 +310,6 @@ class Seq2SeqConfig(StackConfig):
     """
 
     depths: ClassVar[dict[str, str]] = {"encoder": "encoder_layers", "decoder": "decoder_layers"}
-    """By stack, the setting that is its number of layers."""
     model_type: Literal["pellucid-seq2seq"] = field(default="pellucid-seq2seq", init=False)
     """An encoder-decoder."""
     source_vocab_size: int = 0
@@ -322,9 +325,6 @@ class Seq2SeqConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least(
-            0, "encoder_layers", "decoder_layers", "source_vocab_size", "target_vocab_size"
-        )
         self._tokens_of("source_vocab_size", "pad_token_id")
         self._tokens_of("target_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
         if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
@@ -358,7 +358,6 @@ class LanguageConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least(0, "vocab_size", "num_hidden_layers")
         self._tokens_of("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
 
 
@@ -372,7 +371,6 @@ class CausalLMConfig(LanguageConfig):
     """
 
     depths: ClassVar[dict[str, str]] = {"decoder": "num_hidden_layers"}
-    """By stack, the setting that is its number of layers."""
     model_type: Literal["pellucid-causal-lm"] = field(default="pellucid-causal-lm", init=False)
     """A decoder alone: it continues a text."""
     norm: Literal["post", "pre"] = "pre"
@@ -390,7 +388,6 @@ class ClassifierConfig(LanguageConfig):
     """
 
     depths: ClassVar[dict[str, str]] = {"encoder": "num_hidden_layers"}
-    """By stack, the setting that is its number of layers."""
     model_type: Literal["pellucid-classifier"] = field(default="pellucid-classifier", init=False)
     """An encoder alone: it gives texts, or their tokens, labels."""
     label_vocab_size: int = 0
@@ -399,10 +396,6 @@ class ClassifierConfig(LanguageConfig):
     """A label for a text, or for each of its tokens."""
     norm: Literal["post", "pre"] = "pre"
     """The norm after each residual sum or before each sublayer."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._at_least(0, "label_vocab_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,7 +408,6 @@ class MaskedLMConfig(LanguageConfig):
     """
 
     depths: ClassVar[dict[str, str]] = {"encoder": "num_hidden_layers"}
-    """By stack, the setting that is its number of layers."""
     model_type: Literal["pellucid-masked-lm"] = field(default="pellucid-masked-lm", init=False)
     """An encoder alone: it fills what is masked."""
     final_norm: bool = False
@@ -437,7 +429,6 @@ class MaskedLMConfig(LanguageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least(0, "type_vocab_size", "mask_token_id")
         self._tokens_of("vocab_size", "mask_token_id")
         if not 0 < self.masked_share <= 1:
             raise UsageError(f"masked_share must be above 0 and at most 1, got {self.masked_share}")

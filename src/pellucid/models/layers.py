@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from pellucid import nn
 from pellucid.models.config import StackConfig
@@ -16,8 +16,6 @@ from pellucid.nn.transformer import Stack
 from pellucid.ops import rules
 from pellucid.ops.rule import EVERYTHING, Rule
 from pellucid.ops.rules.function import FUNCTIONS
-
-AnyStack = TypeVar("AnyStack", bound=Stack)
 
 
 class FurtherNetwork(nn.Module):
@@ -127,24 +125,17 @@ class DecoderLayer(VariedLayer, nn.TransformerDecoderLayer):
     """torch's decoder layer, with the parts that a `StackConfig` chooses."""
 
 
-def encoder_of(config: StackConfig, layers: int, dtype: Any) -> nn.TransformerEncoder:
-    """Return a stack without a memory, each of whose parameters has its initialiser."""
-    stack = nn.TransformerEncoder(EncoderLayer(config, dtype), layers, _last_norm(config, dtype))
-    return _finished(stack, config)
+def stack_of(config: StackConfig, layers: int, dtype: Any, memory: bool = False) -> Stack:
+    """Return a stack, each of whose parameters has its initialiser; `memory`: it attends to one.
 
-
-def decoder_of(config: StackConfig, layers: int, dtype: Any) -> nn.TransformerDecoder:
-    """Return a stack that attends to a memory, each of whose parameters has its initialiser."""
-    stack = nn.TransformerDecoder(DecoderLayer(config, dtype), layers, _last_norm(config, dtype))
-    return _finished(stack, config)
-
-
-def _last_norm(config: StackConfig, dtype: Any) -> Norm | None:
-    return norm_of(config, dtype) if config.final_norm else None
-
-
-def _finished(stack: AnyStack, config: StackConfig) -> AnyStack:
-    """Let all layers use one table of distances, where they have one, and choose the inits."""
+    All layers use one table of distances, where they have one.
+    """
+    norm = norm_of(config, dtype) if config.final_norm else None
+    stack: Stack
+    if memory:
+        stack = nn.TransformerDecoder(DecoderLayer(config, dtype), layers, norm)
+    else:
+        stack = nn.TransformerEncoder(EncoderLayer(config, dtype), layers, norm)
     attentions = [layer.self_attn for layer in stack.layers]
     for attention in attentions[1:]:
         attention.relative_bias = attentions[0].relative_bias

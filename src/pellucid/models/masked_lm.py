@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pellucid import nn, ops
-from pellucid.core.array import (
-    Array,
-    float32,
-    host,
-    like,
-    namespace,
-    scatter_add,
-    spread,
-    to_host,
-)
+from pellucid.core.array import Array, float32, namespace, to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
@@ -24,10 +15,10 @@ from pellucid.kernels import dispatch
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
-from pellucid.models.layers import encoder_of, norm_of
+from pellucid.models.layers import norm_of, stack_of
 from pellucid.models.masking import mask_tokens
-from pellucid.models.output import LossSum, output_layer, output_loss
-from pellucid.models.stack import ModelStack
+from pellucid.models.model import Model
+from pellucid.models.output import means, output_layer, taken
 from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
 
@@ -58,7 +49,7 @@ class MaskedHead(nn.Module):
         return y, backward
 
 
-class MaskedLM(nn.Module):
+class MaskedLM(Model):
     """A Transformer whose rows look both ways: p(token | the tokens around it).
 
     Of a training pair the target is the text, with its begin and end; the source is not read. With
@@ -72,28 +63,23 @@ class MaskedLM(nn.Module):
     ((7, 11), (2, 8))
     """
 
+    entrances: ClassVar = {"encoder": "embed"}
+
     def __init__(self, config: MaskedLMConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         e = config.d_model
         self.embed = Embed(config, config.vocab_size, dtype, config.type_vocab_size)
-        self.encoder = encoder_of(config, config.num_hidden_layers, dtype)
+        self.encoder = stack_of(config, config.num_hidden_layers, dtype)
         self.pooler = nn.Linear(e, e, dtype=dtype, seed=None) if config.pooler else None
         self.head: MaskedHead | None = None
         self.output: nn.Linear | None = None
         if config.head:
             self.head = MaskedHead(config, dtype)
             choose_inits(config, self.head)
-            self.output = output_layer(config, self.embed.tokens, dtype)
+            self.output = output_layer(config, config.vocab_size, dtype)
+            if config.tie_word_embeddings:
+                self.output.weight = self.embed.tokens.weight
         self.initialise(seed)
-
-    def stacks(self) -> dict[str, ModelStack]:
-        """Return the stack with the embeddings that enter it."""
-        return {"encoder": ModelStack("encoder", self.embed, self.encoder)}
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the parameters."""
-        return self.embed.tokens.weight.data.dtype
 
     def rows(
         self,
@@ -117,50 +103,33 @@ class MaskedLM(nn.Module):
         inference: bool = False,
     ) -> Forward:
         """Return (logits (T, V) of each token itself, backward). `inference` is as in `rows`."""
-        head, output = self._predictor()
+        head = self._head()
         rows, rows_backward = self.rows(text, segments, rng, inference)
         y, head_backward = part(head.forward, rows, path="head")
-        logits, output_backward = output.forward(y)
+        return self.logits(y, lambda dy: rows_backward(head_backward(dy)))
 
-        @single_use
-        def backward(dlogits: Array) -> None:
-            rows_backward(head_backward(output_backward(dlogits)))
-
-        return logits, backward
-
-    def loss(
-        self,
-        batch: Batch,
-        rng: Rng | None = None,
-        label_smoothing: float = 0.0,
-    ) -> tuple[LossSum, Callable[[float], None]]:
-        """Hide some tokens of the targets; return their summed cross-entropy, and its backward.
+    def predicting(
+        self, batch: Batch, rng: Rng | None
+    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+        """Hide some tokens of the targets; return the rows to output there, the tokens, backward.
 
         What is hidden is keyed by `rng` and the batch's example numbers and positions; without an
-        rng it is the same every time. `backward(scale)` adds the gradients of scale · loss.
+        rng it is the same every time.
         """
-        head, output = self._predictor()
+        head = self._head()
         text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
         rows, rows_backward = self.rows(text, None, rng)
-        y, head_backward = head.forward(_take(rows, chosen))
-        loss, loss_backward = output_loss(output, y, wanted, label_smoothing)
-
-        @single_use
-        def backward(scale: float = 1.0) -> None:
-            drows = head_backward(loss_backward(scale))
-            rows_backward(spread(drows, chosen, rows.shape[0]))
-
-        return loss, backward
+        some, some_backward = taken(rows, chosen)
+        y, head_backward = head.forward(some)
+        return y, wanted, lambda dy: rows_backward(some_backward(head_backward(dy)))
 
     def count_right(self, batch: Batch) -> tuple[int, int]:
         """Return how many of the tokens that `loss` hides are the likeliest there, and of how many.
 
         What is hidden is what `loss` without an rng hides: for eval mode, where dropout needs none.
         """
-        head, output = self._predictor()
-        text, chosen, wanted = mask_tokens(batch.target, self.config, Rng(0).fold(2))
-        rows, _ = self.rows(text)
-        logits = output(head(_take(rows, chosen)))
+        y, wanted, _ = self.predicting(batch, None)
+        logits, _ = self.logits(y, lambda dy: None)
         likeliest = to_host(namespace(logits).argmax(logits, axis=1))
         return int((likeliest == wanted).sum()), len(wanted)
 
@@ -172,15 +141,11 @@ class MaskedLM(nn.Module):
         "mean" of its rows, its "first" row, or BERT's "pooler": tanh of a layer over the first.
         Dropout is off. A sequence without tokens has none: `ValueError`.
         """
-        if not text.lengths.all():
-            raise ValueError(f"sequence {int(text.lengths.argmin())} has no tokens to pool")
         rows, _ = self.rows(text, segments, inference=True)
+        mean, _ = means(rows, text)  # refuses a text without tokens, whatever the pooling
         if pooling == "mean":
-            sequence = host.repeat(host.arange(len(text)), text.lengths)
-            total = scatter_add(like(sequence, rows), rows, len(text))
-            lengths = like(text.lengths[:, None], rows)
-            return total / namespace(rows).astype(lengths, rows.dtype)
-        first = _take(rows, text.cu_seqlens[:-1])
+            return mean
+        first, _ = taken(rows, text.cu_seqlens[:-1])
         if pooling == "first":
             return first
         if self.pooler is None:
@@ -188,14 +153,10 @@ class MaskedLM(nn.Module):
         pooled = self.pooler(first)
         return namespace(pooled).tanh(pooled)
 
-    def _predictor(self) -> tuple[MaskedHead, nn.Linear]:
-        if self.head is None or self.output is None:
+    def _head(self) -> MaskedHead:
+        if self.head is None:
             raise UserError(
                 "this model has no layer that predicts tokens (config.head is off); it gives rows "
                 "and embeddings"
             )
-        return self.head, self.output
-
-
-def _take(rows: Array, index: Array) -> Array:
-    return namespace(rows).take(rows, like(index, rows), axis=0)
+        return self.head

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, like, namespace
+from pellucid.core.array import Array, host, like, namespace, scatter_add, spread
+from pellucid.core.batch import Packed
 from pellucid.kernels import dispatch
 from pellucid.models.config import LanguageConfig
 from pellucid.models.inits import table_init
 from pellucid.nn.init import zeros
-from pellucid.nn.module import single_use
+from pellucid.nn.module import Forward, learning
 
 
 class LossSum(NamedTuple):
@@ -21,16 +22,12 @@ class LossSum(NamedTuple):
     tokens: int
 
 
-def output_layer(config: LanguageConfig, tokens: nn.Embedding, dtype: Any) -> nn.Linear:
-    """Return the layer from rows (T, E) to logits (T, V); its table may be that of the tokens."""
-    output = nn.Linear(
-        config.d_model, config.vocab_size, config.output_bias, dtype=dtype, seed=None
-    )
+def output_layer(config: LanguageConfig, entries: int, dtype: Any) -> nn.Linear:
+    """Return the layer from rows (T, E) to logits (T, entries)."""
+    output = nn.Linear(config.d_model, entries, config.output_bias, dtype=dtype, seed=None)
     output.weight.init = table_init(config.token_init, config.d_model)
     if output.bias is not None:
         output.bias.init = zeros
-    if config.tie_word_embeddings:
-        output.weight = tokens.weight
     return output
 
 
@@ -45,23 +42,37 @@ def output_loss(
     rows: (T, E), wanted: (T,). `backward(scale)` returns drows of scale · loss and adds the output
     layer's gradients.
     """
-    bias = None if output.bias is None else output.bias.data
-    total, inner = dispatch(
+    total, back = dispatch(
         ops.linear_cross_entropy,
         rows,
-        output.weight.data,
-        bias,
+        *output.arrays(),
         like(wanted, rows),
         label_smoothing=label_smoothing,
     )
 
-    @single_use
-    def backward(scale: float) -> Array:
-        xp = namespace(rows)
-        drows, dweight, dbias = inner(xp.asarray(scale, dtype=rows.dtype, device=rows.device))
-        output.weight.accumulate(dweight)
-        if output.bias is not None:
-            output.bias.accumulate(dbias)
-        return drows
+    def inner(scale: float) -> Any:
+        return back(namespace(rows).asarray(scale, dtype=rows.dtype, device=rows.device))
 
-    return LossSum(float(total), len(wanted)), backward
+    loss = LossSum(float(total), len(wanted))
+    return learning((output.weight, output.bias), loss, inner)
+
+
+def taken(rows: Array, index: Array) -> Forward:
+    """Return (some of the rows, backward)."""
+    count = rows.shape[0]
+    some = namespace(rows).take(rows, like(index, rows), axis=0)
+    return some, lambda dsome: spread(dsome, index, count)
+
+
+def means(rows: Array, text: Packed) -> Forward:
+    """Return (the mean row of each sequence, (N, E); backward).
+
+    Raises `ValueError` for a sequence without tokens, which has none.
+    """
+    if not text.lengths.all():
+        raise ValueError(f"text {int(text.lengths.argmin())} has no tokens")
+    xp, sequence = namespace(rows), host.repeat(host.arange(len(text)), text.lengths)
+    index, lengths = like(sequence, rows), like(text.lengths[:, None], rows)
+    lengths = xp.astype(lengths, rows.dtype)
+    mean = scatter_add(index, rows, len(text)) / lengths
+    return mean, lambda dmean: xp.take(dmean / lengths, index, axis=0)

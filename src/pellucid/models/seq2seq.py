@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from pellucid import nn
 from pellucid.core.array import Array, float32, host
@@ -11,15 +11,13 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
-from pellucid.models.layers import decoder_of, encoder_of
-from pellucid.models.output import LossSum, output_loss
-from pellucid.models.stack import ModelStack
-from pellucid.models.state import State, decode_step
+from pellucid.models.layers import stack_of
+from pellucid.models.model import GenerativeModel, State
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.module import Forward, single_use
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(GenerativeModel):
     """An encoder-decoder Transformer over packed batches.
 
     Every parameter is initialised from (seed, its full name). Source: Vaswani et al. 2017; article
@@ -33,13 +31,15 @@ class Seq2Seq(nn.Module):
     2
     """
 
+    entrances: ClassVar = {"encoder": "source", "decoder": "target"}
+
     def __init__(self, config: Seq2SeqConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         e = config.d_model
         self.source = Embed(config, config.source_vocab_size, dtype)
         self.target = Embed(config, config.target_vocab_size, dtype)
-        self.encoder = encoder_of(config, config.encoder_layers, dtype)
-        self.decoder = decoder_of(config, config.decoder_layers, dtype)
+        self.encoder = stack_of(config, config.encoder_layers, dtype)
+        self.decoder = stack_of(config, config.decoder_layers, dtype, memory=True)
         self.output = nn.Linear(
             e, config.target_vocab_size, config.output_bias, dtype=dtype, seed=None
         )
@@ -49,20 +49,6 @@ class Seq2Seq(nn.Module):
         if config.tie_embeddings == "all":
             self.source.tokens.weight = self.target.tokens.weight
         self.initialise(seed)
-
-    def stacks(self) -> dict[str, ModelStack]:
-        """Return every stack with the embeddings that enter it."""
-        return {
-            "encoder": ModelStack("encoder", self.source, self.encoder),
-            "decoder": ModelStack("decoder", self.target, self.decoder),
-        }
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the parameters."""
-        return self.output.weight.data.dtype
-
-    # training
 
     def decode_rows(
         self,
@@ -92,28 +78,12 @@ class Seq2Seq(nn.Module):
 
         return rows, backward
 
-    def loss(
-        self,
-        batch: Batch,
-        rng: Rng | None = None,
-        label_smoothing: float = 0.0,
-    ) -> tuple[LossSum, Callable[[float], None]]:
-        """Return the summed cross-entropy of a batch, and its backward.
-
-        `backward(scale)` adds the gradients of scale · loss to every parameter. While training
-        with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
-        """
+    def predicting(
+        self, batch: Batch, rng: Rng | None
+    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+        """Return the rows that predict the target, its tokens, and backward."""
         rows, rows_backward = self.decode_rows(batch, rng)
-        wanted = batch.target.without_first().tokens
-        loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
-
-        @single_use
-        def backward(scale: float = 1.0) -> None:
-            rows_backward(loss_backward(scale))
-
-        return loss, backward
-
-    # decoding
+        return rows, batch.target.without_first().tokens, rows_backward
 
     def room(self, source: Packed) -> Array:
         """Return the most tokens that the answer to each of these can have: (N,)."""
@@ -127,10 +97,3 @@ class Seq2Seq(nn.Module):
         """Return the decoder's state before the first token, one hypothesis per source."""
         memory = nn.Memory(self.encode(source), source.cu_seqlens)
         return State(nn.Cache(), host.zeros(len(source), host.int64), memory)
-
-    def step(self, state: State, tokens: Array) -> tuple[Array, State]:
-        """Feed one token to every hypothesis; return (log-probabilities (B, V) of the next, state).
-
-        tokens: (B,). The first are the begin tokens. Raises `ValueError` past the last position.
-        """
-        return decode_step(self.stacks()["decoder"], self.output, state, tokens)

@@ -122,8 +122,8 @@ class ModelStack:
         """
         longest, c = self.embed.config.max_position_embeddings, attention.config
         reach = longest - 1 if c.relative is None else c.relative.longest
-        for part in self.rule(attention).score:
-            if isinstance(part, Distances):
-                added, _ = part.values(host.arange(-reach, reach + 1), c.num_heads)
-                return added.astype(self.embed.tokens.weight.learnt.dtype), reach
-        return None
+        parts = [part for part in self.rule(attention).score if isinstance(part, Distances)]
+        if not parts:
+            return None
+        each = [part.values(host.arange(-reach, reach + 1), c.num_heads)[0] for part in parts]
+        return sum(each[1:], each[0]).astype(self.embed.tokens.weight.learnt.dtype), reach

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -148,9 +149,12 @@ class Reader:
         if isinstance(module, Attention):
             for field in fields(AttentionConfig):
                 if field.name == "rule":
-                    kinds = tuple(self.settings.get("rule") or ())
-                    for part in (*module.config.rule.allowed, *module.config.rule.score):
+                    kinds, rule = tuple(self.settings.get("rule") or ()), module.config.rule
+                    for part in (*rule.allowed, *rule.score):
                         yield "rule", part, None if isinstance(part, kinds) else kinds
+                    for one, other in pairwise(rule.score):
+                        if isinstance(one, Fixed) and isinstance(other, SoftCap):
+                            yield "rule", "a soft cap after distances", ()  # all cap first
                 elif field.default is not MISSING and field.name not in SIZES:
                     value = getattr(module.config, field.name)
                     yield field.name, value, self.settings.get(field.name, (field.default,))

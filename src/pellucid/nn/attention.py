@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pellucid import ops
 from pellucid.core.array import Array, float32, host, namespace
@@ -59,7 +59,9 @@ class Attention(Projected):
             self.out_proj.bias.init = zeros
         self.initialise(seed)
 
-    def run(self, x: Array, context: Context) -> Forward:
+    def run(
+        self, x: Annotated[Array, "T E"], context: Context
+    ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Attend from rows x (T, E) to the rows of the same sequence; backward(dy) -> (dx, None).
 
         With a cache, to the rows of earlier steps too.
@@ -80,7 +82,9 @@ class Attention(Projected):
 
         return y, backward
 
-    def run_cross(self, x: Array, context: Context) -> Forward:
+    def run_cross(
+        self, x: Annotated[Array, "T E"], context: Context
+    ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Attend from rows x (T, E) to `context.memory`; backward(dy) -> (dx, dmemory).
 
         With a cache the memory's keys and values are computed in the first step only.

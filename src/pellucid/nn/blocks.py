@@ -7,12 +7,12 @@ more feed-forward networks before or after attention, the exercise of article 00
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pellucid import ops
 from pellucid.core.array import Array, float32
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Pair, check_gradient, joined, part
+from pellucid.core.vjp import Backward, Pair, check_gradient, joined, part
 from pellucid.kernels import dispatch
 from pellucid.nn import functional
 from pellucid.nn.attention import Attention
@@ -20,7 +20,7 @@ from pellucid.nn.context import Context
 from pellucid.nn.differences import rule
 from pellucid.nn.function import Function, active_dropout
 from pellucid.nn.layers import Dropout, LayerNorm, Linear, Norm
-from pellucid.nn.module import Forward, Module, single_use
+from pellucid.nn.module import Forward, Module, learning, single_use
 from pellucid.nn.multihead_attention import MultiheadAttention
 from pellucid.ops.activations import ACTIVATIONS
 
@@ -40,25 +40,26 @@ class FeedForward(NamedTuple):
     dropout: Dropout
     linear2: Linear
 
-    def run(self, x: Array, context: Context) -> Forward:
+    def run(
+        self, x: Annotated[Array, "T E"], context: Context
+    ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, None)."""
         if isinstance(self.activation, Module):
             return self._by_module(self.activation, x, context)
-        linear1, path = self.linear1, context.path
-        h, linear_backward = dispatch(ops.linear, x, linear1.weight.data, path=path)  # 1
-        bias = None if linear1.bias is None else linear1.bias.data
+        (weight, bias), path = self.linear1.arrays(), context.path
+        h, linear_backward = learning(
+            (self.linear1.weight, None), *dispatch(ops.linear, x, weight, path=path)
+        )  # 1
         p, rng = dropout_of(self.dropout, context)
-        a, act_backward = dispatch(
-            ops.bias_act_dropout, h, bias, activation=self.activation, dropout=p, rng=rng, path=path
+        options: dict[str, Any] = {"activation": self.activation, "dropout": p, "rng": rng}
+        a, act_backward = learning(
+            (self.linear1.bias,), *dispatch(ops.bias_act_dropout, h, bias, path=path, **options)
         )  # 2
         y, out_backward = self.linear2.run(a, path)  # 3
 
         def backward(dy: Array) -> tuple[Array, None]:
-            dh, dbias = act_backward(out_backward(dy))  # 3, 2
-            dx, dweight, _ = linear_backward(dh)  # 1
-            linear1.weight.accumulate(dweight)
-            if linear1.bias is not None:
-                linear1.bias.accumulate(dbias)
+            dh = act_backward(out_backward(dy))  # 3, 2
+            dx = linear_backward(dh)  # 1
             return dx, None
 
         return y, backward
@@ -96,7 +97,9 @@ class Block(NamedTuple):
         return self.body.run
 
 
-def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, context: Context) -> Forward:
+def run_blocks(
+    x: Annotated[Array, "T E"], blocks: Sequence[Block], norm_first: bool, context: Context
+) -> tuple[Annotated[Array, "T E"], Backward]:
     """Pass rows through the blocks; `backward(dy)` returns (dx, dmemory), dmemory None if unused.
 
     norm_first:  x ← x + dropout(sublayer(norm(x)))      Xiong et al. 2020
@@ -137,21 +140,12 @@ def _post_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
     p, rng = dropout_of(block.dropout, context)
     if rng is not None:
         rng = rng.fold(1)
-    z, add_norm_backward = dispatch(
-        ops.add_dropout_norm,
-        y,
-        x,
-        *norm.arrays(),
-        norm=norm.kind,
-        eps=norm.eps,
-        dropout=p,
-        rng=rng,
-        path=path,
-    )  # 2
+    named: dict[str, Any] = {"norm": norm.kind, "eps": norm.eps, "path": path}
+    added = dispatch(ops.add_dropout_norm, y, x, *norm.arrays(), dropout=p, rng=rng, **named)
+    z, add_norm_backward = learning((norm.weight, norm.bias), *added)  # 2
 
     def backward(dz: Array) -> tuple[Array, Array | None]:
-        dy, dx, dweight, dbias = add_norm_backward(dz)  # 2
-        norm.accumulate(dweight, dbias)
+        dy, dx = add_norm_backward(dz)  # 2
         through, dmemory = sublayer_backward(dy)  # 1
         return dx + through, dmemory
 
@@ -243,7 +237,9 @@ class TransformerLayer(Module):
         """Return the residual steps in order. Every layer defines its own."""
         raise TypeError(f"{type(self).__name__} has no blocks; define them")
 
-    def run(self, x: Array, context: Context) -> Forward:
+    def run(
+        self, x: Annotated[Array, "T E"], context: Context
+    ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
         return run_blocks(x, self.blocks(), self.norm_first, context)
 
@@ -284,7 +280,7 @@ class Elementwise(Module):
     def __init__(self, f: Function[Any] | Pair) -> None:
         self.f = f
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         if isinstance(self.f, Function):
             return self.f.forward(input)

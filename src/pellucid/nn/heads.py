@@ -6,7 +6,7 @@ A step that a layer does not have returns what it was given.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pellucid import ops
 from pellucid.core.array import Array, like, namespace
@@ -14,7 +14,7 @@ from pellucid.kernels import dispatch
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context
 from pellucid.nn.layers import Norm
-from pellucid.nn.module import Parameter
+from pellucid.nn.module import Forward, Parameter, learning
 
 Backward = Callable[..., Any]
 Heads = tuple[Array, Array, Array]
@@ -22,8 +22,12 @@ Heads = tuple[Array, Array, Array]
 
 
 def normalise(
-    q: Array, k: Array, q_norm: Norm | None, k_norm: Norm | None, path: str
-) -> tuple[Array, Array, Backward]:
+    q: Annotated[Array, "T H D"],
+    k: Annotated[Array, "U G D"],
+    q_norm: Norm | None,
+    k_norm: Norm | None,
+    path: str,
+) -> tuple[Annotated[Array, "T H D"], Annotated[Array, "U G D"], Backward]:
     """Normalise every query and key, head by head."""
     if q_norm is None or k_norm is None:
         return q, k, _unchanged
@@ -32,42 +36,40 @@ def normalise(
 
 
 def rotate(
-    q: Array, k: Array, config: AttentionConfig, context: Context
-) -> tuple[Array, Array, Backward]:
+    q: Annotated[Array, "T H D"],
+    k: Annotated[Array, "U G D"],
+    config: AttentionConfig,
+    context: Context,
+) -> tuple[Annotated[Array, "T H D"], Annotated[Array, "U G D"], Backward]:
     """Rotate queries and keys by their positions."""
     op = config.rotate
     if op is None:
         return q, k, _unchanged
-    positions = like(context.row_positions(), q)
-    (q, q_backward), (k, k_backward) = (
-        dispatch(op, x, positions, config.angles, path=context.path) for x in (q, k)
-    )
-    return q, k, lambda dq, dk: (q_backward(dq), k_backward(dk))
+    positions, path = like(context.row_positions(), q), context.path
+    return _each(lambda x: dispatch(op, x, positions, config.angles, path=path), q, k)
 
 
-def share(k: Array, v: Array, times: int, path: str) -> tuple[Array, Array, Backward]:
+def share(
+    k: Annotated[Array, "U G D"], v: Annotated[Array, "U G Dv"], times: int, path: str
+) -> tuple[Annotated[Array, "U H D"], Annotated[Array, "U H Dv"], Backward]:
     """Give every query head its keys and values, where `times` of them share one head."""
     if times == 1:
         return k, v, _unchanged
-    (k, k_backward), (v, v_backward) = (
-        dispatch(ops.share_heads, x, times, path=path) for x in (k, v)
-    )
-    return k, v, lambda dk, dv: (k_backward(dk), v_backward(dv))
+    return _each(lambda x: dispatch(ops.share_heads, x, times, path=path), k, v)
 
 
-def scale(q: Array, factors: Parameter | None, path: str) -> tuple[Array, Backward]:
+def _each(run: Callable[[Array], Forward], a: Array, b: Array) -> tuple[Array, Array, Backward]:
+    (a, a_backward), (b, b_backward) = run(a), run(b)
+    return a, b, lambda da, db: (a_backward(da), b_backward(db))
+
+
+def scale(
+    q: Annotated[Array, "T H D"], factors: Parameter | None, path: str
+) -> tuple[Annotated[Array, "T H D"], Backward]:
     """Put a learned scale (H,) into the queries (T, H, D)."""
     if factors is None:
         return q, lambda dq: dq
-    parameter = factors
-    y, back = dispatch(ops.head_scale, q, parameter.data, path=path)
-
-    def backward(dy: Array) -> Array:
-        dq, dscale = back(dy)
-        parameter.accumulate(dscale)
-        return dq
-
-    return y, backward
+    return learning((factors,), *dispatch(ops.head_scale, q, factors.data, path=path))
 
 
 def _unchanged(dq: Array, dk: Array) -> tuple[Array, Array]:

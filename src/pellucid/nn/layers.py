@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pellucid import ops
 from pellucid.core.array import Array, float32, host, to_host
@@ -19,8 +19,8 @@ from pellucid.nn.function import (
     check_probability,
     refuse_inplace,
 )
-from pellucid.nn.init import Init, normal, ones, uniform, zero_row, zeros
-from pellucid.nn.module import Buffer, Forward, Module, Parameter, single_use
+from pellucid.nn.init import Init, constant, normal, ones, uniform, zero_row, zeros
+from pellucid.nn.module import Buffer, Forward, Module, Parameter, learning, single_use
 from pellucid.ops.norms import NORMS
 
 
@@ -47,28 +47,21 @@ class Linear(Module):
         self.bias = Parameter((out_features,), init, dtype) if bias else None
         self.initialise(seed)
 
-    def forward(self, input: Array) -> Forward:
+    def arrays(self) -> tuple[Array, Array | None]:
+        """Return the arrays of weight and bias, or None."""
+        return self.weight.data, None if self.bias is None else self.bias.data
+
+    def forward(self, input: Annotated[Array, "… E"]) -> tuple[Annotated[Array, "… F"], Backward]:
         """Return (y, backward)."""
-        bias = None if self.bias is None else self.bias.data
-        return self._learning(*functional.linear.forward(input, self.weight.data, bias))
+        result = functional.linear.forward(input, *self.arrays())
+        return learning((self.weight, self.bias), *result)
 
-    def run(self, x: Array, path: str = "") -> Forward:
+    def run(
+        self, x: Annotated[Array, "T E"], path: str = ""
+    ) -> tuple[Annotated[Array, "T F"], Backward]:
         """Return (y, backward) for rows (T, E), without the checks of `forward`."""
-        bias = None if self.bias is None else self.bias.data
-        return self._learning(*dispatch(ops.linear, x, self.weight.data, bias, path=path))
-
-    def _learning(self, y: Array, back: Backward) -> Forward:
-        """Return (y, backward), backward adding to the parameters' gradients."""
-
-        @single_use
-        def backward(dy: Array) -> Array:
-            dx, dweight, dbias = back(dy)
-            self.weight.accumulate(dweight)
-            if self.bias is not None:
-                self.bias.accumulate(dbias)
-            return dx
-
-        return y, backward
+        result = dispatch(ops.linear, x, *self.arrays(), path=path)
+        return learning((self.weight, self.bias), *result)
 
 
 class Norm(Module):
@@ -88,10 +81,12 @@ class Norm(Module):
         check_eps(eps)
         self.kind, self.eps = kind, eps
         self.weight = Parameter((width,), ones, dtype)
+        if NORMS[kind].one_weight:
+            self.weight = Parameter((1,), constant(width**0.5), dtype)
         self.bias = Parameter((width,), zeros, dtype) if bias and NORMS[kind].has_bias else None
         self.initialise(0)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "… E"]) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward)."""
         return self.run(input)
 
@@ -100,24 +95,13 @@ class Norm(Module):
         weight = None if self.weight is None else self.weight.data
         return weight, None if self.bias is None else self.bias.data
 
-    def accumulate(self, dweight: Array | None, dbias: Array | None) -> None:
-        """Add the gradients of weight and bias to the parameters'."""
-        if self.weight is not None:
-            self.weight.accumulate(dweight)
-        if self.bias is not None:
-            self.bias.accumulate(dbias)
-
-    def run(self, x: Array, path: str = "") -> Forward:
+    def run(
+        self, x: Annotated[Array, "… E"], path: str = ""
+    ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward) for rows (T, E), without the checks of `forward`."""
-        y, back = dispatch(NORMS[self.kind].op.forward, x, *self.arrays(), self.eps, path=path)
-
-        @single_use
-        def backward(dy: Array) -> Array:
-            dx, dweight, dbias = back(dy)
-            self.accumulate(dweight, dbias)
-            return dx
-
-        return y, backward
+        op = NORMS[self.kind].op.forward
+        result = dispatch(op, x, *self.arrays(), self.eps, path=path)
+        return learning((self.weight, self.bias), *result)
 
 
 class LayerNorm(Norm):
@@ -148,19 +132,11 @@ class LayerNorm(Norm):
             self.bias = Parameter(self.normalized_shape, zeros, dtype) if bias else None
         self.initialise(0)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward). Raises `ValueError` when the last axes are not normalized_shape."""
-        y, back = functional.layer_norm.forward(
-            input, self.normalized_shape, *self.arrays(), self.eps
-        )
-
-        @single_use
-        def backward(dy: Array) -> Array:
-            dx, dweight, dbias = back(dy)
-            self.accumulate(dweight, dbias)
-            return dx
-
-        return y, backward
+        shape = self.normalized_shape
+        result = functional.layer_norm.forward(input, shape, *self.arrays(), self.eps)
+        return learning((self.weight, self.bias), *result)
 
 
 class Dropout(Module):
@@ -182,7 +158,9 @@ class Dropout(Module):
         """Return the probability in force now. Raises `ValueError` if it needs an rng."""
         return active_dropout(self.p, self.training, rng)
 
-    def forward(self, input: Array, *, rng: Rng | None = None) -> Forward:
+    def forward(
+        self, input: Annotated[Array, "…"], *, rng: Rng | None = None
+    ) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.dropout.forward(input, self.p, self.training, rng=rng)
 
@@ -193,7 +171,7 @@ class ReLU(Module):
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.relu.forward(input)
 
@@ -206,7 +184,7 @@ class LeakyReLU(Module):
         check_finite(negative_slope, "negative_slope")
         self.negative_slope = negative_slope
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.leaky_relu.forward(input, self.negative_slope)
 
@@ -217,7 +195,7 @@ class SiLU(Module):
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.silu.forward(input)
 
@@ -230,7 +208,7 @@ class GELU(Module):
             raise ValueError(f'GELU expects approximate "none" or "tanh", got {approximate!r}')
         self.approximate = approximate
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
         """Return (y, backward)."""
         return functional.gelu.forward(input, self.approximate)
 
@@ -282,7 +260,7 @@ class Embedding(Module):
         row = self.padding_idx
         self.weight.init = init if row is None else zero_row(init, row)
 
-    def forward(self, input: Array) -> Forward:
+    def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (rows, backward); backward returns None, since tokens have no gradient."""
         y, back = functional.embedding.forward(
             input,

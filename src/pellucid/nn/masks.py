@@ -96,7 +96,7 @@ def arranged(
             rule &= rules.mask(hidden)
         else:
             added.append(converted(mask, dtype))
-    return rule & rules.mask(both(*added) if len(added) > 1 else added[0]) if added else rule
+    return rule & rules.mask(summed(*added) if len(added) > 1 else added[0]) if added else rule
 
 
 def _hidden(mask: Array) -> Array | None:
@@ -155,25 +155,15 @@ def converted(mask: Array, dtype: Any) -> Array:
     return host.where(host.isinf(mask), mask, host.clip(mask, -limit, limit)).astype(dtype)
 
 
-def both(first: Array, second: Array) -> Array:
-    """Return the mask that says what both say; they broadcast.
+def summed(first: Array, second: Array) -> Array:
+    """Return the sum of two float masks; two large negative numbers add up to the largest there is.
 
-    Two large negative numbers add up to the largest there is: only −inf and True forbid.
+    Only −inf forbids.
     """
-    if first.dtype == second.dtype == host.bool_:
-        return host.asarray(first | second)
-    one, other = _as_added(first), _as_added(second)
     with host.errstate(over="ignore"):
-        total: Array = one + other
-    overflowed = host.isinf(total) & host.isfinite(one) & host.isfinite(other)
+        total: Array = first + second
+    overflowed = host.isinf(total) & host.isfinite(first) & host.isfinite(second)
     return host.where(overflowed, host.finfo(total.dtype).min, total)
-
-
-def _as_added(mask: Array) -> Array:
-    """Return a mask as numbers to add to the scores: True becomes −inf."""
-    if mask.dtype != host.bool_:
-        return mask
-    return host.where(mask, host.float32(-host.inf), host.float32(0.0))
 
 
 def with_free_keys(rule: Rule, cu_q: Array, cu_k: Array, extra: int) -> Rule:

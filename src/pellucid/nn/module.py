@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Self
 
@@ -125,6 +125,21 @@ class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backw
                 "this backward was already called, and a backward is used once; call forward again"
             )
         return backward(*gradients, **named)
+
+
+def learning(parameters: Sequence[Parameter | None], y: Any, back: Callable[..., Any]) -> Forward:
+    """Return (y, backward): of the gradients of `back`, the last are those of the parameters."""
+
+    @single_use
+    def backward(*dy: Any) -> Any:
+        gradients = back(*dy)
+        inputs = len(gradients) - len(parameters)
+        for parameter, gradient in zip(parameters, gradients[inputs:], strict=True):
+            if parameter is not None:
+                parameter.accumulate(gradient)
+        return gradients[0] if inputs == 1 else gradients[:inputs]
+
+    return y, backward
 
 
 class Module:

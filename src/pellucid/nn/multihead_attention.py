@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pellucid.core.array import Array, float32, host, host_dtype, like, namespace
 from pellucid.core.batch import followed, one_length
@@ -128,9 +128,9 @@ class MultiheadAttention(Attention):
 
     def forward(
         self,
-        query: Array,
-        key: Array,
-        value: Array,
+        query: Annotated[Array, "… E"],
+        key: Annotated[Array, "* K"],
+        value: Annotated[Array, "* V"],
         key_padding_mask: Array | None = None,
         need_weights: bool = True,
         attn_mask: Array | None = None,

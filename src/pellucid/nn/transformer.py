@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 import operator
-from typing import Any
+from typing import Annotated, Any
 
 from pellucid.core.array import Array, float32, host_dtype, namespace
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import check_gradient, inside, joined, part
+from pellucid.core.vjp import Backward, check_gradient, inside, joined, part
 from pellucid.nn import functional, masks
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
 from pellucid.nn.blocks import Block, TransformerLayer, unwind
@@ -46,13 +46,13 @@ class TransformerEncoderLayer(TransformerLayer):
 
     def forward(
         self,
-        src: Array,
+        src: Annotated[Array, "… E"],
         src_mask: Array | None = None,
         src_key_padding_mask: Array | None = None,
         is_causal: bool = False,
         *,
         rng: Rng | None = None,
-    ) -> Forward:
+    ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward); masks as in `MultiheadAttention.forward`."""
         own = src_mask, src_key_padding_mask, is_causal
         return _run_padded(self, self, src, own, None, None, rng)
@@ -84,8 +84,8 @@ class TransformerDecoderLayer(TransformerLayer):
 
     def forward(
         self,
-        tgt: Array,
-        memory: Array,
+        tgt: Annotated[Array, "… E"],
+        memory: Annotated[Array, "* E"],
         tgt_mask: Array | None = None,
         memory_mask: Array | None = None,
         tgt_key_padding_mask: Array | None = None,
@@ -94,7 +94,7 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_is_causal: bool = False,
         *,
         rng: Rng | None = None,
-    ) -> Forward:
+    ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward); masks as in `MultiheadAttention.forward`."""
         own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         other = memory_mask, memory_key_padding_mask, memory_is_causal
@@ -112,7 +112,9 @@ class Stack(Module):
         self.num_layers = num_layers
         self.norm = norm
 
-    def run(self, x: Array, context: Context) -> Forward:
+    def run(
+        self, x: Annotated[Array, "T E"], context: Context
+    ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
         backwards = []
         for i, layer in enumerate(self.layers):
@@ -155,13 +157,13 @@ class TransformerEncoder(Stack):
 
     def forward(
         self,
-        src: Array,
+        src: Annotated[Array, "… E"],
         mask: Array | None = None,
         src_key_padding_mask: Array | None = None,
         is_causal: bool | None = None,
         *,
         rng: Rng | None = None,
-    ) -> Forward:
+    ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (memory, backward). `is_causal` None means False: the mask says it all."""
         own = mask, src_key_padding_mask, bool(is_causal)
         return _run_padded(self, _first(self), src, own, None, None, rng)
@@ -186,8 +188,8 @@ class TransformerDecoder(Stack):
 
     def forward(
         self,
-        tgt: Array,
-        memory: Array,
+        tgt: Annotated[Array, "… E"],
+        memory: Annotated[Array, "* E"],
         tgt_mask: Array | None = None,
         memory_mask: Array | None = None,
         tgt_key_padding_mask: Array | None = None,
@@ -196,7 +198,7 @@ class TransformerDecoder(Stack):
         memory_is_causal: bool = False,
         *,
         rng: Rng | None = None,
-    ) -> Forward:
+    ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward). `tgt_is_causal` None means False: the mask says it all."""
         own = tgt_mask, tgt_key_padding_mask, bool(tgt_is_causal)
         other = memory_mask, memory_key_padding_mask, memory_is_causal
@@ -351,8 +353,8 @@ class Transformer(Module):
 
     def forward(
         self,
-        src: Array,
-        tgt: Array,
+        src: Annotated[Array, "* E"],
+        tgt: Annotated[Array, "… E"],
         src_mask: Array | None = None,
         tgt_mask: Array | None = None,
         memory_mask: Array | None = None,
@@ -364,7 +366,7 @@ class Transformer(Module):
         memory_is_causal: bool = False,
         *,
         rng: Rng | None = None,
-    ) -> Forward:
+    ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward); masks as in `MultiheadAttention.forward`.
 
         Raises `ValueError` when src and tgt differ in batch, or either is not d_model wide.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pellucid.core.array import Array
 from pellucid.core.rng import Rng
@@ -19,16 +19,16 @@ class Saved(NamedTuple):
 
 
 def add_dropout_norm(
-    x: Array,
-    residual: Array,
-    weight: Array | None = None,
-    bias: Array | None = None,
+    x: Annotated[Array, "… E"],
+    residual: Annotated[Array, "… E"],
+    weight: Annotated[Array, "E|1"] | None = None,
+    bias: Annotated[Array, "E"] | None = None,
     *,
     norm: str = "layer_norm",
     eps: float = 1e-5,
     dropout: float = 0.0,
     rng: Rng | None = None,
-) -> tuple[Array, Saved]:
+) -> tuple[Annotated[Array, "… E"], Saved]:
     """Return norm(residual + dropout(x)); all (…, E). Source: Vaswani et al. 2017, 3.1, 5.4.
 
     `norm` is a key of `NORMS`, else `ValueError`.
@@ -45,8 +45,13 @@ def add_dropout_norm(
 
 
 def add_dropout_norm_backward(
-    dy: Array, saved: Saved
-) -> tuple[Array, Array, Array | None, Array | None]:
+    dy: Annotated[Array, "… E"], saved: Saved
+) -> tuple[
+    Annotated[Array, "… E"],
+    Annotated[Array, "… E"],
+    Annotated[Array, "E|1"] | None,
+    Annotated[Array, "E"] | None,
+]:
     """Return dx, dresidual, dweight, dbias; the sum passes its gradient to both sides."""
     dsum, dweight, dbias = NORMS[saved.norm].op.backward(dy, saved.inner)
     return dropout_backward(dsum, saved.dropout), dsum, dweight, dbias

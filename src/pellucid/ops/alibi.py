@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 
 
-def alibi(distance: np.ndarray, heads: int) -> np.ndarray:
+def alibi(distance: Annotated[np.ndarray, "… L S"], heads: int) -> Annotated[np.ndarray, "… H L S"]:
     """Return what is added to the scores: a_h = −m_h |distance|. It is fixed, like `sinusoidal`.
 
     distance: (…, L, S), query position − key position; a: (…, H, L, S), float64. The slopes m_h

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,9 @@ class Saved(NamedTuple):
 
 
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
+    q: Annotated[Array, "… L D"],
+    k: Annotated[Array, "… S D"],
+    v: Annotated[Array, "… S Dv"],
     *,
     rule: Rule = EVERYTHING,
     mask: Array | None = None,
@@ -40,14 +40,14 @@ def attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
-) -> tuple[Array, Saved]:
+) -> tuple[Annotated[Array, "… L Dv"], Saved]:
     """Return the values of the keys that each query asks for, weighted by how well they match.
 
         1.  A = rule(scale · Q Kᵀ)
         2.  P = softmax(A),  W = dropout(P)
         3.  Z = W V                         (…, L, Dv)
 
-    q: (…, L, D), k: (…, S, D), v: (…, S, Dv). `scale` is 1 / √D unless given;
+    `scale` is 1 / √D unless given;
     queries of no width, D = 0, attend to all keys alike. `rule` says which keys a query may look at
     and what is done to its scores (`ops.rules`). `mask` and `causal` are short for `rules.mask`,
     which broadcasts to (…, L, S), bool True = not allowed, float added, and for `rules.causal`,
@@ -79,7 +79,9 @@ def attention(
 
 
 def attention_backward(
-    dout: Array, saved: Saved, dweights: Array | None = None
+    dout: Annotated[Array, "… L Dv"],
+    saved: Saved,
+    dweights: Annotated[Array, "* L S"] | None = None,
 ) -> tuple[Array, ...]:
     """Return dq, dk, dv, and the gradients of the rule's parameters, if it has any.
 
@@ -114,7 +116,11 @@ def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:
     return rule if mask is None else rule & rules.mask(mask)
 
 
-def score_gradient(dout: Array, saved: Saved, dweights: Array | None = None) -> tuple[Array, Array]:
+def score_gradient(
+    dout: Annotated[Array, "… L Dv"],
+    saved: Saved,
+    dweights: Annotated[Array, "* L S"] | None = None,
+) -> tuple[Annotated[Array, "… L S"], Annotated[Array, "… L S"]]:
     """Return (dweights, dscores): the gradients at steps 2 and 1 themselves, to be looked at.
 
     `dweights` adds a gradient that reached the weights by another way.
@@ -127,7 +133,7 @@ def score_gradient(dout: Array, saved: Saved, dweights: Array | None = None) -> 
     return dw, softmax_backward(dropout_backward(dw, dropped), SoftmaxSaved(probabilities))
 
 
-def causal_mask(length: int, source_length: int) -> np.ndarray:
+def causal_mask(length: int, source_length: int) -> Annotated[np.ndarray, "L S"]:
     """Return (L, S) bool, True where key s lies after query l.
 
     >>> causal_mask(2, 3)

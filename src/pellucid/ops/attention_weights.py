@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,10 @@ class Saved(NamedTuple):
 
 
 def attention_weights(
-    q: Array,
-    k: Array,
-    cu_q: np.ndarray,
-    cu_k: np.ndarray,
+    q: Annotated[Array, "T H D"],
+    k: Annotated[Array, "U H D"],
+    cu_q: Annotated[np.ndarray, "N+1"],
+    cu_k: Annotated[np.ndarray, "N+1"],
     *,
     average: bool = False,
     rule: Rule = EVERYTHING,
@@ -36,7 +36,7 @@ def attention_weights(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
-) -> tuple[Array, Saved]:
+) -> tuple[Annotated[Array, "N … L S"], Saved]:
     """Return W = dropout(softmax(rule(scale · Q Kᵀ))), what `packed_attention` multiplies V with.
 
     Arguments as there; W: (N, H, L, S), L and S the longest, zeros in the padding, or, if
@@ -55,7 +55,7 @@ def attention_weights(
     return y, Saved(cu_q, cu_k, saved.attention, average)
 
 
-def attention_weights_backward(dw: Array, saved: Saved) -> tuple[Array, ...]:
+def attention_weights_backward(dw: Annotated[Array, "N … L S"], saved: Saved) -> tuple[Array, ...]:
     """Return dq (T, H, D), dk (U, H, D), and those of the rule's parameters.
 
     dP = dropout's backward of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P) through the rule,

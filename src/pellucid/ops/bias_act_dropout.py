@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pellucid.core.array import Array, namespace
 from pellucid.core.rng import Rng
@@ -21,8 +21,8 @@ class Saved(NamedTuple):
 
 
 def bias_act_dropout(
-    x: Array,
-    bias: Array | None,
+    x: Annotated[Array, "… F"],
+    bias: Annotated[Array, "F"] | None,
     *,
     activation: str = "relu",
     dropout: float = 0.0,
@@ -45,7 +45,9 @@ def bias_act_dropout(
     return y, Saved(activation, inner, dropped, bias is not None)
 
 
-def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None]:
+def bias_act_dropout_backward(
+    dy: Array, saved: Saved
+) -> tuple[Annotated[Array, "… F"], Annotated[Array, "F"] | None]:
     """Return dx and dbias (the sum of dx over all rows)."""
     activation, inner, dropped, has_bias = saved
     xp = namespace(dy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,10 @@ class Saved(NamedTuple):
 
 
 def cross_entropy(
-    logits: Array,
+    logits: Annotated[Array, "… V"],
     target: Array,
     *,
-    weight: Array | None = None,
+    weight: Annotated[Array, "V"] | None = None,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
@@ -80,7 +80,7 @@ def cross_entropy(
     return (total if reduction == "sum" else _divided(total, norm, float("nan"))), saved
 
 
-def cross_entropy_backward(dloss: Array, saved: Saved) -> Array:
+def cross_entropy_backward(dloss: Array, saved: Saved) -> Annotated[Array, "… V"]:
     """Return dlogits; for one row and weight 1 that is dloss (softmax(logits) − t)."""
     log_p, wanted, norm, reduction, shape = saved
     xp = namespace(wanted)

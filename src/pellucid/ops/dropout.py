@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, like, namespace, own_number
 from pellucid.core.rng import Rng, keep_mask
@@ -13,7 +13,9 @@ class Saved(NamedTuple):
     rng: Rng | None
 
 
-def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
+def dropout(
+    x: Annotated[Array, "…"], p: float, rng: Rng | None
+) -> tuple[Annotated[Array, "…"], Saved]:
     """Return x ⊙ m / (1 − p) with m from the hash in `rng`; p = 0 or no rng is the identity.
 
     Shape and dtype of `x`. p = 1 gives zeros. Raises `ValueError` unless 0 ≤ p ≤ 1.
@@ -29,7 +31,7 @@ def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
     return _masked(x, saved), saved
 
 
-def dropout_backward(dy: Array, saved: Saved) -> Array:
+def dropout_backward(dy: Annotated[Array, "…"], saved: Saved) -> Annotated[Array, "…"]:
     """Return dx = dy ⊙ m / (1 − p); the mask is drawn again, not stored."""
     return _masked(dy, saved)
 

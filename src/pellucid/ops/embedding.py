@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,12 @@ class Saved(NamedTuple):
     padding_idx: int | None
 
 
-def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> tuple[Array, Saved]:
+def embedding(
+    index: Annotated[Array, "…"], weight: Annotated[Array, "V E"], padding_idx: int | None = None
+) -> tuple[Annotated[Array, "… E"], Saved]:
     """Return weight[index].
 
-    index: (…) integers in [0, V), weight: (V, E); y: (…, E). Row `padding_idx` gets no gradient.
+    index: integers in [0, V). Row `padding_idx` gets no gradient.
     Raises `IndexError` when an index is outside the table, `ValueError` when weight is no table.
 
     >>> embedding(np.array([1, 0]), np.array([[1.0], [2.0]]))[0]
@@ -40,7 +42,7 @@ def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> tu
     return xp.reshape(y, (*index.shape, weight.shape[1])), saved
 
 
-def embedding_backward(dy: Array, saved: Saved) -> Array:
+def embedding_backward(dy: Annotated[Array, "… E"], saved: Saved) -> Annotated[Array, "V E"]:
     """Return dweight: row i sums the gradients of every place where i was looked up."""
     index, rows, padding_idx = saved
     xp = namespace(dy, index)
@@ -52,7 +54,7 @@ def embedding_backward(dy: Array, saved: Saved) -> Array:
     return scatter_add(flat, updates, rows)
 
 
-def sinusoidal(length: int, width: int) -> np.ndarray:
+def sinusoidal(length: int, width: int) -> Annotated[np.ndarray, "L E"]:
     """Return the fixed table of positions, (length, width) float64.
 
     P[t, 2i] = sin(t / 10000^(2i/width)), P[t, 2i+1] = cos(the same).

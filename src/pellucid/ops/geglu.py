@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 from pellucid.ops.gelu import Saved as GeluSaved
@@ -15,13 +15,15 @@ class Saved(NamedTuple):
     gelu: GeluSaved
 
 
-def geglu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
+def geglu(
+    x: Annotated[Array, "… 2F"], approximate: str = "none"
+) -> tuple[Annotated[Array, "… F"], Saved]:
     """Return GELU(a) ⊙ b, where x = [a, b] along the last axis.
 
         1.  s = GELU(a)
         2.  y = s ⊙ b
 
-    x: (…, 2F), y: (…, F); `approximate` as in `gelu`. Raises `ValueError` when the last axis is of
+    `approximate` as in `gelu`. Raises `ValueError` when the last axis is of
     odd length. Source: Shazeer 2020, "GLU Variants Improve Transformer", 2.
 
     >>> import numpy as np
@@ -36,7 +38,7 @@ def geglu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
     return gate * b, Saved(gate, b, inner)  # 2
 
 
-def geglu_backward(dy: Array, saved: Saved) -> Array:
+def geglu_backward(dy: Annotated[Array, "… F"], saved: Saved) -> Annotated[Array, "… 2F"]:
     """Return dx = [da, db].
 
     2.  ds = dy ⊙ b,  db = dy ⊙ s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, erf, namespace, narrowed, widened
 
@@ -19,7 +19,9 @@ class Saved(NamedTuple):
     approximate: str
 
 
-def gelu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
+def gelu(
+    x: Annotated[Array, "…"], approximate: str = "none"
+) -> tuple[Annotated[Array, "…"], Saved]:
     """Return x Φ(x), Φ the normal distribution function; shape and dtype of `x`.
 
         approximate = "none":  ½ x (1 + erf(x / √2))
@@ -42,7 +44,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
     return narrowed(y, x), Saved(x, approximate)
 
 
-def gelu_backward(dy: Array, saved: Saved) -> Array:
+def gelu_backward(dy: Annotated[Array, "…"], saved: Saved) -> Annotated[Array, "…"]:
     """Return dx.
 
     none:  dy (Φ(x) + x φ(x)),  φ(x) = exp(−x²/2) / √(2π)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 
@@ -12,12 +12,14 @@ class Saved(NamedTuple):
     scale: Array
 
 
-def head_scale(q: Array, scale: Array) -> tuple[Array, Saved]:
+def head_scale(
+    q: Annotated[Array, "… H D"], scale: Annotated[Array, "H"]
+) -> tuple[Annotated[Array, "… H D"], Saved]:
     """Return q' with q'_h = s_h q_h, so that q'·k = s_h (q·k): attention then needs no scale.
 
-    q: (…, H, D), scale: (H,); q': (…, H, D). Raises `ValueError` when q has another number of
-    heads. Of ours: torch has no such layer. It is article 003's question put to the gradient: s_h
-    begins at 1/√D, and −log s_h / log D is the p of 1/D^p that training makes of it.
+    Raises `ValueError` when q has another number of heads. Of ours: torch has no such layer. It is
+    article 003's question put to the gradient: s_h begins at 1/√D, and −log s_h / log D is the p of
+    1/D^p that training makes of it.
 
     >>> import numpy as np
     >>> head_scale(np.ones((2, 1)), np.array([0.5, 3.0]))[0]
@@ -32,7 +34,9 @@ def head_scale(q: Array, scale: Array) -> tuple[Array, Saved]:
     return q * scale[:, None], Saved(q, scale)
 
 
-def head_scale_backward(dy: Array, saved: Saved) -> tuple[Array, Array]:
+def head_scale_backward(
+    dy: Annotated[Array, "… H D"], saved: Saved
+) -> tuple[Annotated[Array, "… H D"], Annotated[Array, "H"]]:
     """Return the gradients of q and of scale, from dy, that of q' (written dq' here).
 
     q'_td = s_h q_td for every query t and channel d of head h, so

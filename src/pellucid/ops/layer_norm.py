@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace, narrowed, own_number, widened
 
@@ -16,8 +16,11 @@ class Saved(NamedTuple):
 
 
 def layer_norm(
-    x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
-) -> tuple[Array, Saved]:
+    x: Annotated[Array, "… E"],
+    weight: Annotated[Array, "E"] | None = None,
+    bias: Annotated[Array, "E"] | None = None,
+    eps: float = 1e-5,
+) -> tuple[Annotated[Array, "… E"], Saved]:
     """Return y = γ ⊙ x̂ + β over the last axis, E wide.
 
         1.  μ = (1/E) Σ x
@@ -25,8 +28,8 @@ def layer_norm(
         3.  x̂ = (x − μ) / √(σ² + ε)
         4.  y = γ ⊙ x̂ + β
 
-    x: (…, E); weight γ and bias β: (E,) or None. Shape and dtype of `x`; float16 is computed in
-    float32. A row whose σ² is beyond the dtype (float32 from about 1e19 on) gives NaN.
+    γ is the weight, β the bias. Dtype of `x`; float16 is computed in float32. A row whose σ² is
+    beyond the dtype (float32 from about 1e19 on) gives NaN.
     Source: Ba, Kiros, Hinton 2016; article 000.
 
     >>> import numpy as np
@@ -50,7 +53,9 @@ def layer_norm(
     return narrowed(y, x), Saved(x_hat, inverse_std, weight, bias is not None)
 
 
-def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None, Array | None]:
+def layer_norm_backward(
+    dy: Annotated[Array, "… E"], saved: Saved
+) -> tuple[Annotated[Array, "… E"], Annotated[Array, "E"] | None, Annotated[Array, "E"] | None]:
     """Return dx, dγ = Σ dy ⊙ x̂ and dβ = Σ dy, the sums over all rows.
 
     With g = dy ⊙ γ the gradient at x̂ (step 4), and m(·) the mean over the last axis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace, own_number
 
@@ -12,7 +12,9 @@ class Saved(NamedTuple):
     slope: float
 
 
-def leaky_relu(x: Array, slope: float = 0.01) -> tuple[Array, Saved]:
+def leaky_relu(
+    x: Annotated[Array, "…"], slope: float = 0.01
+) -> tuple[Annotated[Array, "…"], Saved]:
     """Return x where x > 0, else slope · x; shape and dtype of `x`.
 
     Source: Maas, Hannun, Ng 2013; article 000 names it as one way to keep units from dying,
@@ -26,7 +28,7 @@ def leaky_relu(x: Array, slope: float = 0.01) -> tuple[Array, Saved]:
     return xp.where(x > 0, x, slope * x), Saved(x, slope)
 
 
-def leaky_relu_backward(dy: Array, saved: Saved) -> Array:
+def leaky_relu_backward(dy: Annotated[Array, "…"], saved: Saved) -> Annotated[Array, "…"]:
     """Return dx = dy where x > 0, else slope · dy."""
     xp = namespace(dy, saved.x)
     return xp.where(saved.x > 0, dy, saved.slope * dy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 
@@ -14,12 +14,14 @@ class Saved(NamedTuple):
     has_bias: bool
 
 
-def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Saved]:
+def linear(
+    x: Annotated[Array, "… E"],
+    weight: Annotated[Array, "F E"],
+    bias: Annotated[Array, "F"] | None = None,
+) -> tuple[Annotated[Array, "… F"], Saved]:
     """Return x Wᵀ + b.
 
-    x: (…, E), weight: (F, E), bias: (F,) or None; y: (…, F). Raises `ValueError` when the last
-    axis of `x` is not E, weight not (F, E), or bias not (F,). torch.nn.functional.linear computes
-    the same.
+    Raises `ValueError` for other shapes. torch.nn.functional.linear computes the same.
 
     >>> import numpy as np
     >>> linear(np.ones((2, 3)), np.ones((4, 3)), np.zeros(4))[0].shape
@@ -44,7 +46,9 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, S
     return xp.reshape(y, (*x.shape[:-1], weight.shape[0])), Saved(x, weight, bias is not None)
 
 
-def linear_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
+def linear_backward(
+    dy: Annotated[Array, "… F"], saved: Saved
+) -> tuple[Annotated[Array, "… E"], Annotated[Array, "F E"], Annotated[Array, "F"] | None]:
     """Return dx = dy W, dW = dyᵀ x and db = Σ dy, the sums over all rows."""
     x, weight, has_bias = saved
     xp = namespace(dy, x)

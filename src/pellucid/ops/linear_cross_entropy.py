@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 from pellucid.ops.cross_entropy import cross_entropy, cross_entropy_backward
@@ -21,17 +21,15 @@ class Saved(NamedTuple):
 
 
 def linear_cross_entropy(
-    x: Array,
-    weight: Array,
-    bias: Array | None,
-    target: Array,
+    x: Annotated[Array, "T E"],
+    weight: Annotated[Array, "V E"],
+    bias: Annotated[Array, "V"] | None,
+    target: Annotated[Array, "T"],
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-) -> tuple[Array, Saved]:
+) -> tuple[Annotated[Array, ""], Saved]:
     """Return Σ over rows of cross_entropy(x Wᵀ + b, target), in nats.
-
-    x: (T, E), weight: (V, E), bias: (V,) or None, target: (T,) integers.
 
     >>> import numpy as np
     >>> loss, _ = linear_cross_entropy(np.ones((2, 3)), np.ones((5, 3)), None, np.array([0, 4]))
@@ -53,7 +51,9 @@ def linear_cross_entropy(
     return total, Saved(x, weight, bias, target, ignore_index, label_smoothing)
 
 
-def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
+def linear_cross_entropy_backward(
+    dloss: Annotated[Array, ""], saved: Saved
+) -> tuple[Annotated[Array, "T E"], Annotated[Array, "V E"], Annotated[Array, "V"] | None]:
     """Return dx, dweight, dbias; each chunk's logits are computed a second time."""
     x, weight, bias, target, ignore_index, label_smoothing = saved
     xp = namespace(x, weight)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -22,24 +22,24 @@ class Saved(NamedTuple):
 
 
 def packed_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    cu_q: np.ndarray,
-    cu_k: np.ndarray,
+    q: Annotated[Array, "T H D"],
+    k: Annotated[Array, "U H D"],
+    v: Annotated[Array, "U H Dv"],
+    cu_q: Annotated[np.ndarray, "N+1"],
+    cu_k: Annotated[np.ndarray, "N+1"],
     *,
     rule: Rule = EVERYTHING,
     offset: np.ndarray | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
-) -> tuple[Array, Saved]:
+) -> tuple[Annotated[Array, "T H Dv"], Saved]:
     """Return `attention` of the queries of sequence n over the keys of sequence n, for every n.
 
-    q: (T, H, D) packed by cu_q (N + 1,), k: (U, H, D) and v: (U, H, Dv) packed by cu_k; out:
-    (T, H, Dv). A sequence without keys gives zeros. A mask of the `rule` broadcasts to
-    (N, H, L, S), the scores of the padded batch (L and S the longest). `offset` (N,): how many keys
-    of each sequence are before its first query, 0 unless given. `rng.rows`, if set, is (T,).
+    q is packed by cu_q, k and v by cu_k. A sequence without keys gives zeros. A mask of the `rule`
+    broadcasts to (N, H, L, S), the scores of the padded batch (L and S the longest). `offset` (N,):
+    how many keys of each sequence are before its first query, 0 unless given. `rng.rows`, if set,
+    is (T,).
     Raises `ValueError` when cu_q and cu_k hold different numbers of sequences.
 
     >>> from pellucid.ops import rules
@@ -67,7 +67,7 @@ def packed_attention(
     return _rows(out, cu_q), Saved(cu_q, cu_k, saved)
 
 
-def packed_attention_backward(dout: Array, saved: Saved) -> tuple[Array, ...]:
+def packed_attention_backward(dout: Annotated[Array, "T H Dv"], saved: Saved) -> tuple[Array, ...]:
     """Return dq (T, H, D), dk (U, H, D), dv (U, H, Dv), and those of the rule's parameters."""
     cu_q, cu_k, inner = saved
     dq, dk, dv, *learnt = attention_backward(_heads(dout, cu_q), inner)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 
 
 def relative_buckets(
-    distance: np.ndarray, buckets: int = 32, longest: int = 128, both_ways: bool = True
-) -> np.ndarray:
+    distance: Annotated[np.ndarray, "…"],
+    buckets: int = 32,
+    longest: int = 128,
+    both_ways: bool = True,
+) -> Annotated[np.ndarray, "…"]:
     """Return the row of a table of scores for every distance, query position − key position.
 
     With B buckets for a direction (half of them each if `both_ways`), distances below B/2 have a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 
@@ -11,7 +11,7 @@ class Saved(NamedTuple):
     x: Array
 
 
-def relu(x: Array) -> tuple[Array, Saved]:
+def relu(x: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Saved]:
     """Return max(0, x); shape and dtype of `x`. NaN stays NaN.
 
     At the kink, x = 0, the derivative is taken as 0, as torch does. Source: Nair & Hinton 2010.
@@ -24,7 +24,7 @@ def relu(x: Array) -> tuple[Array, Saved]:
     return xp.maximum(x, xp.zeros_like(x)), Saved(x)
 
 
-def relu_backward(dy: Array, saved: Saved) -> Array:
+def relu_backward(dy: Annotated[Array, "…"], saved: Saved) -> Annotated[Array, "…"]:
     """Return dx = dy where x > 0, else 0."""
     xp = namespace(dy, saved.x)
     return xp.where(saved.x > 0, dy, xp.zeros_like(dy))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace, narrowed, own_number, widened
 
@@ -16,16 +16,19 @@ class Saved(NamedTuple):
 
 
 def rms_norm(
-    x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
-) -> tuple[Array, Saved]:
+    x: Annotated[Array, "… E"],
+    weight: Annotated[Array, "E"] | None = None,
+    bias: Annotated[Array, "E"] | None = None,
+    eps: float = 1e-5,
+) -> tuple[Annotated[Array, "… E"], Saved]:
     """Return y = γ ⊙ x̂ (+ β) over the last axis, E wide. LayerNorm without the mean.
 
         1.  s = (1/E) Σ x²
         2.  x̂ = x / √(s + ε)
         3.  y = γ ⊙ x̂ + β
 
-    x: (…, E); weight γ and bias β: (E,) or None. Shape and dtype of `x`. A row whose s is beyond
-    the dtype gives NaN. Source: Zhang & Sennrich 2019; torch.nn.functional.rms_norm (no bias).
+    γ is the weight, β the bias. Dtype of `x`. A row whose s is beyond the dtype gives NaN.
+    Source: Zhang & Sennrich 2019; torch.nn.functional.rms_norm (no bias).
 
     >>> import numpy as np
     >>> rms_norm(np.array([3.0, -3.0]), eps=0.0)[0]
@@ -45,7 +48,9 @@ def rms_norm(
     return narrowed(y, x), Saved(x_hat, inverse_rms, weight, bias is not None)
 
 
-def rms_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None, Array | None]:
+def rms_norm_backward(
+    dy: Annotated[Array, "… E"], saved: Saved
+) -> tuple[Annotated[Array, "… E"], Annotated[Array, "E"] | None, Annotated[Array, "E"] | None]:
     """Return dx, dγ = Σ dy ⊙ x̂ and dβ = Σ dy, the sums over all rows.
 
     With g = dy ⊙ γ the gradient at x̂ (step 3), and m(·) the mean over the last axis:

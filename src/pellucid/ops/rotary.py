@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -47,7 +47,9 @@ class Saved(NamedTuple):
     sin: Array
 
 
-def rotary(x: Array, positions: Array, angles: Angles = PLAIN) -> tuple[Array, Saved]:
+def rotary(
+    x: Annotated[Array, "T H D"], positions: Annotated[Array, "T"], angles: Angles = PLAIN
+) -> tuple[Annotated[Array, "T H D"], Saved]:
     """Return x with every pair (x_i, x_{i + D/2}) of a row turned by the angle of its position.
 
         1.  θ_ti = t · base^(−2i/D)        t the row's position, i < D/2; or as `angles` says
@@ -77,7 +79,7 @@ def cos_sin(positions: Array, x: Array, angles: Angles) -> Saved:
     return Saved(xp.astype(xp.cos(theta), x.dtype), xp.astype(xp.sin(theta), x.dtype))
 
 
-def rotary_backward(dy: Array, saved: Saved) -> Array:
+def rotary_backward(dy: Annotated[Array, "T H D"], saved: Saved) -> Annotated[Array, "T H D"]:
     """Return dx: a rotation's transpose is the rotation by −θ."""
     return _turned(dy, saved.cos, -saved.sin)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class Score(ABC):
 
     last: ClassVar[bool] = False
     """Whether it is applied after all others."""
+    forbids: ClassVar[bool] = False
+    """Whether all that it adds is 0 or −∞: it is applied after what changes scores."""
 
     @property
     def parameters(self) -> tuple[Array, ...]:
@@ -80,7 +82,7 @@ class Rule:
     score: tuple[Score, ...] = ()
 
     def __and__(self, other: Rule) -> Rule:
-        score = sorted(self.score + other.score, key=lambda part: part.last)
+        score = sorted(self.score + other.score, key=lambda part: (part.last, part.forbids))
         if sum(part.last for part in score) > 1:
             raise ValueError("a rule has one set of sinks")
         return Rule(self.allowed + other.allowed, tuple(score))
@@ -110,7 +112,7 @@ EVERYTHING = Rule()
 """The rule by which every query sees every key of its sequence."""
 
 
-def bounds(rule: Rule, at: Places) -> tuple[np.ndarray, np.ndarray]:
+def bounds(rule: Rule, at: Places) -> tuple[Annotated[np.ndarray, "T"], Annotated[np.ndarray, "T"]]:
     """Return the first key of each query, and the one after the last, (T,).
 
     Raises `ValueError` for a part whose arrays are shorter than the batch.
@@ -142,7 +144,9 @@ def forbidden(first: np.ndarray, last: np.ndarray, keys: int) -> np.ndarray:
     return mask
 
 
-def applied(rule: Rule, a: Array, offset: np.ndarray | None = None) -> tuple[Array, list[Any]]:
+def applied(
+    rule: Rule, a: Annotated[Array, "… L S"], offset: np.ndarray | None = None
+) -> tuple[Annotated[Array, "… L S"], list[Any]]:
     """Return the scores after the rule, a: (…, H, L, S), and what each part saved.
 
     offset (N,): how many keys of each sequence are before its query 0.
@@ -167,7 +171,9 @@ def applied(rule: Rule, a: Array, offset: np.ndarray | None = None) -> tuple[Arr
     return a, chain
 
 
-def applied_backward(rule: Rule, da: Array, chain: list[Any]) -> tuple[Array, ...]:
+def applied_backward(
+    rule: Rule, da: Annotated[Array, "… L S"], chain: list[Any]
+) -> tuple[Array, ...]:
     """Return the gradient of the scores before the rule, and of each parameter."""
     gradients: tuple[Array, ...] = ()
     for part, saved in zip(reversed(rule.score), reversed(chain), strict=True):
@@ -227,7 +233,7 @@ def places(cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None) -> Pla
     return Places(query, example, np.diff(cu_k)[example])
 
 
-def distances(length: int, keys: int, offset: np.ndarray | None) -> np.ndarray:
+def distances(length: int, keys: int, offset: np.ndarray | None) -> Annotated[np.ndarray, "… L S"]:
     """Return query − key, (L, S), or (N, L, S) where sequences begin at different offsets.
 
     >>> distances(1, 3, np.array([2, 2]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 
@@ -11,7 +11,9 @@ class Saved(NamedTuple):
     times: int
 
 
-def share_heads(x: Array, times: int) -> tuple[Array, Saved]:
+def share_heads(
+    x: Annotated[Array, "… G D"], times: int
+) -> tuple[Annotated[Array, "… H D"], Saved]:
     """Return y with every head of x `times` times, one after another: y_h = x_{⌊h / times⌋}.
 
     x: (…, G, D), y: (…, G · times, D). Source: Ainslie et al. 2023 (GQA), 2.2; one head for all is
@@ -24,7 +26,7 @@ def share_heads(x: Array, times: int) -> tuple[Array, Saved]:
     return namespace(x).repeat(x, times, axis=-2), Saved(times)
 
 
-def share_heads_backward(dy: Array, saved: Saved) -> Array:
+def share_heads_backward(dy: Annotated[Array, "… H D"], saved: Saved) -> Annotated[Array, "… G D"]:
     """Return dx_g = Σ_h dy_h over the heads h that share g."""
     *lead, heads, width = dy.shape
     groups = (*lead, heads // saved.times, saved.times, width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 
@@ -13,7 +13,7 @@ class Saved(NamedTuple):
     x: Array
 
 
-def silu(x: Array) -> tuple[Array, Saved]:
+def silu(x: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Saved]:
     """Return x σ(x), σ the logistic function; shape and dtype of `x`.
 
     +inf gives +inf; −inf gives −0, the limit. Source: Elfwing et al. 2017.
@@ -26,7 +26,7 @@ def silu(x: Array) -> tuple[Array, Saved]:
     return xp.maximum(x, xp.full_like(x, -_TAIL)) * _sigmoid(x), Saved(x)
 
 
-def silu_backward(dy: Array, saved: Saved) -> Array:
+def silu_backward(dy: Annotated[Array, "…"], saved: Saved) -> Annotated[Array, "…"]:
     """Return dx = dy σ(x) (1 + x (1 − σ(x)))."""
     (x,) = saved
     z = namespace(dy, x).clip(x, -_TAIL, _TAIL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 
@@ -20,7 +20,7 @@ def _shifted(x: Array) -> Array:
     return x - xp.where(top == -float("inf"), xp.zeros_like(top), top)
 
 
-def softmax(x: Array) -> tuple[Array, Saved]:
+def softmax(x: Annotated[Array, "… S"]) -> tuple[Annotated[Array, "… S"], Saved]:
     """Return p_j = exp(x_j) / Σ_k exp(x_k) over the last axis; shape and dtype of `x`.
 
     −inf gives exactly 0. A row of nothing but −inf gives a row of zeros, where torch gives NaN;
@@ -37,7 +37,7 @@ def softmax(x: Array) -> tuple[Array, Saved]:
     return p, Saved(p)
 
 
-def softmax_backward(dp: Array, saved: Saved) -> Array:
+def softmax_backward(dp: Annotated[Array, "… S"], saved: Saved) -> Annotated[Array, "… S"]:
     """Return dx = p ⊙ (dp − Σ_k dp_k p_k), the Jacobian diag(p) − p pᵀ without ever building it."""
     (p,) = saved
     xp = namespace(dp, p)
@@ -48,7 +48,7 @@ class LogSaved(NamedTuple):
     log_p: Array
 
 
-def log_softmax(x: Array) -> tuple[Array, LogSaved]:
+def log_softmax(x: Annotated[Array, "… V"]) -> tuple[Annotated[Array, "… V"], LogSaved]:
     """Return log p_j = x_j − log Σ_k exp(x_k) over the last axis; shape and dtype of `x`.
 
     −inf stays −inf; a row of nothing but −inf stays so.
@@ -64,7 +64,7 @@ def log_softmax(x: Array) -> tuple[Array, LogSaved]:
     return log_p, LogSaved(log_p)
 
 
-def log_softmax_backward(dy: Array, saved: LogSaved) -> Array:
+def log_softmax_backward(dy: Annotated[Array, "… V"], saved: LogSaved) -> Annotated[Array, "… V"]:
     """Return dx = dy − p Σ_k dy_k."""
     (log_p,) = saved
     xp = namespace(dy, log_p)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace
 from pellucid.ops.silu import Saved as SiluSaved
@@ -15,13 +15,13 @@ class Saved(NamedTuple):
     silu: SiluSaved
 
 
-def swiglu(x: Array) -> tuple[Array, Saved]:
+def swiglu(x: Annotated[Array, "… 2F"]) -> tuple[Annotated[Array, "… F"], Saved]:
     """Return SiLU(a) ⊙ b, where x = [a, b] along the last axis.
 
         1.  s = a σ(a)
         2.  y = s ⊙ b
 
-    x: (…, 2F), y: (…, F). Raises `ValueError` when the last axis is of odd length.
+    Raises `ValueError` when the last axis is of odd length.
     Source: Shazeer 2020, "GLU Variants Improve Transformer", 2.
 
     >>> import numpy as np
@@ -36,7 +36,7 @@ def swiglu(x: Array) -> tuple[Array, Saved]:
     return gate * b, Saved(gate, b, inner)  # 2
 
 
-def swiglu_backward(dy: Array, saved: Saved) -> Array:
+def swiglu_backward(dy: Annotated[Array, "… F"], saved: Saved) -> Annotated[Array, "… 2F"]:
     """Return dx = [da, db].
 
     2.  ds = dy ⊙ b,  db = dy ⊙ s

@@ -114,7 +114,7 @@ def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]
     Raises `LookupError` when the function has no statement for one of the names.
     """
     source, first = inspect.getsourcelines(function)
-    path = Path(inspect.getsourcefile(function) or "")
+    path = Path(inspect.getsourcefile(inspect.unwrap(function)) or "")
     file = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else path.name
     found: list[list[CodeLine]] = []
     missing = set(names)

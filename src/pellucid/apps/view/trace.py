@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn, ops
-from pellucid.apps.view.backward import check_loss
+from pellucid.apps.view.backward import STEPS, check_loss
 from pellucid.apps.view.capture import capture, steps_of, undisturbed
 from pellucid.apps.view.derive import derive
 from pellucid.apps.view.flow import flows_of
@@ -91,7 +91,12 @@ def attention(
 SHOWN = Reader(
     "the page of attention",
     MODULES,
-    {**EVERY_ATTENTION, "rotate": (None, ops.rotary), "kind": NORMS, "activation": ACTIVATIONS},
+    {
+        **EVERY_ATTENTION,
+        "rotate": (None, ops.rotary),
+        "kind": [name for name in NORMS if f"{name}.dx" in STEPS],
+        "activation": ACTIVATIONS,
+    },
 )
 
 

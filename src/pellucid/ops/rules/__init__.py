@@ -7,6 +7,7 @@
 from pellucid.ops.rule import Rule
 from pellucid.ops.rules.bounded import bounded
 from pellucid.ops.rules.causal import causal
+from pellucid.ops.rules.dilated import dilated
 from pellucid.ops.rules.distances import alibi, by_distance, relative
 from pellucid.ops.rules.documents import documents
 from pellucid.ops.rules.lengths import lengths
@@ -22,6 +23,7 @@ __all__ = [
     "bounded",
     "by_distance",
     "causal",
+    "dilated",
     "documents",
     "lengths",
     "mask",

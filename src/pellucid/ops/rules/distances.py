@@ -69,7 +69,8 @@ class Fixed(Distances):
 def by_distance(function: Callable[[np.ndarray, int], np.ndarray]) -> Rule:
     """Add function(distance, H), an array (…, H, L, S), to the scores.
 
-    distance: (…, L, S), query position − key position. −inf forbids. Called with L = 1.
+    distance: (…, L, S), query position − key position. Called with L = 1. −inf forbids, but where a
+    soft cap follows, which makes it finite.
     """
     return Rule(score=(Fixed(function),))
 

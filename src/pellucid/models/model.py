@@ -1,0 +1,112 @@
+"""What all models share: their stacks, the loss of the rows that predict, and decoding."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid import nn, ops
+from pellucid.core.array import Array, host, widened
+from pellucid.core.batch import Batch, Packed, one_length
+from pellucid.core.rng import Rng
+from pellucid.models.output import LossSum, output_loss
+from pellucid.models.stack import ModelStack
+from pellucid.nn.module import Forward, single_use
+
+
+class Model(nn.Module):
+    """Stacks of layers, the embeddings that enter them, and an output layer."""
+
+    entrances: ClassVar[Mapping[str, str]]
+    """By the name of each stack, the attribute of the embeddings that enter it."""
+    output: Any
+
+    def stacks(self) -> dict[str, ModelStack]:
+        """Return every stack with the embeddings that enter it."""
+        return {
+            name: ModelStack(name, getattr(self, embed), getattr(self, name))
+            for name, embed in self.entrances.items()
+        }
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the parameters."""
+        return next(self.parameters()).data.dtype
+
+    @abstractmethod
+    def predicting(
+        self, batch: Batch, rng: Rng | None
+    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+        """Return the rows (M, E) that predict, the tokens (M,) that they should, and backward."""
+
+    def loss(
+        self, batch: Batch, rng: Rng | None = None, label_smoothing: float = 0.0
+    ) -> tuple[LossSum, Callable[[float], None]]:
+        """Return the summed cross-entropy of what the batch wants predicted, and its backward.
+
+        `backward(scale)` adds the gradients of scale · loss to every parameter. While training
+        with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
+        """
+        rows, wanted, rows_backward = self.predicting(batch, rng)
+        loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
+        return loss, single_use(lambda scale=1.0: rows_backward(loss_backward(scale)))
+
+    def logits(self, rows: Array, rows_backward: Callable[[Array], Any]) -> Forward:
+        """Return (the output layer's logits of rows, backward through both)."""
+        logits, output_backward = self.output.forward(rows)
+        return logits, single_use(lambda dlogits: rows_backward(output_backward(dlogits)))
+
+
+@dataclass(frozen=True)
+class State:
+    """Where decoding stands: what every text has read and generated so far.
+
+    The key/value cache, each sequence's next position (B,), and the memory if there is one.
+    """
+
+    cache: nn.Cache
+    positions: Array
+    memory: nn.Memory | None = None
+
+    def select(self, index: Array) -> State:
+        """Return the state of these hypotheses, in this order; one may come several times."""
+        memory = None if self.memory is None else self.memory.select(index)
+        return State(self.cache.select(index), self.positions[index], memory)
+
+
+class GenerativeModel(Model):
+    """A model that generates token by token, by its stack "decoder"."""
+
+    @abstractmethod
+    def room(self, source: Packed) -> Array:
+        """Return the most tokens that the answer to each of these can have: (N,)."""
+
+    @abstractmethod
+    def start(self, source: Packed) -> State:
+        """Return the state before the first token, one hypothesis per source."""
+
+    def step(self, state: State, tokens: Array) -> tuple[Array, State]:
+        """Feed one token to every hypothesis; return (log-probabilities (B, V) of the next, state).
+
+        tokens: (B,). The given state stays as it is, so that several may go on from one. Raises
+        `ValueError` past the last position.
+        """
+        stack, tokens = self.stacks()["decoder"], host.asarray(tokens)
+        x, _ = stack.embed.forward(tokens, state.positions, inference=True)
+        cache = state.cache.copy()
+        rows, _ = stack.body.run(
+            x,
+            nn.Context(
+                cu_seqlens=one_length(len(tokens), 1),
+                causal=stack.causal,
+                positions=state.positions,
+                memory=state.memory,
+                cache=cache,
+                inference=True,
+                path=stack.name,
+            ),
+        )
+        log_p, _ = ops.log_softmax(widened(self.output(rows)))
+        return log_p, State(cache, state.positions + 1, state.memory)
