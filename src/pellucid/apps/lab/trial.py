@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from pellucid import __version__
 from pellucid.apps.lab.metrics import metrics_of
 from pellucid.apps.lab.probe import Prober, read_probes
+from pellucid.apps.lab.processes import PATIENCE
 from pellucid.apps.lab.results import FORMAT, LineError, parse_line
 from pellucid.apps.lab.study import Trial, flat_settings
 from pellucid.core.errors import UserError
@@ -196,7 +197,8 @@ def file_tokenizers(text: str, frame_source: bool) -> tuple[Tokenizer, Tokenizer
 def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     begun = (folder / LOCK).exists()
     if begun:
-        Lock(folder / LOCK).release()  # a folder in use is refused before anything is read
+        # A folder in use is refused before anything is read; an orphan may still be saving.
+        Lock(folder / LOCK, PATIENCE + 10.0).release()
     config, plan = trial.config, trial.plan
     pairs = read_pairs(config)
     check_scores(config, pairs)
