@@ -48,7 +48,9 @@ def texts() -> Iterator[str]:
     yield from {metric.unit for metric in all_metrics().values() if metric.unit}
     for study in map(load_study, study_names()):
         yield study.plan.question
-        yield from (one.about for one in study.changes.values() if re.search("[a-z]{3}[^(]", one.about))
+        yield from (
+            one.about for one in study.changes.values() if re.search("[a-z]{3}[^(]", one.about)
+        )
         yield from (one.claim for one in (*study.plan.primary, *study.plan.bounds) if one.claim)
 
 

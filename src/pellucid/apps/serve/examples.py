@@ -10,15 +10,17 @@ from pellucid.core.errors import UserError
 from pellucid.tasks import Task
 from pellucid.tasks.masked_lm import MASK
 
-Use = Literal["translate", "chat", "pronounce", "continue", "fill"]
+Use = Literal["translate", "chat", "pronounce", "words", "continue", "fill"]
 
 WORD = "transparent"
+SOUNDS = re.compile("[\u0250-\u02ff]")
+"""Letters of the phonetic alphabet that no spelling has."""
 
 
 def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
     """Return what a model is for: with a pair of languages in its name it translates.
 
-    One that reads words without spaces pronounces them.
+    One that reads words without spaces pronounces them if it writes phonetic letters.
     """
     task: Task = pipeline
     assert task.kind != "label"  # `serve_model` refuses it
@@ -26,7 +28,9 @@ def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
         return task.kind
     if languages is not None:
         return "translate"
-    return "pronounce" if pipeline.source.unknown([" "]) else "chat"
+    if not pipeline.source.unknown([" "]):
+        return "chat"
+    return "pronounce" if SOUNDS.search("".join(pipeline.target.vocabulary)) else "words"
 
 
 def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
@@ -36,7 +40,7 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
     are short on what they were trained with. Without a tokenizer there is none: "".
     """
     tokenizer = pipeline.source
-    if use == "pronounce":
+    if use in ("pronounce", "words"):
         return WORD if not tokenizer.unknown([WORD]) else _known_word(tokenizer)
     if languages is not None and (sentence := LANGUAGES[languages[0]].sentence):
         return sentence

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pellucid.apps.serve.batcher import Batcher, Job
+from pellucid.apps.serve.batcher import Batcher, Job, batchers_for
 from pellucid.apps.serve.examples import Use, example_for, use_of
 from pellucid.apps.serve.languages import language_pair
 from pellucid.apps.serve.limits import ROWS
@@ -32,8 +32,8 @@ class Served:
 
     name: str
     pipeline: Any
-    batcher: Batcher | None
-    """None for a model that does not generate."""
+    batchers: Sequence[Batcher]
+    """A batch for each thread; none of a model that does not generate."""
     languages: tuple[str, str] | None
     """From which language it translates into which, if its name says so."""
     use: Use
@@ -72,15 +72,15 @@ def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> 
     trained: Any = pipeline
     if trained.kind == "label":
         raise UserError(f"{name}: a model that labels texts is not served; use `pellucid generate`")
-    batcher = None
+    batchers: Sequence[Batcher] = ()
     if trained.generates:
-        batcher = Batcher(trained.decoder(), rows, continues=trained.kind == "continue")
+        batchers = batchers_for(trained.decoder(), rows, trained.kind == "continue")
     pair = language_pair(name) if trained.kind == "answer" else None
     use = use_of(trained, pair)
     example = example_for(trained, use, pair)
     about, texts = about_and_examples(card)
     texts = texts or ([example] if example else [])
-    return Served(name, trained, batcher, pair, use, example, about or trained.about, tuple(texts))
+    return Served(name, trained, batchers, pair, use, example, about or trained.about, tuple(texts))
 
 
 def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
@@ -131,14 +131,15 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
         check_file(card, 1 << 20)
         text = card.read_text(encoding="utf-8", errors="replace")
     served = serve_model(name, trained, rows, text)
-    if served.example and served.batcher is None:
+    if served.example and not served.batchers:
         served.pipeline.guesses(served.example)
-    elif served.example and served.batcher is not None:
+    elif served.example:
+        batcher = served.batchers[0]
         opening = served.pipeline.prompt_ids(served.pipeline.source.encode(served.example))
         for config in (SearchConfig(max_length=2), SampleConfig(max_length=2)):
-            served.batcher.add(Job(opening, config, lambda job: None))
-        while not served.batcher.idle:
-            served.batcher.round()
+            batcher.add(Job(opening, config, lambda job: None))
+        while not batcher.idle:
+            batcher.round()
     return served
 
 
