@@ -82,10 +82,10 @@ def run_verb(
     say(f"{found.name}: {len(trials)} runs of about {minutes:g} min on one core")
     few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
-        say(f"note: {few}")
+        say(tr("note: {}").format(translated(few)))
     say(f"runs in {home / 'runs'}, results in {file}")
     if unknown := unknown_lines(read_results(file), {trial.id for trial in found.trials()}):
-        say(f"note: {UNKNOWN.format(unknown)}")
+        say(tr("note: {}").format(translated(UNKNOWN.format(unknown))))
     ended = run_study(
         trials,
         file,
