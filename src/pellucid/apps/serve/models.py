@@ -5,25 +5,32 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pellucid.apps.serve.batcher import Batcher, Job, batchers_for
-from pellucid.apps.serve.examples import Use, example_for, use_of
-from pellucid.apps.serve.languages import language_pair
+from pellucid.apps.serve.languages import LANGUAGES, language_pair
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import check_file
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model, load_model
+from pellucid.tasks.masked_lm import MASK
 from pellucid.training.card import about_and_examples
 
 _log = logging.getLogger(__name__)
+
+Use = Literal["translate", "chat", "pronounce", "words", "continue", "fill"]
+
+WORD = "transparent"
+SOUNDS = re.compile("[\u0250-\u02ff]")
+"""Letters of the phonetic alphabet that no spelling has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,3 +168,53 @@ def reload_models(
             line = {"not_loaded": name, "error": about, "answers": "as before"}
             _log.error("%s", json.dumps(line, ensure_ascii=False))
     return models
+
+
+# what a model is for ------------------------------------------------------------------------------
+
+
+def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
+    """Return what a model is for: with a pair of languages in its name it translates.
+
+    One that reads words without spaces pronounces them if it writes phonetic letters.
+    """
+    task: Task = pipeline
+    assert task.kind != "label"  # `serve_model` refuses it
+    if task.kind != "answer":
+        return task.kind
+    if languages is not None:
+        return "translate"
+    if not pipeline.source.unknown([" "]):
+        return "chat"
+    return "pronounce" if SOUNDS.search("".join(pipeline.target.vocabulary)) else "words"
+
+
+def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
+    """Return a short text in a language that the model was most likely trained on.
+
+    It is the one with the fewest unknown characters, then with the fewest tokens a byte: tokenizers
+    are short on what they were trained with. Without a tokenizer there is none: "".
+    """
+    tokenizer = pipeline.source
+    if use in ("pronounce", "words"):
+        return WORD if not tokenizer.unknown([WORD]) else _known_word(tokenizer)
+    if languages is not None and (sentence := LANGUAGES[languages[0]].sentence):
+        return sentence
+    texts = [one.hole if use == "fill" else one.sentence for one in LANGUAGES.values()]
+
+    def cost(text: str) -> tuple[int, float]:
+        plain = text.replace(MASK, "")
+        unknown = sum(tokenizer.unknown([plain]).values())
+        return unknown, len(tokenizer.encode(plain)) / len(plain.encode())
+
+    try:
+        return min(filter(None, texts), key=cost)
+    except UserError:
+        return ""
+
+
+def _known_word(tokenizer: Any) -> str:
+    """Return the longest word of the languages' sentences that a tokenizer knows; else ""."""
+    texts = " ".join(one.sentence for one in LANGUAGES.values()).lower()
+    known = [word for word in re.findall(r"\w+", texts) if not tokenizer.unknown([word])]
+    return max(known, key=len, default="")
