@@ -80,7 +80,6 @@ def compare(
         planned: the seeds that both are to have. failed: variants and seeds whose runs failed.
 
         >>> from pellucid.apps.lab.study import Contrast
-    from pellucid.apps.lab.wording import tr
         >>> found = compare(Contrast("a", "bleu", "b"), True, {0: 2.0}, {0: 1.5, 1: 3.0})
         >>> found.seeds, found.median, found.interval
         ((0,), 0.5, None)
