@@ -77,12 +77,12 @@ def compare(
 ) -> Comparison:
     """Compare two variants by seed; a seed with a value on one side only is a missing pair.
 
-        planned: the seeds that both are to have. failed: variants and seeds whose runs failed.
+    planned: the seeds that both are to have. failed: variants and seeds whose runs failed.
 
-        >>> from pellucid.apps.lab.study import Contrast
-        >>> found = compare(Contrast("a", "bleu", "b"), True, {0: 2.0}, {0: 1.5, 1: 3.0})
-        >>> found.seeds, found.median, found.interval
-        ((0,), 0.5, None)
+    >>> from pellucid.apps.lab.study import Contrast
+    >>> found = compare(Contrast("a", "bleu", "b"), True, {0: 2.0}, {0: 1.5, 1: 3.0})
+    >>> found.seeds, found.median, found.interval
+    ((0,), 0.5, None)
     """
     pairs: dict[int, tuple[float, float]] = {}
     missing: list[str] = []
