@@ -30,7 +30,7 @@ from pellucid.interop.ctranslate2 import write_ctranslate2
 from pellucid.tasks.folder import load_model
 
 
-class OneLane:
+class OneBatch:
     """`serve.batcher.Batcher` as the worker sees it; the first thread answers all that wait."""
 
     running = 0
@@ -43,9 +43,10 @@ class OneLane:
         """Whether there is nothing to do."""
         return not len(self.waiting)
 
-    def wants(self, lane: int) -> bool:
-        """Whether a thread has something to do."""
-        return lane == 0 and not self.idle
+    @property
+    def load(self) -> int:
+        """How many rows wait."""
+        return self.waiting.rows
 
     def add(self, job: Job) -> None:
         """Let a job wait for the next round."""
@@ -55,7 +56,7 @@ class OneLane:
         """Do nothing: a batch is answered as a whole."""
 
 
-class PeerBatcher(OneLane):
+class PeerBatcher(OneBatch):
     """Answers waiting jobs batch by batch."""
 
     def __init__(self, pipeline: Any, folder: Path, rows: int = 64) -> None:
@@ -69,11 +70,12 @@ class PeerBatcher(OneLane):
         self.ids = {name: i for i, name in enumerate(pipeline.target.vocabulary)}
         self.rows = rows
 
-    def round(self, lane: int) -> int:
+    def round(self) -> int:
         """Answer what waits."""
         jobs: list[Job] = []
-        while self.waiting.next() is not None and len(jobs) < self.rows:
-            jobs.append(self.waiting.take())
+        while (job := self.waiting.next()) is not None and len(jobs) < self.rows:
+            self.waiting.take(job)
+            jobs.append(job)
         config = jobs[0].config
         assert isinstance(config, SearchConfig)
         found = self.translator.translate_batch(
@@ -88,14 +90,14 @@ class PeerBatcher(OneLane):
         return sum(len(job.answer) for job in jobs)
 
 
-class NoEngine(OneLane):
+class NoEngine(OneBatch):
     """Answers a text with the tokens that it has itself, as target tokens; without a model."""
 
-    def round(self, lane: int) -> int:
+    def round(self) -> int:
         """Answer what waits."""
         made = 0
-        while self.waiting.next() is not None:
-            job = self.waiting.take()
+        while (job := self.waiting.next()) is not None:
+            self.waiting.take(job)
             job.answer, job.finished = list(job.opening), True
             job.end()
             made += len(job.answer)
@@ -113,7 +115,7 @@ def main() -> None:
         batcher: Any = NoEngine()
         if not arguments.no_engine:
             batcher = PeerBatcher(ours.pipeline, Path(folder) / "model")
-        service = Service({"model": replace(ours, batcher=batcher)}, Worker())
+        service = Service({"model": replace(ours, batchers=(batcher,))}, Worker())
         bound = listen("127.0.0.1", arguments.port)
         print(f"serving model at {address(bound)}", flush=True)
         serve(Application(service), service, bound)

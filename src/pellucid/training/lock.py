@@ -21,10 +21,10 @@ class InUseError(UserError):
 
 
 class Lock:
-    """Hold `path` until `release`. Raises `InUseError` when another process holds it."""
+    """Hold `path` until `release`. Raises `InUseError` when another process holds it so long."""
 
-    def __init__(self, path: Path) -> None:
-        self._lock = FileLock(path, blocking=False, thread_local=False)
+    def __init__(self, path: Path, seconds: float = 0.0) -> None:
+        self._lock = FileLock(path, timeout=seconds, thread_local=False)
         with saving(path):
             try:
                 self._lock.acquire()

@@ -111,6 +111,19 @@ def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
     assert "note: 1 lines of the results file belong to no run" in capsys.readouterr().out
 
 
+def test_a_study_is_run_in_korean(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    options = ["--only", "none", "--seeds", "0", "--workers", "1"]
+    main(["--lang", "ko", "lab", "run", str(path), *options])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "scale: 실행 1개, 하나에 코어 하나로 약 0.1분"
+    assert lines[1].startswith("참고: 주요 비교 1개 중 1개는 모든 쌍이 일치해도")
+    assert lines[3:4] == ["1개 중 0개 완료"]
+    assert lines[4].startswith("1개 중 1개 완료: none, 시드 0: train_loss ")
+    assert lines[4].endswith("분)")
+    assert lines[5] == f"보고서 만들기:  pellucid lab report {path}"
+
+
 def test_failed_runs_of_earlier_settings_are_not_mentioned(tmp_path: Path, capsys: Says) -> None:
     path, file = write_study(tmp_path), tmp_path / "lab" / "scale" / "results.jsonl"
     gone = replace(read_study(path).trials()[0], id="0123456789ab")

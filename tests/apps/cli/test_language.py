@@ -21,7 +21,6 @@ from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import korean, speaking, tr
 from pellucid.apps.cli.main import main
 from pellucid.apps.cli.options import parse
-from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.training.config import TrainingConfig, load_recipe, recipe_names
 from pellucid.training.events import Chosen, Ended, Started, Stepped, Validated
 
@@ -65,7 +64,6 @@ def test_every_text_has_an_entry_and_every_entry_a_text(asked: set[str], capsys:
     main(["train", "g2p-demo", "--help"])
     parse(generate._fill(None), "generate MODEL", ["--help"])  # type: ignore[arg-type]
     asked |= {load_recipe(name).description for name in recipe_names()}
-    asked |= {load_study(name).plan.question for name in study_names()}
     asked |= {"step", "steps", "epoch", "epochs", *get_args(get_type_hints(TrainingConfig)["use"])}
     for path in sorted(Path(generate.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

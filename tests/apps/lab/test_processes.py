@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ import psutil
 import pytest
 
 from pellucid.apps.lab import processes
-from pellucid.apps.lab.processes import THREADS, FreshProcesses, affordable, one_thread
+from pellucid.apps.lab.processes import THREADS, FreshProcesses, affordable
 
 
 @pytest.fixture
@@ -54,17 +53,19 @@ def environment() -> list[str | None]:
 
 
 def test_a_process_that_dies_breaks_its_own_future_only() -> None:
-    executor = FreshProcesses()
+    executor = FreshProcesses(2)
     first, second = executor.submit(die, 3), executor.submit(environment)
     assert second.result(timeout=60) == ["1"] * len(THREADS)
-    with pytest.raises(BrokenExecutor):
+    with pytest.raises(RuntimeError, match="BrokenProcessPool"):
         first.result(timeout=60)
 
 
-def test_the_environment_of_one_thread_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(THREADS[0], "7")
-    monkeypatch.delenv(THREADS[-1], raising=False)
-    with one_thread():
-        assert [os.environ[name] for name in THREADS] == ["1"] * len(THREADS)
-    assert os.environ[THREADS[0]] == "7"
-    assert THREADS[-1] not in os.environ
+def die_once(mark: Path) -> str:
+    if not mark.exists():
+        mark.touch()
+        os._exit(3)
+    return "done"
+
+
+def test_a_call_whose_process_died_is_called_again(tmp_path: Path) -> None:
+    assert FreshProcesses(1).submit(die_once, tmp_path / "mark").result(timeout=60) == "done"

@@ -21,7 +21,6 @@ from pellucid.apps.lab.report import (
     _values,
     answers_to_markdown,
     check_bound,
-    draw,
     write_report,
 )
 from pellucid.apps.lab.results import read_results
@@ -74,13 +73,12 @@ def test_html_is_one_file_that_loads_nothing_and_markdown_has_its_pictures(
     assert {tmp_path / name for name in named} == {p for p in paths if p.suffix == ".svg"}
     assert {
         "train.svg",
-        "valid-differences.svg",
+        "valid.svg",
         "forest.svg",
         "attention.svg",
         "keys.svg",
     } <= set(named)
     assert all((tmp_path / name).read_text("utf-8").startswith("<svg") for name in named)
-    assert '<td data-head="verdict">' in html  # which a narrow screen shows
     for reported in (
         "8 of 8 planned runs are done.",
         "pip install '.[lab]'\npellucid lab run",
@@ -91,38 +89,6 @@ def test_html_is_one_file_that_loads_nothing_and_markdown_has_its_pictures(
         "model.attention_scale = d_k",
     ):
         assert reported in markdown
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_curves_are_drawn_as_they_are_and_as_differences_within_pairs(
-    done: tuple[Study, Lines], undrawn: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study, lines = done
-    calls: list[Any] = []
-
-    def keep(panels: Any, *_: Any, **__: Any) -> str:
-        calls.append(panels)
-        return "<svg/>"
-
-    monkeypatch.setattr("pellucid.apps.lab.report.draw_curves", keep)
-    ids = {(t.change, t.seed): t.id for t in study.trials()}
-    lacking = {id: line for id, line in lines.items() if id != ids["sqrt", 0]}
-    draw(gather(study, lacking))
-    panels, minus = calls[:2]
-    differences = minus["minus sqrt"]
-    assert len(panels["compared with sqrt"]["linear"]) == 3
-    found = {change: [ys for _, ys in seeds] for change, seeds in differences.items()}
-
-    def curve(change: str, seed: int) -> list[float]:
-        return list(lines[ids[change, seed]]["curve"]["train"])
-
-    def less(change: str, seed: int) -> list[float]:
-        pairs = zip(curve(change, seed), curve("sqrt", seed), strict=True)
-        return [a - b for a, b in pairs]
-
-    assert sorted(found["linear"]) == sorted([less("linear", 1), less("linear", 2)])
-    assert found["none"] == [less("none", 1)]
-    assert found["sqrt"] == []  # it keeps its colour, and is the line at 0
 
 
 def test_a_failed_run_is_reported_and_the_rest_analysed(
@@ -214,7 +180,7 @@ def test_text_of_a_study_is_no_html() -> None:
     html = document.to_html("# a <script>\n\n| b |\n| --- |\n| <img src=x> |", "a <script>", {})
     assert "<script>" not in html
     assert "<img" not in html
-    assert '<td data-head="b">&lt;img src=x&gt;</td>' in html
+    assert "<td>&lt;img src=x&gt;</td>" in html
 
 
 def bounded(study: Study, **limits: float) -> Study:

@@ -227,7 +227,10 @@ def test_a_result_that_cannot_be_believed_is_made_again(
     assert learned(json.loads((folder / "result.json").read_text())) == learned(line)
 
 
-def test_a_folder_in_use_is_no_failure(trial: Trial, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_no_failure(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.apps.lab.trial.PATIENCE", -10.0)
     folder = tmp_path / "run"
     folder.mkdir()
     lock = Lock(folder / ".lock")

@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from pellucid.apps.serve import server as serving
 from pellucid.apps.serve.app import Application
 from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import serve_model
@@ -103,8 +104,12 @@ class Running(NamedTuple):
 
 @contextmanager
 def running(
-    limits: Limits = DEFAULT, keys: tuple[str, ...] = (), load: Load | None = None
+    limits: Limits = DEFAULT,
+    keys: tuple[str, ...] = (),
+    load: Load | None = None,
+    grace: float = 0.02,
 ) -> Iterator[Running]:
+    serving.GRACE = grace
     models = {name: serve_model(name, pipeline) for name, pipeline in PIPELINES.items()}
     service = Service(models, Worker(limits.waiting), limits, keys, ("127.0.0.1", "localhost"))
     bound = listen("127.0.0.1", 0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pellucid import reference
-from pellucid.apps.serve.batcher import Batcher, Job, Waiting
+from pellucid.apps.serve.batcher import SPLIT, Batcher, Job, Waiting, batchers_for
 from pellucid.apps.serve.worker import Worker
 from pellucid.core.batch import Packed
 from pellucid.generation import (
@@ -79,21 +79,15 @@ def alone(decoder: Any, job: Job) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("make", [answering, continuing])
-@pytest.mark.parametrize("processors", ["1", "3"])
-def test_jobs_that_join_at_any_round_get_the_answer_they_get_alone(
-    make: Any, processors: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_that_join_at_any_round_get_the_answer_they_get_alone(make: Any) -> None:
     decoder, every, draw = make(), jobs(61), np.random.default_rng(7)
-    monkeypatch.setenv("PELLUCID_THREADS", processors)
     batcher, left = Batcher(decoder, rows=32, continues=make is continuing), [*every]
-    most = 0
     while left or not batcher.idle:
         for _ in range(int(draw.integers(0, 4))):
             if left:
                 batcher.add(left.pop())
         batcher.round()
-        most = max(most, sum(lane.rows > 0 for lane in batcher.lanes))
-    assert (most > 1) == (processors == "3")
+        assert batcher.running <= 32
     assert all(job.done and job.error is None for job in every)
     for job in every:
         assert tuple(job.answer) == alone(decoder, job), job.config
@@ -117,11 +111,10 @@ def test_the_state_stays_as_small_as_what_runs() -> None:
         batcher.add(job)
     while not batcher.idle:
         batcher.round()
-        for lane in batcher.lanes:
-            for group in lane.groups:
-                largest = max(largest, group.state.cache.used, group.state.memory.used)
-            for one in lane.searches.values():
-                largest = max(largest, one.answering.keys.used, one.answering.memory.used)
+        for group in batcher.groups:
+            largest = max(largest, group.state.cache.used, group.state.memory.used)
+        for one in batcher.searches.values():
+            largest = max(largest, one.answering.keys.used, one.answering.memory.used)
     assert largest < 1200  # without leaving rows out: over 3700
 
 
@@ -202,23 +195,35 @@ def test_a_newcomer_runs_before_the_next_job_of_a_client_that_has_some_running()
     assert waited <= 20
 
 
-def test_a_model_with_one_lane_is_answered_whichever_thread_wakes(
+def test_a_second_thread_shares_the_work_once_the_first_has_some(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "available", lambda: 3)
+    decoder = answering()
+    batchers, worker = batchers_for(decoder, rows=32), Worker()
+    assert [batcher.rows for batcher in batchers] == [11, 11, 11]
 
-    async def ask() -> list[bool]:
-        worker, done = Worker(), []
+    async def ask() -> list[Job]:
+        changed = asyncio.Event()
+        asked = [
+            worker.submit(batchers, job.opening, job.config, changed, number=job.number)
+            for job in jobs(29)
+        ]
+        assert batchers[0].load >= SPLIT
+        assert max(one.load for one in batchers) - min(one.load for one in batchers) <= SPLIT
         worker.start()
-        for _ in range(6):
-            changed = asyncio.Event()
-            job = worker.submit(batcher, [5, 6], SearchConfig(max_length=2), changed)
-            await asyncio.wait_for(changed.wait(), 5)
-            done.append(job.done)
+        while not all(job.done for job in asked):
+            await asyncio.wait_for(changed.wait(), 60)
+            changed.clear()
         worker.stop()
-        return done
+        return asked
 
+    for job in asyncio.run(ask()):
+        assert tuple(job.answer) == alone(decoder, job)
+
+
+def test_a_model_that_is_not_compiled_has_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "available", lambda: 3)
     with reference():
-        batcher = Batcher(shaken(Seq2Seq(Seq2SeqConfig(V, V, **SHAPE), seed=3)))
-    assert len(batcher.lanes) == 1
-    assert asyncio.run(ask()) == [True] * 6
+        batchers = batchers_for(shaken(Seq2Seq(Seq2SeqConfig(V, V, **SHAPE), seed=3)))
+    assert len(batchers) == 1

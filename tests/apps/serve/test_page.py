@@ -86,7 +86,10 @@ def test_a_chat_is_answered_in_pieces(open_page: Open) -> None:
 def test_the_page_says_what_the_model_is_and_its_examples_can_be_pressed(open_page: Open) -> None:
     page = open_page("en-GB")
     page.locator("#use-pronounce").click()
-    assert page.locator("#about .what").text_content() == PIPELINES["sounds"].about
+    assert page.locator("#about .what").text_content() == (
+        "This model reads a word and writes how it is pronounced."
+    )
+    assert page.locator("#about .card").text_content() == PIPELINES["sounds"].about
     assert page.get_by_text("Each message is answered alone").is_visible()
     page.locator(".examples button").first.click()
     shows(page, ".answered", re.escape(PIPELINES["sounds"].generate(["transparent"])[0]))

@@ -70,7 +70,7 @@ POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\
 
 
 def test_requests_sent_but_not_yet_read_when_the_server_stops_are_answered() -> None:
-    with running() as server:
+    with running(grace=1.0) as server:
         assert server.server.server_state.connections == set()
         body = json.dumps({"model": "chat", "prompt": "hello"}).encode()
         opened = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(20)]

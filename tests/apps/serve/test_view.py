@@ -41,6 +41,12 @@ def test_a_model_that_writes_sounds_between_spaces_pronounces() -> None:
     assert serve_model("small", answering(SearchConfig(), tokenizers=pair)).use == "pronounce"
 
 
+def test_a_model_of_words_that_writes_no_sounds_does_not_pronounce() -> None:
+    letters = train_tokenizer(["sun", "nut"], "char"), train_tokenizer(["suns", "nuts"], "char")
+    made = serve_model("small", answering(SearchConfig(), tokenizers=letters))
+    assert made.use == "words"
+
+
 def record(server: Running, model: str, text: str, **more: Any) -> Any:
     status, _, answer = ask(server, PATH, {"model": model, "text": text, **more})
     assert status == 200, answer
@@ -100,17 +106,25 @@ def test_tokens_are_masked_by_their_places_and_the_page_opens_where_asked(server
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({"model": "chat"}, 400, "text is missing"),
+        ({"model": "chat"}, 400, "missing required field `text`"),
         ({"model": "none", "text": "a"}, 404, "there is no model"),
         ({"model": "chat", "text": "x" * 99}, 400, "text has 99 tokens, more than the 40"),
         ({"model": "chat", "text": "x", "answer": "x" * 99}, 400, "answer has 99 tokens"),
         ({"model": "chat", "text": ""}, 400, "the sentence is empty"),
         ({"model": "chat", "text": "x", "mask": [1]}, 400, "chat fills no masks"),
         ({"model": "bert", "text": "x", "mask": [9]}, 400, "mask must hold places from 1 to"),
-        ({"model": "bert", "text": "x", "mask": [True]}, 400, "mask[0]: Expected `int`"),
-        ({"model": "chat", "text": "x", "kind": "all"}, 400, "kind must be cross or decoder or "),
+        (
+            {"model": "bert", "text": "x", "mask": [True]},
+            400,
+            "Expected `int`, got `bool` - at `$.mask[0]`",
+        ),
+        (
+            {"model": "chat", "text": "x", "kind": "all"},
+            400,
+            "Invalid enum value 'all' - at `$.kind`",
+        ),
         ({"model": "chat", "text": "x", "layer": 7}, 400, "no layer 7"),
-        ({"model": "chat", "text": "x", "beam": 9}, 400, "beam must be an integer from 1 to 8"),
+        ({"model": "chat", "text": "x", "beam": 9}, 400, "Expected `int` <= 8 - at `$.beam`"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_by_name(

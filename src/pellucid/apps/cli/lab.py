@@ -14,7 +14,7 @@ from rich.table import Table
 
 from pellucid.apps.cli.commands import listed
 from pellucid.apps.cli.console import Output, encodable
-from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.language import chosen_language, printed_language, tr, translated
 from pellucid.apps.cli.options import asks_help, parse, split_name
 from pellucid.apps.cli.train import LISTS
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
@@ -26,6 +26,8 @@ from pellucid.apps.lab.statistics import too_few_seeds
 from pellucid.apps.lab.study import select_trials
 from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
+from pellucid.apps.lab.wording import tr as report_text
+from pellucid.apps.lab.wording import written_in
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
 from pellucid.core.settings import nearest
 from pellucid.training.config import RunConfig, load_recipe
@@ -74,16 +76,16 @@ def run_verb(
     console = Output()
 
     def say(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(translated(line), markup=False, soft_wrap=True)
 
     minutes = found.plan.minutes_per_run
     say(f"{found.name}: {len(trials)} runs of about {minutes:g} min on one core")
     few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
-        say(f"note: {few}")
+        say(tr("note: {}").format(translated(few)))
     say(f"runs in {home / 'runs'}, results in {file}")
     if unknown := unknown_lines(read_results(file), {trial.id for trial in found.trials()}):
-        say(f"note: {unknown} {UNKNOWN}")
+        say(tr("note: {}").format(translated(UNKNOWN.format(unknown))))
     ended = run_study(
         trials,
         file,
@@ -130,8 +132,9 @@ def report_verb(
             f"{file}: there are no results yet; run pellucid lab run first, with the same --folder "
             "and --results, if any"
         )
-    for path in write_report(gather(found, read_results(file)), output or home):
-        Output().print(f"wrote {path}", markup=False, soft_wrap=True)
+    findings = gather(found, read_results(file))
+    for path in write_report(findings, output or home, chosen_language()):
+        Output().print(tr("wrote {}").format(path), markup=False, soft_wrap=True)
     return 0
 
 
@@ -197,9 +200,11 @@ def list_verb(*, folder: Path = HOME) -> int:
             done = str(sum(t.id in lines and lines[t.id]["status"] == "done" for t in trials))
         except UserError as error:
             errors.append(str(error))
-            done = "unreadable"
+            done = tr("unreadable")
+        with written_in(printed_language()):
+            question = report_text(study.plan.question)
         hours = len(trials) * study.plan.minutes_per_run / 60
-        table.add_row(name, str(len(trials)), done, f"{hours:.1f}", tr(study.plan.question))
+        table.add_row(name, str(len(trials)), done, f"{hours:.1f}", question)
     Output().print(table)
     if errors:
         raise UserError("\n".join(errors))

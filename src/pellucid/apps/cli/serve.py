@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
+from pellucid.apps.cli.language import tr, translated
 from pellucid.apps.cli.options import parse
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError, optional
@@ -20,6 +21,8 @@ from pellucid.training.signals import handling
 T = TypeVar("T")
 
 SEPARATE = "pellucid serve needs starlette, uvicorn, httptools, msgspec and prometheus-client"
+
+ANSWERED = "stopped: every request was answered"
 
 
 def run(arguments: list[str]) -> int:
@@ -90,7 +93,7 @@ def run(arguments: list[str]) -> int:
                 (*LOOPBACK, "[::1]") if host in LOOPBACK else (),
             )
             _log_requests()
-            begun = f"serving {', '.join(models)} at {address(bound)}"
+            begun = tr("serving {} at {}").format(", ".join(models), address(bound))
             unanswered = run_server(
                 Application(service),
                 service,
@@ -98,8 +101,8 @@ def run(arguments: list[str]) -> int:
                 started=lambda server: print(begun, flush=True),
                 load=lambda before: reload_models(folders, before, rows, accept_changes),
             )
-        left = f"{unanswered} or more requests were not" if unanswered else "every request was"
-        print(f"stopped: {left} answered", flush=True)
+        line = "stopped: {} or more requests were not answered"
+        print(translated(line.format(unanswered) if unanswered else ANSWERED), flush=True)
         return 0
 
     return parse(serve, "serve", arguments)

@@ -12,7 +12,7 @@ from pellucid.apps.lab.statistics import Comparison, compare, with_holm
 from pellucid.apps.lab.study import Study, Trial
 from pellucid.core.errors import UserError
 
-UNKNOWN = "lines of the results file belong to no run of the study as it is now"
+UNKNOWN = "{} lines of the results file belong to no run of the study as it is now"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def gather(study: Study, lines: Mapping[str, Line]) -> Findings:
     unknown = unknown_lines(lines, trials)
     if not any(done.values()):
         also = f"; {len(failed)} failed, the first: {failed[0]['error']}" if failed else ""
-        also += f"; {unknown} {UNKNOWN}" if unknown else ""
+        also += f"; {UNKNOWN.format(unknown)}" if unknown else ""
         raise UserError(
             f"no run of {study.name} is done yet{also}. Run pellucid lab run first, with the same "
             "--folder and --results, if any"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import chain, count
 from typing import NamedTuple
 
 from pellucid.core.errors import UsageError
@@ -53,22 +54,19 @@ def range_test(
     batches = Prepared.of(config, pairs, task).batches()
     optimizer = ModelOptimizer(task.model.named_parameters(), config.training.optimizer)
     task.model.train()
-    rates, losses, mean, epoch = list[float](), list[float](), 0.0, 0
-    while len(rates) < steps:
-        for batch in batches.epoch(epoch):
-            rate, step = low * (high / low) ** (len(rates) / (steps - 1)), len(rates) + 1
-            try:
-                tally, _ = train_step(
-                    task.model, optimizer, batch, config.training, step=step, lr=rate
-                )
-            except DivergedError:
-                if not rates:
-                    raise
-                return RangeTest(rates, losses)
-            mean = FORGETS * mean + (1 - FORGETS) * tally.nats / max(tally.target_tokens, 1)
-            rates.append(rate)
-            losses.append(mean / (1 - FORGETS**step))
-            if losses[-1] > EXPLODED * min(losses) or step == steps:
-                return RangeTest(rates, losses)
-        epoch += 1
+    rates, losses, mean = list[float](), list[float](), 0.0
+    endless = chain.from_iterable(map(batches.epoch, count()))
+    for step, batch in zip(range(1, steps + 1), endless, strict=False):
+        rate = low * (high / low) ** ((step - 1) / (steps - 1))
+        try:
+            tally, _ = train_step(task.model, optimizer, batch, config.training, step=step, lr=rate)
+        except DivergedError:
+            if not rates:
+                raise
+            break
+        mean = FORGETS * mean + (1 - FORGETS) * tally.nats / max(tally.target_tokens, 1)
+        rates.append(rate)
+        losses.append(mean / (1 - FORGETS**step))
+        if losses[-1] > EXPLODED * min(losses):
+            break
     return RangeTest(rates, losses)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pellucid.apps.lab.wording import tr
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.tasks.metrics import METRICS as EVALUATIONS
@@ -32,7 +33,7 @@ class Metric:
     @property
     def label(self) -> str:
         """The name with the unit, as a column or an axis is labelled."""
-        return f"{self.name} ({self.unit})" if self.unit else self.name
+        return f"{self.name} ({tr(self.unit)})" if self.unit else self.name
 
 
 TOKEN = "nats per token"
@@ -83,7 +84,7 @@ def format_value(value: float) -> str:
     >>> format_value(4.41899), format_value(math.inf)
     ('4.419', 'never')
     """
-    return f"{value:.4g}" if math.isfinite(value) else "never"
+    return f"{value:.4g}" if math.isfinite(value) else tr("never")
 
 
 def format_spread(values: Sequence[float], form: str = ".3g") -> str:
@@ -95,10 +96,12 @@ def format_spread(values: Sequence[float], form: str = ".3g") -> str:
     if not values:
         return "–"
     shown = [
-        f"{v:{form}}" if math.isfinite(v) else "never"
+        f"{v:{form}}" if math.isfinite(v) else tr("never")
         for v in (float(np.median(values)), min(values), max(values))
     ]
-    return f"{shown[0]} ({shown[1]} to {shown[2]})" if len(values) > 1 else shown[0]
+    if len(values) == 1:
+        return shown[0]
+    return tr("{median} ({low} to {high})", median=shown[0], low=shown[1], high=shown[2])
 
 
 def metrics_of(

@@ -1,4 +1,4 @@
-"""The report's pictures: matplotlib figures as SVG, for light and dark pages.
+"""The report's pictures: matplotlib figures as SVG.
 
 Every panel names its lines in the order in which they end; a grid of many small panels has one
 legend. Colours are safe for colour-blind readers, and lines differ by their dashes too.
@@ -22,6 +22,7 @@ import numpy as np
 from pellucid.apps.lab.document import INSTALL
 from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.statistics import Comparison, signed
+from pellucid.apps.lab.wording import tr
 from pellucid.core.errors import optional
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ class Mark(NamedTuple):
     shape: str
 
 
-INK, PAPER, RULE = "#1b2b30", "#ffffff", "#dde5e6"
-DARK = {INK: "#e3eaec", PAPER: "#12181a", RULE: "#2f3c40", "#0072b2": "#3d9be0"}
-"""What replaces a colour on a dark page."""
+INK = "#1b2b30"
 # Okabe and Ito's palette without its yellow, which is too pale for lines.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
@@ -75,35 +74,12 @@ def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
 
 
 def to_svg(figure: Figure) -> str:
-    """Return the figure as SVG: small, the same every time, with colours for both pages."""
+    """Return the figure as SVG, the same every time, with as many digits as can be seen."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
-    return _compact(svg[svg.index("<svg") :].replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'"))
-
-
-def _compact(svg: str) -> str:
-    """Return matplotlib's SVG at a third of its size, with the colours of a dark page.
-
-    A tenth of a point is precise enough, only ids that are used are kept, and each style is written
-    once, as a class.
-    """
-    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d)\d{2,}", r"\1", tag[0]), svg)
-    svg = re.sub(r"\s*\n\s*(?=[LMQCz<>\"] ?)", "", svg)
-    used = set(re.findall(r"#(\w+)", svg))
-    svg = re.sub(r' id="(.+?)"', lambda id: id[0] if id[1] in used else "", svg)
-    classes: dict[str, str] = {}
-    svg = re.sub(
-        r' style="(.*?)"', lambda m: f' class="{classes.setdefault(m[1], f"c{len(classes)}")}"', svg
-    )
-    rules = "".join(f".{name}{{{style}}}" for style, name in classes.items())
-    dark = "".join(
-        f".{name}{{{re.sub('|'.join(DARK), lambda colour: DARK[colour[0]], style)}}}"
-        for style, name in classes.items()
-        if any(colour in style for colour in DARK)
-    )
-    style = f"<style>{rules}@media (prefers-color-scheme:dark){{{dark}}}</style>"
-    return re.sub(r"(<svg[^>]*>)", lambda tag: tag[0] + style, svg, count=1)
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
+    return svg[svg.index("<svg") :].replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'")
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -148,21 +124,12 @@ def _ends(curves: Curves) -> dict[str, float]:
     return {name: median(column[0]) for name, column in last.items() if column}
 
 
-def add_legend(axes: Axes, curves: Curves, differences: bool) -> None:
-    """Name the lines next to the panel, from the one that ends highest to the lowest.
-
-    Each with where it ends, of differences, else with its number of seeds. Call it once the limits
-    of the axes are set: an arrow marks a line that ends outside them.
-    """
-    low, high = axes.get_ylim()
+def add_legend(axes: Axes, curves: Curves) -> None:
+    """Name the lines next to the panel, with their seeds: the one that ends highest first."""
     ends = {name: end for name, end in _ends(curves).items() if math.isfinite(end)}
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     ordered = sorted(ends, key=lambda name: -ends[name])
-    labels = []
-    for name in ordered:
-        arrow = " ↑" if ends[name] > high else " ↓" if ends[name] < low else ""
-        what = signed(ends[name]) if differences else f"({len(curves[name])})"
-        labels.append(f"{name} {what}{arrow}")
+    labels = [f"{name} ({len(curves[name])})" for name in ordered]
     lines = [handles[name] for name in ordered]
     axes.legend(lines, labels, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
@@ -200,26 +167,17 @@ def _limits(differences: Sequence[tuple[float, Sequence[float]]]) -> tuple[float
     return min(near) - margin, max(near) + margin
 
 
-def _late(curves: Curves, name: str) -> tuple[float, list[float]]:
-    """Return a variant's median at its end, and its values in the second half of training."""
-    both = [(x, y, max(xs)) for xs, ys in curves[name] for x, y in zip(xs, ys, strict=True)]
-    return _ends(curves).get(name, 0.0), [y for x, y, last in both if x > last / 2]
-
-
 def draw_curves(
     panels: Mapping[str, Curves],
     title: str,
     xlabel: str,
     ylabel: str,
     *,
-    differences: bool = False,
     marker: str = "",
     marks: Sequence[Mark] = (),
 ) -> str:
     """Draw a panel of curves for each group of variants; all panels have the same axes.
 
-    differences: of each variant to what it is compared with. Then the axis fits the second half of
-    training, since first differences are often a hundred times the last.
     marker: of every point. marks: further points of the first panel.
     """
     columns = min(len(panels), 2)
@@ -231,18 +189,13 @@ def draw_curves(
         shown = list(zip(grid.flat, panels.items(), strict=False))
         for axes, (name, curves) in shown:
             draw_bands(axes, curves, marker)
-            if differences:
-                axes.axhline(0, color=INK, linewidth=0.9)
             if len(panels) > 1:
                 axes.set_title(name)
         first, curves = shown[0][0], shown[0][1][1]
         for mark in marks:
             colour = styles(list(curves))[mark.name]["color"]
             first.plot(mark.x, mark.y, mark.shape, color=colour, markersize=8, markeredgecolor=INK)
-        if differences:
-            first.set_ylim(*_limits([_late(c, name) for c in panels.values() for name in c]))
-        else:
-            set_log_if_wide(first, panels.values())
+        set_log_if_wide(first, panels.values())
         if every:  # an x without a finite value keeps its place
             low, high = min(x for x, _ in every), max(x for x, _ in every)
             margin = 0.05 * (high - low) or 0.05
@@ -252,7 +205,7 @@ def draw_curves(
             if whole and axis.get_scale() == "linear":
                 axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         for axes, (_, curves) in shown:
-            add_legend(axes, curves, differences)
+            add_legend(axes, curves)
         figure.supxlabel(xlabel, fontsize=9)
         figure.supylabel(ylabel, fontsize=9)
         for axes in grid.flat[len(panels) :]:
@@ -267,7 +220,7 @@ def draw_forest(comparisons: Sequence[Comparison]) -> str:
     metrics = list(dict.fromkeys(c.contrast.metric for c in comparisons))
     groups = [[c for c in comparisons if c.contrast.metric == m] for m in metrics]
     heights = [len(group) + 1.9 for group in groups]
-    with new_figure("Differences, seed by seed", WIDTH, 0.27 * sum(heights) + 0.4) as figure:
+    with new_figure(tr("Differences, seed by seed"), WIDTH, 0.27 * sum(heights) + 0.4) as figure:
         grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
         for axes, metric, group in zip(grid, metrics, groups, strict=True):
             ends = _limits([(c.median or 0.0, c.differences) for c in group])
@@ -278,7 +231,7 @@ def draw_forest(comparisons: Sequence[Comparison]) -> str:
             axes.set(xlim=ends, ylim=(-0.7, len(group) - 0.3))
             names = [f"{'★ ' * c.primary}{c.name}  (n = {len(c.seeds)})" for c in reversed(group)]
             axes.set_yticks(range(len(group)), names)
-            axes.set_xlabel(f"{record.label}: {record.better} is better", fontsize=8)
+            axes.set_xlabel(f"{record.label}: {tr(f'{record.better} is better')}", fontsize=8)
             axes.grid(axis="x")
             axes.spines.left.set_visible(False)
             axes.tick_params(axis="y", length=0)
@@ -338,12 +291,12 @@ def draw_grid(
                                   xycoords=("axes fraction", "data"),
                                   textcoords="offset points")  # fmt: skip
                 if i == 0:
-                    axes.set_title(column, fontsize=8, loc="center")
+                    axes.set_title(tr(column), fontsize=8, loc="center")
             set_log_if_wide(grid[i, 0], [curves.get((row, column), {}) for column in columns])
-            grid[i, 0].set_ylabel(row.replace(": ", ":\n"), fontsize=7)
+            grid[i, 0].set_ylabel(tr(row).replace(": ", ":\n"), fontsize=7)
         xs = [x for x, _ in _points(curves.values())]
         _scale_x(grid[0, 0], xs, base)
-        figure.supxlabel(xlabel, fontsize=8)
+        figure.supxlabel(tr(xlabel), fontsize=8)
         handles, labels = next(
             (found for axes in grid.flat if (found := axes.get_legend_handles_labels())[0]),
             ([], []),

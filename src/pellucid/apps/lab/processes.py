@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -19,22 +19,30 @@ from pellucid.core.errors import optional
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ATTEMPTS = 3
+"""Processes that one call may lose before it fails."""
 PATIENCE = 60.0
 """Seconds in which a process whose parent died finishes its step and saves."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PELLUCID_THREADS")
 CGROUP = Path("/sys/fs/cgroup")
 
 
-class FreshProcesses(Executor):
+class FreshProcesses(ThreadPoolExecutor):
     """Run each call in a fresh process with one thread: one that dies ends one call only."""
 
     def submit(self, f: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Start a process for this call. The future raises `BrokenExecutor` if it dies."""
-        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_detach)
-        with one_thread():
-            future: Future[T] = pool.submit(_call, functools.partial(f, *args, **kwargs))
-        pool.shutdown(wait=False)
-        return future
+        """Start a process for this call when it is its turn, and another one if that dies."""
+        return super().submit(_in_process, functools.partial(f, *args, **kwargs))
+
+
+def _in_process(f: Callable[[], T]) -> T:
+    for _ in range(ATTEMPTS):
+        with ProcessPoolExecutor(1, get_context("spawn"), _detach) as pool:
+            try:
+                return pool.submit(_call, f).result()
+            except BrokenExecutor as error:
+                died = f"{type(error).__name__}: {error}"
+    raise RuntimeError(died)
 
 
 def _call(f: Callable[[], T]) -> T:
@@ -46,6 +54,7 @@ def _call(f: Callable[[], T]) -> T:
 
 def _detach() -> None:
     """Let only the parent receive Ctrl-C; save and stop when the parent dies for any reason."""
+    os.environ.update(dict.fromkeys(THREADS, "1"))
     if hasattr(os, "setsid"):
         os.setsid()
     parent = parent_process()
@@ -58,20 +67,6 @@ def _detach() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Set the environment in which a new process loads BLAS."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def affordable(gigabytes: float) -> int:

@@ -14,38 +14,42 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Plot, Table, captions, render, to_html
-from pellucid.apps.lab.findings import UNKNOWN, Findings
+from pellucid.apps.lab.document import Block, Plot, Table, render, to_html
+from pellucid.apps.lab.findings import Findings
 from pellucid.apps.lab.measures import MEASURES
+from pellucid.apps.lab.measures.measure import as_points
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
 from pellucid.apps.lab.plots import Curves, Points, draw_curves, draw_forest, require_matplotlib
 from pellucid.apps.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.apps.lab.study import Bound, flat_settings
+from pellucid.apps.lab.wording import captions, tr, written_in
 from pellucid.core.files import write_atomically
+from pellucid.core.language import Language
 
 CURVES = {"train": ("train_loss", "training loss"), "valid": ("valid_loss", "validation loss")}
 
 
-def write_report(findings: Findings, folder: Path) -> list[Path]:
+def write_report(findings: Findings, folder: Path, language: Language = "en") -> list[Path]:
     """Write report.html, report.md and the pictures next to it; return their paths.
 
     Raises `UserError` when a package of the lab extra is missing, or a file cannot be written.
     """
     require_matplotlib()
-    curves, forest, sections = draw(findings)
-    markdown = render(
-        "report.md",
-        **_answers(findings),
-        **_facts(findings),
-        curves=curves,
-        forest=forest,
-        sections=sections,
-        signs=f"{SIGNS:,}",
-        signed=signed,
-    )
-    blocks = [*curves, *forest, *chain(*sections.values())]
-    pictures = {block.name: block.svg for block in blocks if isinstance(block, Plot)}
-    html = to_html(markdown, findings.study.plan.question, pictures)
+    with written_in(language):
+        curves, forest, sections = draw(findings)
+        markdown = render(
+            "report.md",
+            **_answers(findings),
+            **_facts(findings),
+            curves=curves,
+            forest=forest,
+            sections=sections,
+            signs=f"{SIGNS:,}",
+            signed=signed,
+        )
+        blocks = [*curves, *forest, *chain(*sections.values())]
+        pictures = {block.name: block.svg for block in blocks if isinstance(block, Plot)}
+        html = to_html(markdown, findings.study.plan.question, pictures)
     contents = {"report.html": html, "report.md": markdown, **pictures}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
@@ -74,7 +78,6 @@ def _answers(findings: Findings) -> dict[str, Any]:
     return {
         "findings": findings,
         "level": "##",
-        "unknown": UNKNOWN,
         "verdict": verdict,
         "check_bound": check_bound,
         "values": _values(findings),
@@ -86,14 +89,19 @@ def check_bound(findings: Findings, bound: Bound) -> str:
     values = findings.values(bound.change, bound.metric).values()
     ordered = sorted(v for v in values if v is not None)
     lost = len(values) - len(ordered) + sum(f["change"] == bound.change for f in findings.failed)
-    without = f"; {lost} more failed or have no such value" if lost else ""
+    without = tr("; {n} more failed or have no such value", n=lost) if lost else ""
     if not ordered:
-        return f"{bound.change}: no value{without}" if lost else f"no run of {bound.change} yet"
+        none = tr("{name}: no value", name=bound.change) + without
+        return none if lost else tr("no run of {name} yet", name=bound.change)
     text = f"{bound.change}: {', '.join(map(format_value, ordered))}. "
     kept = sum(bound.holds(value) for value in ordered)
-    if kept < len(ordered):
-        return f"{text}Does not hold: {len(ordered) - kept} of {len(ordered)} break it{without}"
-    return f"{text}Holds in {kept} of {kept} finished runs{without}"
+    broken, every = len(ordered) - kept, len(ordered)
+    held = (
+        "Does not hold: {n} of {all} break it"
+        if broken
+        else "Holds in {all} of {all} finished runs"
+    )
+    return text + tr(held, n=broken, all=every) + without
 
 
 def _values(findings: Findings) -> Table:
@@ -118,7 +126,7 @@ def _values(findings: Findings) -> Table:
             published.get((name, metric), "–") if figures else _spread(findings, name, metric)
             for metric, figures in columns
         ]
-        rows.append([name, change.about or "–", count, *cells])
+        rows.append([name, tr(change.about) or "–", count, *cells])
     heads = [
         f"{plan.reference_name}, {metric}" if figures else find_metric(metric).label
         for metric, figures in columns
@@ -139,72 +147,44 @@ def _rank(findings: Findings, name: str) -> float:
 def _spread(findings: Findings, change: str, metric: str) -> str:
     values = findings.values(change, metric).values()
     known = [v for v in values if v is not None]
-    lacking = f", none in {len(values) - len(known)}" if len(known) < len(values) else ""
-    return format_spread(known, ".4g") + lacking if known or not values else "none"
+    lacking = len(values) - len(known)
+    if lacking == len(values) > 0:
+        return tr("none")
+    return format_spread(known, ".4g") + (tr(", none in {n}", n=lacking) if lacking else "")
 
 
-# curves and differences ---------------------------------------------------------------------------
+# pictures -----------------------------------------------------------------------------------------
 
 
 def _curves(findings: Findings) -> list[Plot]:
     plots = []
     for key, (metric, name) in CURVES.items():
         panels: dict[str, Curves] = {}
-        minus: dict[str, Curves] = {}
         for base, names in findings.study.families().items():
-            found = {
-                change: points
-                for change in names
-                if (points := _points(findings, change, key)) and all(x for x, _ in points.values())
-            }
+            curves = {change: _points(findings, change, key) for change in names}
+            found = {c: runs for c, runs in curves.items() if runs and all(x for x, _ in runs)}
             if found:
-                panels[f"compared with {base}"] = {c: [*by.values()] for c, by in found.items()}
-            if base in found and any((curves := _minus(found, base)).values()):
-                minus[f"minus {base}"] = curves
-        ylabel = find_metric(metric).unit
+                panels[tr("compared with {base}", base=base)] = found
         if panels:
-            title = f"{name.capitalize()} by epoch (lower is better)"
-            svg = draw_curves(panels, title, "epoch", ylabel)
+            title = tr("{name} by epoch (lower is better)", name=tr(name).capitalize())
+            svg = draw_curves(panels, title, tr("epoch"), tr(find_metric(metric).unit))
             plots.append(Plot(f"{key}.svg", title, svg, captions()["curves"]))
-        if minus:
-            title = f"Difference in {name}, seed by seed (below 0 is better)"
-            svg = draw_curves(minus, title, "epoch", f"difference, {ylabel}", differences=True)
-            plots.append(Plot(f"{key}-differences.svg", title, svg, captions()["differences"]))
     return plots
 
 
-def _minus(found: Mapping[str, Mapping[int, Points]], base: str) -> Curves:
-    """Return every curve minus the base's of the same seed, at the epochs that both have.
-
-    The base has no curves, only its place: a variant keeps its colour.
-    """
-    curves: dict[str, list[Points]] = {change: [] for change in found}
-    for change, seeds in found.items():
-        for seed in sorted(seeds.keys() & found[base].keys()) if change != base else ():
-            under = dict(zip(*found[base][seed], strict=True))
-            both = [(x, y - under[x]) for x, y in zip(*seeds[seed], strict=True) if x in under]
-            curves[change].append(([x for x, _ in both], [y for _, y in both]))
-    return curves
-
-
-def _points(findings: Findings, change: str, key: str) -> dict[int, Points]:
-    """Return a variant's curves by seed.
+def _points(findings: Findings, change: str, key: str) -> list[Points]:
+    """Return a variant's curves.
 
     Lines of 0.1.0 have one validation an epoch, None for an epoch without.
     """
-    found: dict[int, Points] = {}
-    for seed, line in findings.done[change].items():
-        curve = line["curve"]
-        epochs = curve.get(f"{key}_epoch", curve["epoch"])
-        both = [(x, y) for x, y in zip(epochs, curve[key], strict=False) if y is not None]
-        found[seed] = ([x for x, _ in both], [y for _, y in both])
-    return found
+    curves = [line["curve"] for line in findings.done[change].values()]
+    return [as_points(zip(c.get(f"{key}_epoch", c["epoch"]), c[key], strict=False)) for c in curves]
 
 
 def _forest(comparisons: Sequence[Comparison]) -> Plot:
     never = any(math.isinf(d) for c in comparisons for d in c.differences)
     about = captions()["forest"] + captions()["never"] * never
-    return Plot("forest.svg", "Differences, seed by seed", draw_forest(comparisons), about)
+    return Plot("forest.svg", tr("Differences, seed by seed"), draw_forest(comparisons), about)
 
 
 # how it was made ----------------------------------------------------------------------------------
@@ -220,7 +200,7 @@ def _facts(findings: Findings) -> dict[str, Any]:
         unused |= {"data.corpus", "data.split"}
     scored = any(config.evaluation.metric == "bleu" for config in study.variants.values())
     machines = [
-        f"{title}: {', '.join(f'{name} {value}' for name, value in line[key].items())}."
+        f"{tr(title)}: {', '.join(f'{name} {value}' for name, value in line[key].items())}."
         for title, key in (("Machine", "machine"), ("Versions", "environment"))
         for line in findings.lines
     ]

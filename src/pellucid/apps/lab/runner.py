@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pellucid.apps.lab.processes import PATIENCE, FreshProcesses, affordable
+from pellucid.apps.lab.processes import FreshProcesses, affordable
 from pellucid.apps.lab.results import Line, open_results, read_results
 from pellucid.apps.lab.study import Trial
 from pellucid.apps.lab.trial import failure, run_trial
@@ -26,12 +24,8 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.training.signals import handling
 
 Say = Callable[[str], None]
-Took = Callable[[Trial, Line], None]
-ATTEMPTS = 3
-"""Processes of ours that one run may lose before it counts as failed."""
-ORPHAN = PATIENCE + 10.0
-"""Seconds in which a run folder in use is released if its study was killed: its process saves."""
 PAUSE = 0.5
+"""Seconds after which a signal is seen."""
 
 
 @dataclass(frozen=True)
@@ -74,32 +68,53 @@ def run_study(
     """
     if workers is not None and workers < 1:
         raise UsageError(f"workers must be at least 1, got {workers}")
-    with open_results(results) as append:
+    signals: list[int] = []
+    left: list[Line] = []  # of runs that were not stopped and are not done
+    error: UserError | None = None
+    stopped: int | None = None  # how many signals had come
+    stop = runs / f".stop-{uuid4().hex[:12]}"
+    with open_results(results) as append, handling(signals.append):
         before = read_results(results)
-        done = {id for id, line in before.items() if line["status"] == "done"}
-        failed = set() if retry else before.keys() - done
-        planned = {t.id for t in trials}
-        done, failed = done & planned, failed & planned
-        todo = [t for t in trials if t.id not in done | failed]
+        planned = {trial.id for trial in trials}
+        done = {id for id in planned if before.get(id, {}).get("status") == "done"}
+        failed = set() if retry else planned & before.keys() - done
         say(f"{len(done)}/{len(trials)} done" + (f", {len(failed)} failed" if failed else ""))
-
-        def took(trial: Trial, line: Line) -> None:
-            append(line)
-            (done if line["status"] == "done" else failed).add(trial.id)
-            say(f"{len(done)}/{len(trials)} done: {describe(line)}")
-
-        if executor is None:
-            limit = workers or affordable(gigabytes)
-            work = _Work(FreshProcesses(), limit, ATTEMPTS, runs, took, say)
-        else:  # it has its own queue, and itself tries again
-            work = _Work(executor, len(trials), 1, runs, took, say)
-        stopped = work.do(todo)
-    if work.left and not stopped:
+        pool = executor or FreshProcesses(workers or affordable(gigabytes))
+        running: dict[Future[dict[str, Any]], Trial] = {
+            pool.submit(run_trial, trial, runs / trial.id, stop): trial
+            for trial in trials
+            if trial.id not in done | failed
+        }
+        try:
+            while running and (stopped is None or len(signals) <= stopped):
+                if stopped is None and (signals or error):
+                    stopped = len(signals)
+                    _stop(stop, {} if executor else running, say)
+                for future in wait(running, PAUSE, FIRST_COMPLETED).done:
+                    trial = running.pop(future)
+                    line = _line_of(trial, future)
+                    if line["status"] not in ("done", "failed"):
+                        left.append(line)
+                        continue
+                    try:
+                        append(line)
+                    except UserError as full:  # the result is in the run folder
+                        error = error or full
+                    (done if line["status"] == "done" else failed).add(trial.id)
+                    say(f"{len(done)}/{len(trials)} done: {describe(line)}")
+        except BaseException:
+            _stop(stop, {} if executor else running, say)
+            raise
+        if not running:  # else what runs sees the file and stops, or finishes
+            stop.unlink(missing_ok=True)
+    if error:
+        raise error
+    if left and not signals:
         raise UserError(
-            f"{len(work.left)} of {len(trials)} runs are not done; the same command does them. "
-            f"{describe(work.left[0])}"
+            f"{len(left)} of {len(trials)} runs are not done; the same command does them. "
+            f"{describe(left[0])}"
         )
-    return Progress(len(done), len(failed), len(trials), stopped)
+    return Progress(len(done), len(failed), len(trials), bool(signals))
 
 
 def describe(line: Line) -> str:
@@ -116,106 +131,25 @@ def describe(line: Line) -> str:
     return f"{name}: {numbers} ({line['minutes']:.1f} minutes)"
 
 
-class _Work:
-    """One pass over the trials that are to be done."""
+def _stop(path: Path, ours: dict[Future[Any], Trial], say: Say) -> None:
+    """Create the file that runs look for; start no more of our own processes."""
+    for future in [future for future in ours if future.cancel()]:
+        del ours[future]
+    also = "interrupt again to leave without waiting; the same command resumes them"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        say(f"cannot stop the runs ({error}): they continue to their end; {also}")
+    else:
+        say(f"stopping: the runs in progress save and end; {also}")
 
-    def __init__(
-        self, executor: Executor, limit: int, attempts: int, runs: Path, took: Took, say: Say
-    ) -> None:
-        self.executor, self.limit, self.attempts = executor, limit, attempts
-        self.runs, self.took, self.say = runs, took, say
-        self.left: list[Line] = []
-        """Lines of runs that were not stopped and are not done."""
-        self._stop = runs / f".stop-{uuid4().hex[:12]}"
-        self._running: dict[Future[dict[str, Any]], Trial] = {}
-        self._waiting: deque[Trial] = deque()
-        self._lost = Counter[str]()
-        self._in_use: dict[str, float] = {}  # since when
-        self._stopping = False
-        self._error: UserError | None = None
 
-    def do(self, todo: Sequence[Trial]) -> bool:
-        """Do every trial and take the lines; return whether a signal stopped it."""
-        self._waiting.extend(todo)
-        signals: list[int] = []
-        known = 0
-        with handling(signals.append):
-            try:
-                while self._waiting or self._running:
-                    if (signals or self._error) and not self._stopping:
-                        known = len(signals)
-                        self._stop_runs()
-                    elif self._stopping and len(signals) > known:
-                        for future in self._running:
-                            future.cancel()
-                        break  # the rest sees the file and stops, or finishes
-                    while self._waiting and len(self._running) < self.limit:
-                        trial = self._waiting.popleft()
-                        folder = self.runs / trial.id
-                        future = self.executor.submit(run_trial, trial, folder, self._stop)
-                        self._running[future] = trial
-                    for future in wait(self._running, PAUSE, FIRST_COMPLETED).done:
-                        self._take(self._running.pop(future), future)
-            except BaseException:
-                self._stop_runs()
-                raise
-        if not self._running:
-            self._stop.unlink(missing_ok=True)
-        if self._error:
-            raise self._error
-        return bool(signals)
-
-    def _stop_runs(self) -> None:
-        """Start no more, and create the file that runs look for."""
-        self._stopping, count = True, len(self._running)
-        self._waiting.clear()
-        also = "interrupt again to leave without waiting; the same command resumes them"
-        try:
-            self._stop.parent.mkdir(parents=True, exist_ok=True)
-            self._stop.touch()
-        except OSError as error:
-            self.say(f"cannot stop the runs ({error}): they continue to their end; {also}")
-        else:
-            self.say(f"stopping: the runs in progress ({count}) save and end; {also}")
-
-    def _take(self, trial: Trial, future: Future[dict[str, Any]]) -> None:
-        try:
-            line: Line = future.result()
-        except (Exception, CancelledError) as error:  # the worker died, or was taken away
-            if self._stopping:
-                self.say(
-                    f"{trial.change}, seed {trial.seed}: its process ended ({error}); it resumes "
-                    "from its last checkpoint"
-                )
-                return
-            line = self._line_of(trial, error)
-        if line["status"] in ("done", "failed"):
-            try:
-                self.took(trial, line)
-            except UserError as error:  # the result is in the run folder
-                self._error = self._error or error
-        elif line["status"] == "lost":
-            self._waiting.appendleft(trial)
-        elif line["status"] == "in use" and not self._stopping and self._is_patient(trial, line):
-            time.sleep(PAUSE)
-            self._waiting.append(trial)
-        elif not self._stopping:
-            self.left.append(line)
-
-    def _line_of(self, trial: Trial, error: BaseException) -> Line:
-        """Return a line for a run whose worker died; "lost" if it is to be tried again."""
-        self._lost[trial.id] += 1
-        reason = f"its process ended, killed or out of memory ({type(error).__name__}: {error})"
-        line = failure(trial, reason, 0.0)
-        if self._lost[trial.id] < self.attempts:
-            return {**line, "status": "lost"}
-        if self.attempts == 1 and isinstance(error, CancelledError | BrokenExecutor):
-            return {**line, "status": "cancelled", "error": "the executor gave it up"}
-        return line
-
-    def _is_patient(self, trial: Trial, line: Line) -> bool:
-        """Return whether a run folder in use may still be released, by an orphan that saves."""
-        now = time.monotonic()
-        if trial.id not in self._in_use:
-            self.say(f"{describe(line)} (tried again for {ORPHAN:.0f} seconds)")
-        return now - self._in_use.setdefault(trial.id, now) < ORPHAN
+def _line_of(trial: Trial, future: Future[dict[str, Any]]) -> Line:
+    """Return what a run has returned, or a line for one whose worker died or was taken away."""
+    try:
+        return future.result()
+    except (BrokenExecutor, CancelledError):
+        return {**failure(trial, "the executor gave it up", 0.0), "status": "cancelled"}
+    except Exception as error:
+        return failure(trial, f"its process ended, killed or out of memory ({error})", 0.0)

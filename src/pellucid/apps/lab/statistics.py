@@ -18,13 +18,16 @@ import numpy as np
 from pellucid.apps.lab.document import INSTALL
 from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.study import Contrast
+from pellucid.apps.lab.wording import tr
 from pellucid.core.errors import optional
 
 SEED = 12345
 SIGNS = 2**16
 """Sign assignments to try: all of them up to 16 pairs, this many drawn at random beyond."""
 LEVEL = 0.95
-NOT_DONE, LACKING = "is not done", "has no such value"
+NOT_DONE = "{name} with seed {seed} is not done"
+LACKING = "{name} with seed {seed} has no such value"
+FAILED = "{name} with seed {seed} failed"
 
 
 @dataclass(frozen=True)
@@ -90,14 +93,14 @@ def compare(
             pairs[seed] = value, other
             continue
         why = {
-            name: "failed" if (name, seed) in failed else LACKING if seed in side else NOT_DONE
+            name: FAILED if (name, seed) in failed else LACKING if seed in side else NOT_DONE
             for name, side in ((contrast.change, values), (contrast.against, against))
             if side.get(seed) is None
         }
         waits = set(why.values()) == {NOT_DONE}
         pending, lost = pending + waits, lost + (not waits)
         if not waits or len(why) == 1:
-            missing += [f"{name} with seed {seed} {reason}" for name, reason in why.items()]
+            missing += [tr(reason, name=name, seed=seed) for name, reason in why.items()]
     differences = tuple(difference(*pair) for pair in pairs.values())
     found = Comparison(contrast, primary, tuple(pairs), differences, tuple(missing), lost, pending)
     if not pairs:
@@ -248,39 +251,46 @@ def verdict(comparison: Comparison) -> str:
     """
     c, lost = comparison, comparison.lost
     if c.median is None:
-        yet = " yet" if c.pending or not lost else ""
-        also = f"; {lost} lost" if lost else ""
-        return f"nothing to compare{yet}: no seed has both{also}"
-    amount = f"{signed(abs(c.median)).lstrip('+')} {find_metric(c.contrast.metric).unit}".strip()
-    amount = "1 epoch" if amount == "1 epochs" else amount
-    moved = f"{'lower' if c.median < 0 else 'higher'} by {amount}" if c.median else "the same"
-    came = ""
+        yet = "nothing to compare yet: no seed has both"
+        text = tr(yet if c.pending or not lost else "nothing to compare: no seed has both")
+        return text + (tr("; {n} lost", n=lost) if lost else "")
+    amount = f"{signed(abs(c.median)).lstrip('+')} {tr(find_metric(c.contrast.metric).unit)}"
+    amount = tr("1 epoch") if amount == f"1 {tr('epochs')}" else amount.strip()
+    text = "lower by {amount}" if c.median < 0 else "higher by {amount}" if c.median else "the same"
+    moved, came = tr(text, amount=amount), ""
     if c.interval is None:
-        text = f"{moved} in the only pair: no interval, so no general claim"
+        text = tr("{moved} in the only pair: no interval, so no general claim", moved=moved)
     else:
         text, came = _interval_verdict(c, moved, *c.interval)
     if any(map(math.isinf, c.differences)):
-        text += "; ∞: a run never got there"
+        text += tr("; ∞: a run never got there")
     if lost:
-        return f"of the finished pairs: {text}; {lost} more lost"
+        return tr("of the finished pairs: {text}; {n} more lost", text=text, n=lost)
     expect = c.contrast.expect
     if not (expect and came):
         return text
-    return f"{text}. As expected" if came == expect else f"{text}. Expected: {expect}"
+    return text + (tr(". As expected") if came == expect else tr(f". Expected: {expect}"))
 
 
 def _interval_verdict(c: Comparison, moved: str, low: float, high: float) -> tuple[str, str]:
     """Return what the interval shows; and "lower" or "higher", where chance is excluded."""
     n, sure, chance = len(c.seeds), c.coverage or 0.0, c.holm is not None and c.holm > 1 - LEVEL
-    few = f"; with {n} pairs the interval covers at most {100 * sure:.0f} %" * (sure < LEVEL)
-    agree = f"{sum(np.sign(d) == np.sign(c.median or 0.0) for d in c.differences)} of {n} seeds"
-    limits = f"{signed(low)} to {signed(high)}"
+    few = ""
+    if sure < LEVEL:
+        covers = f"{100 * sure:.0f}"
+        few = tr("; with {n} pairs the interval covers at most {p} %", n=n, p=covers)
+    alike = sum(np.sign(d) == np.sign(c.median or 0.0) for d in c.differences)
+    values = {"moved": moved, "agree": tr("{n} of {all} seeds", n=alike, all=n)}
+    values["limits"] = tr("{low} to {high}", low=signed(low), high=signed(high))
     if low <= 0 <= high:
-        text = f"no difference shown: the interval, {limits}, contains 0 (median {moved}, {agree})"
-        return text + few, ""
-    text = f"{moved} (interval {limits}), {agree}"
+        text = "no difference shown: the interval, {limits}, contains 0 (median {moved}, {agree})"
+        return tr(text, **values) + few, ""
+    text = tr("{moved} (interval {limits}), {agree}", **values)
     if chance:
-        least = smallest_p(n)
-        text += f"; the permutation test does not exclude chance (Holm p = {c.holm:.2g}"
-        text += f", {n} pairs cannot give p below {least:.2g})" if least > 0.05 else ")"
+        text += tr(
+            "; the permutation test does not exclude chance (Holm p = {p}", p=f"{c.holm:.2g}"
+        )
+        if (least := smallest_p(n)) > 0.05:
+            text += tr(", {n} pairs cannot give p below {p}", n=n, p=f"{least:.2g}")
+        text += ")"
     return text + few, "" if chance or few else "lower" if high < 0 else "higher"

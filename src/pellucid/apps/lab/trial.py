@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,19 +25,24 @@ import tokenizers
 from threadpoolctl import threadpool_limits
 
 from pellucid import __version__
+from pellucid.apps.lab.measures import MEASURES
+from pellucid.apps.lab.measures.measure import Pass
 from pellucid.apps.lab.metrics import metrics_of
-from pellucid.apps.lab.probe import Prober, read_probes
+from pellucid.apps.lab.processes import PATIENCE
 from pellucid.apps.lab.results import FORMAT, LineError, parse_line
 from pellucid.apps.lab.study import Trial, flat_settings
+from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
-from pellucid.core.files import SavingError, write_atomically
+from pellucid.core.files import SavingError, saving, write_atomically
 from pellucid.core.machine import processor, processors
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.nn.recorder import Recorder
 from pellucid.tasks import Seq2SeqTask
 from pellucid.training.config import RunConfig
-from pellucid.training.events import Event, Listener, Saved, Stepped
+from pellucid.training.events import Ended, Event, Listener, Saved, Started, Stepped
 from pellucid.training.experiment import Prepared, check_scores, make_tokenizers, read_data
 from pellucid.training.lock import InUseError, Lock
 from pellucid.training.run import CHECKPOINTS, LOCK, RunFolder, read_metrics
@@ -196,7 +202,8 @@ def file_tokenizers(text: str, frame_source: bool) -> tuple[Tokenizer, Tokenizer
 def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     begun = (folder / LOCK).exists()
     if begun:
-        Lock(folder / LOCK).release()  # a folder in use is refused before anything is read
+        # A folder in use is refused before anything is read; an orphan may still be saving.
+        Lock(folder / LOCK, PATIENCE + 10.0).release()
     config, plan = trial.config, trial.plan
     pairs = read_pairs(config)
     check_scores(config, pairs)
@@ -277,3 +284,69 @@ def learning_curve(run: Path) -> dict[str, list[float]]:
         "valid_epoch": [event["epoch"] for event in valid],
         "valid": [event["loss"] for event in valid],
     }
+
+
+# probes -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prober:
+    """A listener that probes the model after some steps, and when training ends.
+
+    Each probe is appended to `path` as a line of JSON; `read_probes` reads them back.
+    """
+
+    model: Seq2Seq
+    batch: Batch
+    steps: Sequence[int]
+    path: Path
+    measures: Sequence[str]
+
+    def __call__(self, event: Event) -> None:
+        """Probe if it is time."""
+        if isinstance(event, Ended) or (
+            isinstance(event, Started | Stepped) and event.step in self.steps
+        ):
+            seen = probe(self.model, self.batch, self.measures)
+            found = {"step": event.step, "epoch": event.epoch, **seen}
+            with saving(self.path), self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+
+
+def probe(
+    model: Seq2Seq, batch: Batch, measures: Sequence[str] = tuple(MEASURES)
+) -> dict[str, Any]:
+    """Return what these measures record of one forward and backward pass.
+
+    Afterwards the model has no gradients, and the mode that it had before.
+    """
+    training, recorder = model.training, Recorder()
+    model.eval()
+    model.zero_grad()
+    with recorder:
+        loss, backward = model.loss(batch)
+    backward(1.0 / max(loss.tokens, 1))
+    seen = Pass(model, batch, recorder.maps)
+    found: dict[str, Any] = {}
+    for name in measures:
+        if (record := MEASURES[name].record) is not None:
+            found |= record(seen)
+    model.zero_grad()
+    model.train(training)
+    return found
+
+
+def read_probes(path: Path) -> list[dict[str, Any]]:
+    """Return the probes in a file, by step; of two at one step (of a resumed run) the last.
+
+    A line that a killed process left half written is skipped.
+    """
+    lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
+    found: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        try:
+            one = json.loads(line)
+            found[one["step"]] = one
+        except (ValueError, TypeError):
+            continue
+    return [found[step] for step in sorted(found)]

@@ -150,13 +150,13 @@ def _curl(service: Service, endpoint: Endpoint) -> str:
 BODIES: dict[str, tuple[Callable[[Served], bool] | None, dict[str, Any]]] = {
     "/view/record": (None, {"model": "NAME", "text": "TEXT"}),
     "/v1/chat/completions": (
-        lambda one: one.batcher is not None,
+        lambda one: bool(one.batchers),
         {"model": "NAME", "messages": [{"role": "user", "content": "TEXT"}]},
     ),
     "/v1/completions": (
-        lambda one: one.batcher is not None, {"model": "NAME", "prompt": "TEXT"},
+        lambda one: bool(one.batchers), {"model": "NAME", "prompt": "TEXT"},
     ),
-    "/v1/embeddings": (lambda one: one.batcher is None, {"model": "NAME", "input": "TEXT"}),
+    "/v1/embeddings": (lambda one: not one.batchers, {"model": "NAME", "input": "TEXT"}),
     "/fill": (lambda one: one.use == "fill", {"model": "NAME", "text": "TEXT"}),
     "/translate": (
         lambda one: one.languages is not None,
@@ -270,7 +270,7 @@ class Application:
         else:
             return None
         allowed = {"Allow": ", ".join(methods)} if status == 405 else None
-        return Written(_error_body(path)(status, message, None), status, allowed)
+        return JSONResponse(_error_body(path)(status, message, None), status, allowed)
 
     def _note(self, exchange: Exchange, path: str, status: int) -> None:
         """Count and log a request that has ended."""
@@ -319,7 +319,7 @@ async def answer(exchange: Exchange, endpoint: Endpoint) -> Response:
         headers["Connection"] = "close"  # the rest of the body is not read
     if status == 401 and endpoint.path == "/view":
         headers["WWW-Authenticate"] = 'Basic realm="Pellucid: any name, and an API key"'
-    return Written(_error_body(endpoint.path)(status, message, field), status, headers)
+    return JSONResponse(_error_body(endpoint.path)(status, message, field), status, headers)
 
 
 def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
@@ -334,14 +334,6 @@ def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
 def _error_body(path: str) -> ErrorBody:
     """Return how the errors of a path are written."""
     return libretranslate.error_body if path in LIBRETRANSLATES else openai.error_body
-
-
-class Written(JSONResponse):
-    """JSON in ASCII: a message may repeat what is no text."""
-
-    def render(self, content: Any) -> bytes:
-        """Return the body."""
-        return json.dumps(content).encode()
 
 
 def _of_another_site(headers: Mapping[str, str]) -> bool:

@@ -4,10 +4,10 @@ The rows of a compiled model keep their bits in any batch, so every answer is th
 input gets alone. A model without that property answers its inputs side by side, each in a batch of
 its own.
 
-What is generated is divided into lanes, one for each processor, and each runs on a thread of its
-own (`worker`). A lane keeps the answers of one search in the engine (`compiled.answering`), which
-returns to Python when one has ended or a job has come; answers that are drawn, and those of a model
-that is not compiled, are chosen here, token by token.
+A model has a batch for each processor, and each is generated on a thread of its own (`worker`). It
+keeps the answers of one search in the engine (`compiled.answering`), which returns to Python when
+one has ended or a job has come; answers that are drawn, and those of a model that is not compiled,
+are chosen here, token by token.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Survivors = list[tuple[int, int]]
 
 
 SPLIT = 8
-"""Rows that a lane takes before another shares the work."""
+"""Rows that a batch takes before another shares the work."""
 
 ROUNDS = 4
-"""Tokens that are generated, at most, before a lane looks round."""
+"""Tokens that are generated, at most, before a batch looks round."""
 
 FEW = 4
-"""A lane goes on for another token while it has more than so many times the rows that wait, or that
-have ended: to look round takes about as long whatever it finds."""
+"""A batch goes on for another token while it has more than so many times the rows that wait, or
+that have ended: to look round takes about as long whatever it finds."""
 
 
 @dataclass(eq=False)
@@ -149,6 +149,11 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    @property
+    def rows(self) -> int:
+        """The most rows that the jobs can take; any thread may ask."""
+        return sum(job.rows for job in list(self._jobs))
+
     def add(self, job: Job) -> None:
         """Put a job behind its client's others."""
         self._jobs.append(job)
@@ -190,25 +195,8 @@ class _Search:
     jobs: dict[int, Job] = field(default_factory=dict)
 
 
-class _Lane:
-    """What one thread generates."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        """The most rows that its jobs can take."""
-        self.stop = np.zeros(1, np.int64)
-        """Set by any thread: return after this token."""
-        self.groups: list[_Group] = []
-        self.searches: dict[SearchConfig, _Search] = {}
-
-    def jobs(self) -> list[Job]:
-        """Return its jobs; any thread may ask."""
-        searched = chain(*(list(search.jobs.values()) for search in list(self.searches.values())))
-        return [*searched, *(job for group in list(self.groups) for job in group.jobs)]
-
-
 class Batcher:
-    """A model that answers jobs, in lanes; each lane is for one thread."""
+    """A batch of a model's answers, for one thread."""
 
     def __init__(
         self,
@@ -220,23 +208,26 @@ class Batcher:
         self.decoder: Any = decoder
         self.rows, self.opening_tokens = rows, opening_tokens
         self.waiting = Waiting()
+        self.running = 0
+        """How many rows the batch may grow to with the jobs in it."""
+        self.groups: list[_Group] = []
+        self.searches: dict[SearchConfig, _Search] = {}
         self.bos: int = decoder.config.bos_token_id
         self.eos: int = decoder.config.eos_token_id
         self._continues = continues  # what a job reads, from its last token on
         self._joins = isinstance(decoder, Searches)  # rows keep their bits in any batch
-        self.lanes = [_Lane() for _ in range(threads.available() if self._joins else 1)]
-        self._lock = threading.Lock()  # of what waits, and of the lanes' numbers of rows
+        self._stop = np.zeros(1, np.int64)  # set by any thread: return after this token
+        self._lock = threading.Lock()  # of what waits
 
     @property
-    def running(self) -> int:
-        """How many rows the batches may grow to with the jobs in them."""
-        return sum(lane.rows for lane in self.lanes)
+    def load(self) -> int:
+        """How many rows its jobs can take, those that wait among them."""
+        return self.running + self.waiting.rows
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        with self._lock:
-            return not self.running and not len(self.waiting)
+        return not self.load
 
     def add(self, job: Job) -> None:
         """Let a job wait for the next round; any thread may."""
@@ -246,78 +237,61 @@ class Batcher:
         self.interrupt(len(self.waiting))
 
     def interrupt(self, jobs: int) -> None:
-        """Let the lanes that so many jobs matter to look round after this token; any thread may."""
-        for lane in self.lanes:
-            if FEW * jobs >= lane.rows:
-                lane.stop[0] = 1
+        """Look round after this token, if so many jobs matter to the batch; any thread may."""
+        if FEW * jobs >= self.running:
+            self._stop[0] = 1
 
-    def wants(self, number: int) -> bool:
-        """Whether a lane has something to do."""
-        if number >= len(self.lanes):
-            return False
-        lane = self.lanes[number]
+    def round(self) -> int:
+        """Let waiting jobs join and generate until one ends; return how many tokens."""
+        self._stop[0] = 0
         with self._lock:
-            job = self.waiting.next()
-            return bool(lane.rows or (job and self._shares(lane, job)))
-
-    def round(self, number: int | None = None) -> int:
-        """Let waiting jobs join a lane and generate until one ends; return how many tokens.
-
-        Without a number every lane has its turn.
-        """
-        if number is None:
-            return sum(map(self.round, range(len(self.lanes))))
-        lane = self.lanes[number]
-        lane.stop[0] = 0
-        with self._lock:
-            gone, taken = self.waiting.drop_cancelled(), self._admit(lane)
+            gone, taken = self.waiting.drop_cancelled(), self._admit()
         for job in gone:
             job.end()
         generated = 0
-        for group in lane.groups:
+        for group in self.groups:
             with _failing(group.jobs) as failed:
                 generated += self._step(group)
             if failed:
                 group.answers = []
-        lane.groups = [group for group in lane.groups if group.answers]
+        self.groups = [group for group in self.groups if group.answers]
         for kind, jobs in taken.items():
             with _failing(jobs):
-                generated += self._begin(lane, kind, jobs)
-        for kind, search in list(lane.searches.items()):
+                generated += self._begin(kind, jobs)
+        for kind, search in list(self.searches.items()):
             with _failing(list(search.jobs.values())) as failed:
                 generated += self._search(search)
             if failed:
-                del lane.searches[kind]
-        with self._lock:
-            lane.rows = sum(job.rows for job in lane.jobs())
+                del self.searches[kind]
+        self.running = sum(job.rows for job in self._jobs())
         return generated
 
-    def _shares(self, lane: _Lane, job: Job) -> bool:
-        """Whether a lane may take a job, as far as the other lanes are concerned."""
-        everything = self.running + job.rows * len(self.waiting)
-        return lane.rows < max(SPLIT, -(-everything // len(self.lanes)))
+    def _jobs(self) -> list[Job]:
+        """Return the jobs that run."""
+        searched = chain(*(search.jobs.values() for search in self.searches.values()))
+        return [*searched, *(job for group in self.groups for job in group.jobs)]
 
-    def _admit(self, lane: _Lane) -> dict[Any, list[Job]]:
-        """Take the waiting jobs that a lane has room for; return those that begin together."""
+    def _admit(self) -> dict[Any, list[Job]]:
+        """Take the waiting jobs that there is room for; return those that begin together."""
         if len(self.waiting):
-            running = chain(*(lane.jobs() for lane in self.lanes))
-            self.waiting.taken = Counter(job.client for job in running)
+            self.waiting.taken = Counter(job.client for job in self._jobs())
         taken: dict[Any, list[Job]] = {}
-        rows, tokens = self.running, 0
-        while (job := self.waiting.next()) is not None and self._shares(lane, job):
-            config, long = job.config, len(job.opening)
-            if rows and (rows + job.rows > self.rows or tokens + long > self.opening_tokens):
+        tokens = 0
+        while (job := self.waiting.next()) is not None:
+            config, long, rows = job.config, len(job.opening), self.running + job.rows
+            if self.running and (rows > self.rows or tokens + long > self.opening_tokens):
                 break
+            self.running = rows
             self.waiting.take(job)
             kind: Any = job
             if self._joins:
                 search = isinstance(config, SearchConfig)
                 kind = replace(config, max_length=1) if search else None
             taken.setdefault(kind, []).append(job)
-            rows, tokens, lane.rows = rows + job.rows, tokens + long, lane.rows + job.rows
+            tokens += long
         return taken
 
-    def _begin(self, lane: _Lane, kind: Any, jobs: list[Job]) -> int:
+    def _begin(self, kind: Any, jobs: list[Job]) -> int:
         """Read the inputs, and let them join a search, or a batch after their first token."""
         source = Packed.of([job.opening for job in jobs])
         first = np.full(len(jobs), self.bos)
@@ -333,22 +307,22 @@ class Batcher:
         source, most, first = source.select(kept), most[kept], first[kept]
         jobs = [jobs[i] for i in kept]
         if isinstance(kind, SearchConfig):
-            if kind not in lane.searches:
-                lane.searches[kind] = _Search(Answering(self.decoder, kind, stop=lane.stop))
-            search = lane.searches[kind]
+            if kind not in self.searches:
+                self.searches[kind] = _Search(Answering(self.decoder, kind, stop=self._stop))
+            search = self.searches[kind]
             places = search.answering.join(source, most, first)
             search.jobs.update(zip(places, jobs, strict=True))
             return 0
         answers = [_Answer(job, Search(int(n), ())) for job, n in zip(jobs, most, strict=True)]
         group = _Group(self.decoder.start(source), first, answers)
         generated = self._step(group)
-        if group.answers and lane.groups and self._joins:
-            running = lane.groups[0]
+        if group.answers and self.groups and self._joins:
+            running = self.groups[0]
             running.state = running.state.join(group.state)
             running.tokens = np.concatenate([running.tokens, group.tokens])
             running.answers += group.answers
         elif group.answers:
-            lane.groups.append(group)
+            self.groups.append(group)
         return generated
 
     def _search(self, search: _Search) -> int:
@@ -414,3 +388,9 @@ def _failing(jobs: Sequence[Job]) -> Iterator[list[Job]]:
         for job in failed:
             job.error = error
             job.end()
+
+
+def batchers_for(decoder: Decodes, rows: int = ROWS, continues: bool = False) -> list[Batcher]:
+    """Return a batch for each processor; one of a model that is not compiled."""
+    count = threads.available() if isinstance(decoder, Searches) else 1
+    return [Batcher(decoder, -(-rows // count), continues=continues) for _ in range(count)]

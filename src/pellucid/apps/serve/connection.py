@@ -15,10 +15,6 @@ from uvicorn.server import ServerState
 
 from pellucid.apps.serve.limits import Limits
 
-GRACE = 1.0
-"""Seconds that a client has to read why it was refused, or that one which has just connected has to
-send its request while the server stops."""
-
 
 class State(ServerState):
     """What a server's connections share."""
@@ -45,19 +41,13 @@ class Connection(HttpToolsProtocol):
         self._limits = self.server_state.limits
         self._timer: asyncio.TimerHandle | None = None
         self._read = 0  # bytes since the last answer
-        self._long = self._refused = False
-        self._opened = self.loop.time()
+        self._long = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, if there is room or another can go."""
+        """Take a connection, for which the one that has waited longest may have to go."""
         super().connection_made(transport)
         if len(self.connections) > self.server_state.most:
-            waits = next(iter(self.server_state.idle), self)
-            waits.transport.abort()
-            self.server_state.idle.pop(waits, None)
-            self.connections.discard(waits)
-            if waits is self:
-                return
+            next(iter(self.server_state.idle), self).transport.abort()
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -71,15 +61,11 @@ class Connection(HttpToolsProtocol):
                 leave()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; headers that never end are refused, and what comes after a refusal discarded."""
-        if self._refused:
-            return
+        """Read on; headers that never end are refused."""
         self._read += len(data)
         super().data_received(data)
         if self in self.server_state.idle and self._read > self._limits.head:
             self._refuse(431, "the headers are too long")
-        elif self._read > 2 * self._limits.discarded:  # trailers, which no other limit counts
-            self.transport.abort()
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
@@ -95,11 +81,6 @@ class Connection(HttpToolsProtocol):
         whole = limits.body_seconds + limits.seconds + limits.read_seconds
         self._set_timer(self.transport.abort, whole)
 
-    def on_message_complete(self) -> None:
-        """Note that the body is whole; most are before the application looks at them."""
-        super().on_message_complete()
-        self.scope["state"]["whole"] = True
-
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()
@@ -113,12 +94,6 @@ class Connection(HttpToolsProtocol):
         else:
             self._refuse(400, msg)
 
-    @property
-    def expects(self) -> bool:
-        """Whether an idle connection has begun a request, or is new and may send its first."""
-        new = self.cycle is None and self.loop.time() < self._opened + GRACE
-        return not self._refused and (new or self._read > 0)
-
     def _wait(self) -> None:
         self._read = 0
         self.server_state.idle[self] = None
@@ -131,23 +106,13 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer and close; a client that still sends could not read it if all closed at once."""
-        if self._refused or self.transport.is_closing():
-            return
-        headers = [
-            *self.server_state.default_headers,
-            (b"content-type", b"text/plain; charset=utf-8"),
-            (b"content-length", b"%d" % len(message)),
-            (b"connection", b"close"),
-        ]
-        lines = [b"%s: %s\r\n" % header for header in headers]
-        self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", message.encode()]))
-        self._refused, self._read = True, 0
-        if self in self.server_state.idle and self.transport.can_write_eof():
-            self.transport.write_eof()
-            self._set_timer(self.transport.close, GRACE)
-        else:
+        if not self.transport.is_closing():
+            sent = (b"content-type: text/plain", b"content-length: %d" % len(message))
+            headers = [b"%s: %s" % header for header in self.server_state.default_headers]
+            lines = [*headers, *sent, b"connection: close", b"", message.encode()]
+            self.transport.write(STATUS_LINE[status] + b"\r\n".join(lines))
             self.transport.close()
+            self._set_timer(self.transport.abort, self._limits.read_seconds)
 
     def _set_timer(self, call: Any, seconds: float = 0.0) -> None:
         if self._timer is not None:

@@ -5,25 +5,32 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pellucid.apps.serve.batcher import Batcher, Job
-from pellucid.apps.serve.examples import Use, example_for, use_of
-from pellucid.apps.serve.languages import language_pair
+from pellucid.apps.serve.batcher import Batcher, Job, batchers_for
+from pellucid.apps.serve.languages import LANGUAGES, language_pair
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import check_file
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model, load_model
+from pellucid.tasks.masked_lm import MASK
 from pellucid.training.card import about_and_examples
 
 _log = logging.getLogger(__name__)
+
+Use = Literal["translate", "chat", "pronounce", "words", "continue", "fill"]
+
+WORD = "transparent"
+SOUNDS = re.compile("[\u0250-\u02ff]")
+"""Letters of the phonetic alphabet that no spelling has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +39,8 @@ class Served:
 
     name: str
     pipeline: Any
-    batcher: Batcher | None
-    """None for a model that does not generate."""
+    batchers: Sequence[Batcher]
+    """A batch for each thread; none of a model that does not generate."""
     languages: tuple[str, str] | None
     """From which language it translates into which, if its name says so."""
     use: Use
@@ -72,15 +79,15 @@ def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> 
     trained: Any = pipeline
     if trained.kind == "label":
         raise UserError(f"{name}: a model that labels texts is not served; use `pellucid generate`")
-    batcher = None
+    batchers: Sequence[Batcher] = ()
     if trained.generates:
-        batcher = Batcher(trained.decoder(), rows, continues=trained.kind == "continue")
+        batchers = batchers_for(trained.decoder(), rows, trained.kind == "continue")
     pair = language_pair(name) if trained.kind == "answer" else None
     use = use_of(trained, pair)
     example = example_for(trained, use, pair)
     about, texts = about_and_examples(card)
     texts = texts or ([example] if example else [])
-    return Served(name, trained, batcher, pair, use, example, about or trained.about, tuple(texts))
+    return Served(name, trained, batchers, pair, use, example, about or trained.about, tuple(texts))
 
 
 def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
@@ -131,14 +138,15 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
         check_file(card, 1 << 20)
         text = card.read_text(encoding="utf-8", errors="replace")
     served = serve_model(name, trained, rows, text)
-    if served.example and served.batcher is None:
+    if served.example and not served.batchers:
         served.pipeline.guesses(served.example)
-    elif served.example and served.batcher is not None:
+    elif served.example:
+        batcher = served.batchers[0]
         opening = served.pipeline.prompt_ids(served.pipeline.source.encode(served.example))
         for config in (SearchConfig(max_length=2), SampleConfig(max_length=2)):
-            served.batcher.add(Job(opening, config, lambda job: None))
-        while not served.batcher.idle:
-            served.batcher.round()
+            batcher.add(Job(opening, config, lambda job: None))
+        while not batcher.idle:
+            batcher.round()
     return served
 
 
@@ -160,3 +168,53 @@ def reload_models(
             line = {"not_loaded": name, "error": about, "answers": "as before"}
             _log.error("%s", json.dumps(line, ensure_ascii=False))
     return models
+
+
+# what a model is for ------------------------------------------------------------------------------
+
+
+def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
+    """Return what a model is for: with a pair of languages in its name it translates.
+
+    One that reads words without spaces pronounces them if it writes phonetic letters.
+    """
+    task: Task = pipeline
+    assert task.kind != "label"  # `serve_model` refuses it
+    if task.kind != "answer":
+        return task.kind
+    if languages is not None:
+        return "translate"
+    if not pipeline.source.unknown([" "]):
+        return "chat"
+    return "pronounce" if SOUNDS.search("".join(pipeline.target.vocabulary)) else "words"
+
+
+def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
+    """Return a short text in a language that the model was most likely trained on.
+
+    It is the one with the fewest unknown characters, then with the fewest tokens a byte: tokenizers
+    are short on what they were trained with. Without a tokenizer there is none: "".
+    """
+    tokenizer = pipeline.source
+    if use in ("pronounce", "words"):
+        return WORD if not tokenizer.unknown([WORD]) else _known_word(tokenizer)
+    if languages is not None and (sentence := LANGUAGES[languages[0]].sentence):
+        return sentence
+    texts = [one.hole if use == "fill" else one.sentence for one in LANGUAGES.values()]
+
+    def cost(text: str) -> tuple[int, float]:
+        plain = text.replace(MASK, "")
+        unknown = sum(tokenizer.unknown([plain]).values())
+        return unknown, len(tokenizer.encode(plain)) / len(plain.encode())
+
+    try:
+        return min(filter(None, texts), key=cost)
+    except UserError:
+        return ""
+
+
+def _known_word(tokenizer: Any) -> str:
+    """Return the longest word of the languages' sentences that a tokenizer knows; else ""."""
+    texts = " ".join(one.sentence for one in LANGUAGES.values()).lower()
+    known = [word for word in re.findall(r"\w+", texts) if not tokenizer.unknown([word])]
+    return max(known, key=len, default="")

@@ -106,8 +106,7 @@ def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[in
 
 def _sampled(served: Served, asked: RecordRequest, length: int) -> tuple[int, ...]:
     """Sample an answer, and return its tokens."""
-    assert served.batcher is not None
-    decoder = served.batcher.decoder
+    decoder = served.batchers[0].decoder
     config = SampleConfig(
         asked.temperature, seed=asked.seed, max_length=length,
         constraints=served.pipeline.search.constraints,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import selectors
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from pellucid.apps.serve.connection import GRACE, Connection, State
+from pellucid.apps.serve.connection import Connection, State
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Service
 from pellucid.core.errors import UserError
@@ -24,6 +22,10 @@ from pellucid.training.signals import handling
 Load = Callable[[Mapping[str, Served]], Mapping[str, Served]]
 
 STOP = (signal.SIGINT, signal.SIGTERM)
+
+GRACE = 1.0
+"""Seconds in which a server that stops still takes requests: some are in the system's queue, and
+balancers need a moment to see that it is not ready."""
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -83,41 +85,15 @@ class Server(uvicorn.Server):
         self._stale = False
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer every request that was sent, then stop.
+        """Answer what was sent, and what comes within `GRACE`, then stop.
 
-        uvicorn itself closes the connections that wait in the system's queue, and those whose
-        request it has not read yet.
+        uvicorn itself closes at once the connections that wait in the system's queue, and those
+        whose request it has not read yet.
         """
         self.service.stopping = self.server_state.stopping = True
-        state, end = self.server_state, self.service.limits.head_seconds + 1
-        for connection in state.connections - state.idle.keys():
-            connection.shutdown()  # closes it after the answer
-        files = [one.fileno() for one in sockets or ()]
-        queued = await self._wait_while(lambda: bool(_readable(files)), GRACE)
-        for server in self.servers:
-            server.close()
-        await self._wait_while(lambda: bool(self._unread()), end)
-        self.unanswered = queued + len(self._unread())
+        await asyncio.sleep(GRACE)
         await super().shutdown(sockets)
-        self.unanswered += len(state.tasks)
-
-    async def _wait_while(self, true: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something is no longer true; return whether it still is after so long."""
-        end = time.monotonic() + seconds
-        while True:
-            await asyncio.sleep(0.01)  # read what came, too
-            if not (still := true()) or time.monotonic() > end or self.force_exit:
-                return still
-
-    def _unread(self) -> list[Connection]:
-        """Return the idle connections of which a request has come in part, or may still come."""
-        files = {
-            connection.transport.get_extra_info("socket").fileno(): connection
-            for connection in self.server_state.idle
-            if not connection.transport.is_closing()
-        }
-        unread = _readable(files)
-        return [one for file, one in files.items() if file in unread or one.expects]
+        self.unanswered = len(self.server_state.tasks)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -172,11 +148,3 @@ def serve(
     finally:
         sys.setswitchinterval(interval)
     return server.unanswered
-
-
-def _readable(files: Iterable[int]) -> set[int]:
-    """Return those of these files from which bytes, or a new connection, can be read now."""
-    with selectors.DefaultSelector() as selector:
-        for file in files:
-            selector.register(file, selectors.EVENT_READ)
-        return {key.fd for key, _ in selector.select(0)}

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import hmac
 import logging
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.requests import ClientDisconnect, Request
 
 from pellucid.apps.serve.batcher import Job
 from pellucid.apps.serve.fields import RequestError, from_form, from_json
 from pellucid.apps.serve.limits import Limits
-from pellucid.apps.serve.metrics import Metrics
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import Recorder
 from pellucid.apps.serve.worker import Worker
 from pellucid.generation import SampleConfig, SearchConfig
 
 _log = logging.getLogger(__name__)
+
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the histograms' buckets, in seconds."""
 
 
 @dataclass
@@ -47,9 +50,7 @@ class Service:
 
     def admits(self, key: str) -> bool:
         """Whether a key is one of the server's, compared in constant time."""
-        given = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
-        known = [hashlib.sha256(known.encode()).digest() for known in self.keys]
-        return sum(hmac.compare_digest(given, digest) for digest in known) > 0
+        return sum(hmac.compare_digest(key.encode(), one.encode()) for one in self.keys) > 0
 
     def model(self, name: str, task: str) -> Served:
         """Return a model by its name. Raises `RequestError` if it is unknown or does not fit."""
@@ -116,11 +117,6 @@ class Exchange:
                 401, "the API key is missing or wrong; send Authorization: Bearer KEY"
             )
 
-    @property
-    def whole(self) -> bool:
-        """Whether its body has arrived: no need to watch the time."""
-        return bool(self.request.scope["state"].get("whole"))
-
     async def read_body(self, forms: bool) -> None:
         """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON.
 
@@ -129,7 +125,7 @@ class Exchange:
         """
         limits, raw, length = self.service.limits, bytearray(), 0
         try:
-            async with asyncio.timeout(limits.body_seconds) if not self.whole else nullcontext():
+            async with asyncio.timeout(limits.body_seconds):
                 async for chunk in self.request.stream():
                     length += len(chunk)
                     if length <= limits.body:
@@ -170,10 +166,9 @@ class Exchange:
         each: bool = False,
     ) -> Job:
         """Queue a text; its job is cancelled when the request ends."""
-        assert served.batcher is not None
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
         job = self.service.worker.submit(
-            served.batcher,
+            served.batchers,
             served.pipeline.prompt_ids(tokens),
             config,
             self.changed,
@@ -199,3 +194,38 @@ class Exchange:
         frames = traceback.extract_tb(error.__traceback__)
         where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))
         _log.error("%s at %s", type(error).__name__, where)
+
+
+# counts, for Prometheus ---------------------------------------------------------------------------
+
+
+class Metrics:
+    """Counters and histograms of one server, in a registry of its own."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "pellucid_requests", "Requests answered.", ("path", "status"), registry=self.registry
+        )
+        self.seconds, self.first_token = (
+            Histogram(name, about, ("path",), buckets=BOUNDS, registry=self.registry)
+            for name, about in (
+                ("pellucid_request_seconds", "Time to answer a request."),
+                ("pellucid_first_token_seconds", "Time to the first text of a streamed answer."),
+            )
+        )
+        self.registry.register(_Generation(worker))
+
+
+class _Generation(Collector):
+    """The worker's own counts, read when they are asked for."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counts."""
+        worker = self.worker
+        yield CounterMetricFamily("pellucid_generated_tokens", "Tokens generated.", worker.tokens)
+        yield GaugeMetricFamily("pellucid_running_rows", "Rows in the batches.", worker.running)
+        yield GaugeMetricFamily("pellucid_waiting", "Inputs that wait.", worker.waiting)

@@ -68,7 +68,7 @@ async def page(exchange: Exchange) -> Response:
         "models": [
             {
                 "id": one.name,
-                "kind": one.use,
+                "kind": "chat" if one.use == "words" else one.use,
                 "languages": one.languages,
                 "example": one.example,
                 "beam": one.beam,

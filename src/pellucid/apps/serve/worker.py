@@ -1,7 +1,7 @@
 """The models' threads: answer the jobs of all models, and wake the event loop once a round.
 
-There is one for each processor; each generates a lane of every model's batches (`batcher`). Another
-one makes calls of models that do not generate.
+There is one for each processor; each generates one batch of every model (`batcher`). Another one
+makes calls of models that do not generate.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 from typing import TypeVar
 
-from pellucid.apps.serve.batcher import Batcher, Job
+from pellucid.apps.serve.batcher import SPLIT, Batcher, Job
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.kernels.backend import threads
 
@@ -33,25 +34,26 @@ class Worker:
         self.tokens = 0
         """Tokens generated since the start."""
         self._condition = threading.Condition()
-        self._active: list[Batcher] = []  # those with jobs
         self._calls = 0
         self._pool = ThreadPoolExecutor(1, "pellucid-call")
         self._stopping = False
         self._changed: deque[asyncio.Event] = deque()
+        self._active: list[list[Batcher]] = [[] for _ in range(threads.available())]
+        """Of each thread, those with jobs."""
         self._threads = [
-            threading.Thread(target=self._run, args=(lane,), name=f"pellucid-{lane}", daemon=True)
-            for lane in range(threads.available())
+            threading.Thread(target=self._run, args=(mine,), name=f"pellucid-{i}", daemon=True)
+            for i, mine in enumerate(self._active)
         ]
 
     @property
     def waiting(self) -> int:
         """Jobs that have not begun, and calls."""
-        return sum(len(batcher.waiting) for batcher in list(self._active)) + self._calls
+        return sum(len(batcher.waiting) for batcher in chain(*self._active)) + self._calls
 
     @property
     def running(self) -> int:
         """Rows in the batches of all models."""
-        return sum(batcher.running for batcher in list(self._active))
+        return sum(batcher.running for batcher in chain(*self._active))
 
     def start(self) -> None:
         """Start the threads; call it on the event loop that submits."""
@@ -70,7 +72,7 @@ class Worker:
 
     def submit(
         self,
-        batcher: Batcher,
+        batchers: Sequence[Batcher],
         opening: Sequence[int],
         config: SearchConfig | SampleConfig,
         changed: asyncio.Event,
@@ -86,10 +88,12 @@ class Worker:
         job = Job(opening, config, lambda job: self._changed.append(changed), number, client, each)
         with self._condition:
             self._enter()
-            batcher.add(job)
-            if batcher not in self._active:
-                self._active.append(batcher)
-            self._condition.notify_all()  # not every thread has a lane of every model
+            few = (i for i, batcher in enumerate(batchers) if batcher.load < SPLIT)
+            i = next(few, min(range(len(batchers)), key=lambda i: batchers[i].load))
+            batchers[i].add(job)
+            if batchers[i] not in self._active[i]:
+                self._active[i].append(batchers[i])
+            self._condition.notify_all()
         return job
 
     async def call(self, function: Callable[[], T]) -> T:
@@ -109,20 +113,19 @@ class Worker:
         if self._stopping or self.waiting >= self.most_waiting:
             raise BusyError(f"{self.waiting} requests wait already; try again in a second")
 
-    def _run(self, lane: int) -> None:
+    def _run(self, mine: list[Batcher]) -> None:
         while True:
             with self._condition:
-                while not (mine := [one for one in self._active if one.wants(lane)]):
-                    if self._stopping and not self._active:
-                        return
+                while not mine and not self._stopping:
                     self._condition.wait()
-            made = sum(batcher.round(lane) for batcher in mine)
+                now = list(mine)
+            if not now:
+                return
+            made = sum(batcher.round() for batcher in now)
             self._wake()
             with self._condition:
                 self.tokens += made
-                self._active = [batcher for batcher in self._active if not batcher.idle]
-                if self._stopping or any(len(batcher.waiting) for batcher in self._active):
-                    self._condition.notify_all()
+                mine[:] = [batcher for batcher in mine if not batcher.idle]
 
     def _wake(self) -> None:
         changed: set[asyncio.Event] = set()

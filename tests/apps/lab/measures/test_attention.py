@@ -64,9 +64,6 @@ def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
 
     for module in ("measure", "attention"):
         monkeypatch.setattr(f"pellucid.apps.lab.measures.{module}.draw_grid", draw)
-    for probe in line["probes"]:  # an old line without scales, then one with other scales
-        for layer in probe["attention"].values():
-            del layer["scale"]
     for factor in (1 / 4, 0.7):
         drawn.clear()
         show("attention", study, name, line)
@@ -75,7 +72,7 @@ def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
             ((_, sizes),) = panels["‖Jacobian‖", kind][name]
             ((_, through),) = panels["scale · ‖Jacobian‖", kind][name]
             assert through == pytest.approx([factor * size for size in sizes])
-        for probe in line["probes"]:
+        for probe in line["probes"]:  # as other scales would be recorded
             for layer in probe["attention"].values():
                 layer["scale"] = [-0.7] * 3
 

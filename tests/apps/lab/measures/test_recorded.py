@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pellucid.apps.lab.measures.attention import row_statistics
-from pellucid.apps.lab.probe import probe
+from pellucid.apps.lab.trial import probe
 from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.nn import Recorder

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Plot, Table, captions
+from pellucid.apps.lab.document import Block, Plot, Table
 from pellucid.apps.lab.measures.measure import (
     KINDS,
     TIMES,
@@ -37,19 +37,21 @@ from pellucid.apps.lab.measures.measure import (
     spreads,
 )
 from pellucid.apps.lab.plots import Points, draw_grid
+from pellucid.apps.lab.wording import captions, tr
 from pellucid.nn.recorder import AttentionMap
 
 if TYPE_CHECKING:
     from pellucid.apps.lab.findings import Findings
     from pellucid.apps.lab.results import Line
 
+THROUGH = "scale · ‖Jacobian‖"
 STATISTICS = {
     "Var[q·k], all pairs": "score_variance",
     "Var[q·k], one query": "row_variance",
     "entropy / log keys": "evenness",
     "largest weight": "top",
     "‖Jacobian‖": "jacobian",
-    "scale · ‖Jacobian‖": "through",
+    THROUGH: "jacobian",
 }
 BY_KEYS = {"‖Jacobian‖": "jacobian", "largest weight": "top", "entropy / log keys": "evenness"}
 FEWEST = 8
@@ -145,15 +147,10 @@ def _means_by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, di
 
 def show(findings: Findings) -> Sequence[Block]:
     """Return pictures along training and by keys, and a table of Var[q·k]."""
-    found = lines_with(findings, "attention")
-    models = {name: findings.study.variants[name].model for name in found}
-    if not found:
+    lines = lines_with(findings, "attention")
+    if not lines:
         return []
-    lines = {
-        name: [_with_through(run, models[name].score_factor) for run in runs]
-        for name, runs in found.items()
-    }
-    widths = {name: model.head_width for name, model in models.items()}
+    widths = {name: findings.study.variants[name].model.head_width for name in lines}
     return [
         _along(lines, set(widths.values())),
         _by_keys(lines),
@@ -162,27 +159,12 @@ def show(findings: Findings) -> Sequence[Block]:
     ]
 
 
-def _with_through(line: Line, setting: float) -> Line:
-    """Return a line with the gradient that reaches q·k of each head: |scale| times the Jacobian.
-
-    setting: the scale of lines that do not have it, the first ever written.
-    """
-
-    def with_through(seen: Mapping[str, Any]) -> dict[str, Any]:
-        sizes = seen["jacobian"]
-        scales = seen.get("scale") or [setting] * len(sizes)
-        return {**seen, "through": [abs(s) * j for s, j in zip(scales, sizes, strict=True)]}
-
-    probes = [
-        {**probe, "attention": {name: with_through(x) for name, x in probe["attention"].items()}}
-        for probe in line["probes"]
-    ]
-    return {**line, "probes": probes}
-
-
 def _along(lines: Lines, widths: set[int]) -> Block:
     def middle(probe: Probe, title: str, kind: str) -> float | None:
         values = head_values(probe, kind, STATISTICS[title])
+        if title == THROUGH:  # what reaches q·k of a head
+            scales = head_values(probe, kind, "scale")
+            values = [abs(s) * size for s, size in zip(scales, values, strict=False)]
         return float(np.median(values)) if values else None
 
     d_k = float(min(widths))
@@ -199,7 +181,7 @@ def _by_keys(lines: Lines) -> Block:
         means = run["probes"][columns[column]]["by_keys"].get("encoder", {}).items()
         return as_points((k, m[BY_KEYS[title]]) for k, m in means if m["queries"] >= FEWEST)
 
-    title = "The encoder's attention by the number of keys"
+    title = tr("The encoder's attention by the number of keys")
     curves = panels(lines, list(BY_KEYS), list(columns), curve)
     return Plot(
         "keys.svg",
@@ -217,7 +199,7 @@ def _variance(lines: Lines, widths: Mapping[str, int]) -> Block:
             def variances(probe: Probe, kind: str = kind) -> list[float]:
                 return head_values(probe, kind, "score_variance")
 
-            rows.append([name, kind, str(widths[name]), *spreads(runs, variances)])
+            rows.append([name, tr(kind), str(widths[name]), *spreads(runs, variances)])
     return Table(["variant", "attention", "d_k", *(f"Var[q·k] {time}" for time in TIMES)], rows)
 
 

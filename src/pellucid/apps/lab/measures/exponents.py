@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pellucid.apps.lab.document import Block, Plot, Table, captions
+from pellucid.apps.lab.document import Block, Plot, Table
 from pellucid.apps.lab.measures.measure import KINDS, Measure, as_points, head_values
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
 from pellucid.apps.lab.plots import Curves, Mark, Points, draw_curves, draw_grid
 from pellucid.apps.lab.statistics import difference, signed
+from pellucid.apps.lab.wording import captions, tr
 
 if TYPE_CHECKING:
     from pellucid.apps.lab.findings import Findings
@@ -136,9 +137,10 @@ def _against(findings: Findings, groups: Sequence[Group], metric: str) -> Block:
                 y = median(learned.values())
                 marks.append(Mark(group.title, median(ends), y, SHAPES[kind]))
     never = any(math.isinf(y) for runs in curves.values() for _, ys in runs for y in ys)
-    title = f"{metric} over the exponent p ({record.better} is better)"
-    label = record.label + "; no point: never" * never
-    axis = "exponent p: scores / d_k^p"
+    better = tr(f"{record.better} is better")
+    title = tr("{metric} over the exponent p ({better})", metric=metric, better=better)
+    label = record.label + (tr("; no point: never") if never else "")
+    axis = tr("exponent p: scores / d_k^p")
     svg = draw_curves({"": curves}, title, axis, label, marker="o", marks=marks)
     return Plot(
         f"exponents-{metric}.svg",
@@ -152,7 +154,7 @@ def _row(findings: Findings, group: Group, metric: str) -> list[str]:
     """Return the cells of a group in the table of the best exponents."""
     seeds, fixed, learned = group.values(findings, metric)
     if not seeds:
-        return ["none with every exponent yet", *["–"] * 6]
+        return [tr("none with every exponent yet"), *["–"] * 6]
     sign = 1 if find_metric(metric).better == "lower" else -1
     middles = {name: median(values) for name, values in fixed.items()}
     best = min(middles, key=lambda name: sign * middles[name])
@@ -167,7 +169,8 @@ def _row(findings: Findings, group: Group, metric: str) -> list[str]:
         at_best = dict(zip(seeds, fixed[best], strict=True))
         pairs = [difference(value, at_best[s]) for s, value in learned.items()]
         lower = sum(d < 0 for d in pairs)
-        compared = f"median {signed(median(pairs))}, lower in {lower} of {len(pairs)}"
+        values = {"median": signed(median(pairs)), "n": lower, "all": len(pairs)}
+        compared = tr("median {median}, lower in {n} of {all}", **values)
     overall = _lowest(group, {name: sign * middle for name, middle in middles.items()})
     row = [str(len(seeds)), overall, format_value(middles[best]), ", ".join(each)]
     return [*row, format_spread(ends, ".2f"), own, compared]
@@ -194,7 +197,7 @@ def _along(groups: Sequence[Group]) -> Block:
         ("p", group.title): {k: found for k in KINDS if (found := list(curves(group, k)))}
         for group in groups
     }
-    title = "Exponents of the learned scales during training"
+    title = tr("Exponents of the learned scales during training")
     columns = [group.title for group in groups]
     svg = draw_grid(["p"], columns, panels, title, "step", lines={"p": (0.5, "√d_k")})
     return Plot("learned.svg", title, svg, captions()["learned"])
@@ -203,9 +206,9 @@ def _along(groups: Sequence[Group]) -> Block:
 def _ends(group: Group, kind: str) -> list[str]:
     """Return where the learned scales of one kind of attention ended, as a row."""
     ps, none = group.ends(kind, group.lines)
-    also = f", {none} of {len(ps) + none} heads at 0 or below" if none else ""
+    also = tr(", {n} of {all} heads at 0 or below", n=none, all=len(ps) + none) if none else ""
     scales = format_spread([group.d_k**-p for p in ps], ".3g")
-    return [group.title, kind, format_spread(ps, ".2f") + also, scales]
+    return [group.title, tr(kind), format_spread(ps, ".2f") + also, scales]
 
 
 MEASURE = Measure("exponents", "Which exponent", show=show)

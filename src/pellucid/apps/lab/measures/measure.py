@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Plot, captions
+from pellucid.apps.lab.document import Block, Plot
 from pellucid.apps.lab.metrics import format_spread
 from pellucid.apps.lab.plots import Curves, Points, draw_grid
+from pellucid.apps.lab.wording import captions, tr
 from pellucid.core.batch import Batch
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import AttentionMap
@@ -121,7 +122,7 @@ def draw_over_steps(
     def curve(run: Line, row: str, column: str) -> Points:
         return as_points((p["step"], take(p, row, column)) for p in run["probes"])
 
-    curves = panels(lines, rows, columns, curve)
+    title, curves = tr(title), panels(lines, rows, columns, curve)
     svg = draw_grid(rows, columns, curves, title, "step", lines=marks)
     return Plot(f"{name}.svg", title, svg, captions()[name])
 

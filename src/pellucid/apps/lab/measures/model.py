@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Table, captions
+from pellucid.apps.lab.document import Block, Table
 from pellucid.apps.lab.measures.measure import (
     TIMES,
     Array,
@@ -21,6 +21,7 @@ from pellucid.apps.lab.measures.measure import (
     rounded,
     spreads,
 )
+from pellucid.apps.lab.wording import captions
 
 if TYPE_CHECKING:
     from pellucid.apps.lab.findings import Findings
