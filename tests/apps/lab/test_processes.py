@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,3 +70,19 @@ def test_the_environment_of_one_thread_is_restored(monkeypatch: pytest.MonkeyPat
         assert [os.environ[name] for name in THREADS] == ["1"] * len(THREADS)
     assert os.environ[THREADS[0]] == "7"
     assert THREADS[-1] not in os.environ
+
+
+def test_a_process_whose_parent_died_asks_itself_to_save_and_then_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a system without sessions too, as Windows; there os.kill would end it unsaved."""
+    monkeypatch.delattr(os, "setsid", raising=False)
+    monkeypatch.setattr(processes, "parent_process", lambda: SimpleNamespace(join=lambda: None))
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    asked: list[int] = []
+    over = threading.Event()
+    monkeypatch.setattr(signal, "raise_signal", asked.append)
+    monkeypatch.setattr(os, "_exit", lambda code: over.set())
+    processes._detach()
+    assert over.wait(60)
+    assert asked == [signal.SIGTERM]

@@ -257,6 +257,19 @@ def test_without_a_folder_nothing_is_kept_and_one_warning_says_so(
     assert "NUMBA_CACHE_DIR" in caplog.text
 
 
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "LOCALAPPDATA"])
+def test_the_users_folder_has_the_cache_where_the_packages_cannot_be_written(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """LOCALAPPDATA is Windows's."""
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "users"))
+    (tmp_path / "a file").touch()
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "a file" / "backend" / "cache.py"))
+    assert cache.folder.__wrapped__() == tmp_path / "users" / "pellucid"
+
+
 def test_a_digest_is_of_code_alone_and_the_same_in_every_python() -> None:
     """Written down once: 3.12 and 3.13 have fields in their trees of code that 3.11 has not."""
     tree = ast.parse("@f\ndef g(x, *, y=1):\n    return [x, f'{y}']")
