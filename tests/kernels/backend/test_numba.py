@@ -32,17 +32,18 @@ HOOKS = {
     "numba.core.typed_passes.NativeLowering",
     "numba.core.typed_passes.NopythonRewrites",
     "numba.core.untyped_passes.InlineClosureLikes",
-    "numba.core.cgutils.alloca_once",  # thread_pool, tile: emitting LLVM
+    "numba.core.cgutils.alloca_once",  # thread_pool, simd, tile: emitting LLVM
     "numba.core.cgutils.gep_inbounds",
     "numba.core.cgutils.get_or_insert_function",
     "numba.core.cgutils.is_not_null",
+    "numba.core.cgutils.pack_array",
     "numba.core.cgutils.unpack_tuple",  # arrays: a new array
     "numba.core.imputils.impl_ret_new_ref",
     "numba.np.arrayobj._empty_nd_impl",
     "numba.core.typing.templates.ConcreteTemplate",  # simd: operators between vectors
     "numba.core.typing.templates.infer_global",
     "numba.core.typing.templates.signature",
-    "numba.np.arrayobj.make_array",  # simd, tile: the address of an array
+    "numba.np.arrayobj.make_array",  # simd: the address of an array
     "numba.core.errors.NumbaError",  # flash: what a user's function cannot be compiled for
     "numba.np.numpy_support.carray",  # adam: an array at an address
 }

@@ -7,12 +7,11 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 from numba.core.imputils import impl_ret_new_ref
+from numba.extending import intrinsic
 from numba.np.arrayobj import _empty_nd_impl
 
-from pellucid.kernels.backend.simd import instruction
 
-
-@instruction
+@intrinsic
 def empty(_context, shape, dtype):
     """`np.empty(shape, dtype)`, which Numba compiles as a function for every kind of array."""
     several = isinstance(shape, types.BaseTuple)

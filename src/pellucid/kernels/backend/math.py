@@ -7,8 +7,6 @@ reordering compiler would remove.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import types
 
@@ -75,15 +73,10 @@ def inverse_root(x):
     return np.float32(np.nan) if x == np.float32(np.inf) else _ONE / np.sqrt(x)
 
 
-@instruction
-def _uint(_context, x):
+@instruction(_narrow := lambda x: x if x == uints else types.uint32, _narrow)
+def _uint(builder, x):
     """Keep 32 bits of a number, which Numba widens in every operation; a vector stays as it is."""
-    result = x if x == uints else types.uint32
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return context.cast(builder, values[0], sig.args[0], sig.return_type)
-
-    return result(x), emit
+    return x
 
 
 _FRACTION, _ROOT_BITS = np.uint32(0x7FFFFF), np.uint32(0x3F3504F3)  # of √½

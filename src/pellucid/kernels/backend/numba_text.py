@@ -26,7 +26,7 @@ from numba.core.typed_passes import InlineOverloads, NativeLowering, NopythonRew
 from numba.core.untyped_passes import InlineClosureLikes
 
 from pellucid.kernels.backend.machine_code import Types, Value
-from pellucid.kernels.backend.simd import instruction
+from pellucid.kernels.backend.simd import operation
 
 
 class _Library(JITCodeLibrary):
@@ -132,19 +132,12 @@ def by_name(f: Callable[..., Any], name: str, signature: Any) -> Any:
     """Return an instruction that calls f's machine code, which has a name."""
     arguments, result = sigutils.normalize_signature(signature)
 
-    def call(_context: Any, *_given: Any) -> Any:
-        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            described = ExternalFunctionDescriptor(name, result, arguments)
-            return context.call_internal(builder, described, sig, values)
+    def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        described = ExternalFunctionDescriptor(name, result, arguments)
+        return context.call_internal(builder, described, sig, values)
 
-        return result(*arguments), emit
-
-    takes = inspect.signature(f)
-    context = inspect.Parameter("_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    call.__signature__ = takes.replace(  # type: ignore[attr-defined]
-        parameters=[context, *takes.parameters.values()]
-    )
-    return instruction(call)
+    parameters = [*inspect.signature(f).parameters.values()]
+    return operation(name, parameters, result, arguments, lower)
 
 
 def types_of(signature: Any) -> Types:

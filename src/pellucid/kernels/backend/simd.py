@@ -9,6 +9,7 @@ plain number on one side means a vector full of it. A function written with oper
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -51,9 +52,57 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, vector.llvm)
 
 
-def instruction(f: Callable[..., Any]) -> Any:
-    """Mark a function that types and emits one operation inside kernels."""
-    return intrinsic(f)
+def instruction(result: Any, *takes: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make an operation inside kernels of f(builder, *values), which emits it.
+
+    `takes` are the types of its arguments, None for any; a function returns the one type or the
+    other by the types that are given, and `result` may be one too. Of an array the address of its
+    first number is what f gets.
+    """
+
+    def of(emit: Callable[..., Any]) -> Any:
+        def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+            value = emit(builder, *(
+                make_array(kind)(context, builder, value).data
+                if isinstance(kind, types.Array) else value
+                for kind, value in zip(sig.args, values, strict=True)
+            ))  # fmt: skip
+            return context.get_dummy_value() if value is None else value
+
+        parameters = [*inspect.signature(emit).parameters.values()][1:]
+        return operation(emit.__name__, parameters, result, takes, lower)
+
+    return of
+
+
+def operation(
+    name: str,
+    parameters: list[inspect.Parameter],
+    result: Any,
+    takes: tuple[Any, ...],
+    lower: Callable[..., Any],
+) -> Any:
+    """Return what kernels call with these parameters and Numba lowers so; see `instruction`."""
+
+    def kind_of(kind: Any, given: tuple[Any, ...]) -> Any:
+        return kind if isinstance(kind, types.Type) else kind(*given)
+
+    def typed(_context: Any, *given: Any) -> Any:
+        pairs = zip(takes, given, strict=True)
+        kinds = [one if kind is None else kind_of(kind, given) for kind, one in pairs]
+        # a function of its own each time: Numba tells the types by it
+        return kind_of(result, given)(*kinds), lambda *arguments: lower(*arguments)
+
+    context = inspect.Parameter("_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    typed.__name__ = name
+    typed.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    return intrinsic(typed)
+
+
+def call_named(builder: Any, name: str, result: Any, *values: Any) -> Any:
+    """Emit a call of LLVM's or the C library's function of this name."""
+    kind = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
 
 
 def spread(builder: Any, value: Any) -> Any:
@@ -126,31 +175,22 @@ _define_unary(operator.neg, floats, "fneg")
 _define_unary(operator.invert, truths, "not_")
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    return builder.gep(make_array(kind)(context, builder, array).data, [at])
+def _pointer(builder: Any, address: Any, kind: Any = floats.llvm) -> Any:
+    return builder.inttoptr(address, kind.as_pointer())
 
 
-@instruction
-def load(_context, array, at):
+@instruction(floats, None, types.intp)
+def load(builder, array, at):
     """Read LANES floats from the `at`-th after an array's first, for any strides."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        place = _pointer(context, builder, sig.args[0], *values)
-        return builder.load(builder.bitcast(place, floats.llvm.as_pointer()), align=4)
-
-    return floats(array, types.intp), emit
+    place = builder.bitcast(builder.gep(array, [at]), floats.llvm.as_pointer())
+    return builder.load(place, align=4)
 
 
-@instruction
-def store(_context, array, at, value):
+@instruction(types.void, None, types.intp, floats)
+def store(builder, array, at, value):
     """Write LANES floats to the `at`-th after an array's first, for any strides."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        place = _pointer(context, builder, sig.args[0], *values[:2])
-        builder.store(values[2], builder.bitcast(place, floats.llvm.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, floats), emit
+    place = builder.bitcast(builder.gep(array, [at]), floats.llvm.as_pointer())
+    builder.store(value, place, align=4)
 
 
 _byte = ir.IntType(8)
@@ -160,41 +200,18 @@ def _some(builder: Any, kind: Any, address: Any, count: Any) -> Any:
     """Emit a load of the first `count` of LANES numbers, zeros behind them."""
     lanes = ir.Constant(uints.llvm, list(range(LANES)))
     wanted = builder.icmp_signed("<", lanes, spread(builder, builder.trunc(count, _i32)))
-    pointer = builder.inttoptr(address, kind.as_pointer())
-    function = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(kind, [kind.as_pointer(), _i32, wanted.type, kind]),
-        f"llvm.masked.load.v{LANES}{'f32' if kind == floats.llvm else 'i8'}.p0",
+    name = f"llvm.masked.load.v{LANES}{'f32' if kind == floats.llvm else 'i8'}.p0"
+    zeros = ir.Constant(kind, None)
+    return call_named(
+        builder, name, kind, _pointer(builder, address, kind), _i32(1), wanted, zeros
     )
-    return builder.call(function, [pointer, _i32(1), wanted, ir.Constant(kind, None)])
-
-
-@instruction
-def load_from(_context, address, count):
-    """Read LANES floats at an address; only the first `count`, and zeros, if there are fewer."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return _read(builder, floats.llvm, *values)
-
-    return floats(types.intp, types.intp), emit
-
-
-@instruction
-def truths_from(_context, address, count):
-    """Read which of LANES bytes at an address are not 0; only the first `count`."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        kind = ir.VectorType(_byte, LANES)
-        return builder.icmp_unsigned("!=", _read(builder, kind, *values), ir.Constant(kind, None))
-
-    return truths(types.intp, types.intp), emit
 
 
 def _read(builder: Any, kind: Any, address: Any, count: Any) -> Any:
     whole = builder.icmp_signed(">=", count, ir.Constant(count.type, LANES))
     with builder.if_else(whole) as (then, otherwise):
         with then:
-            full = builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
+            full = builder.load(_pointer(builder, address, kind), align=1)
             from_full = builder.block
         with otherwise:
             part = _some(builder, kind, address, count)
@@ -205,244 +222,178 @@ def _read(builder: Any, kind: Any, address: Any, count: Any) -> Any:
     return result
 
 
-@instruction
-def add_to(_context, address, value):
+@instruction(floats, types.intp, types.intp)
+def load_from(builder, address, count):
+    """Read LANES floats at an address; only the first `count`, and zeros, if there are fewer."""
+    return _read(builder, floats.llvm, address, count)
+
+
+@instruction(truths, types.intp, types.intp)
+def truths_from(builder, address, count):
+    """Read which of LANES bytes at an address are not 0; only the first `count`."""
+    kind = ir.VectorType(_byte, LANES)
+    read = _read(builder, kind, address, count)
+    return builder.icmp_unsigned("!=", read, ir.Constant(kind, None))
+
+
+@instruction(types.void, types.intp, floats)
+def add_to(builder, address, value):
     """Add LANES floats to those at an address."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        place = builder.inttoptr(values[0], floats.llvm.as_pointer())
-        builder.store(builder.fadd(builder.load(place, align=4), values[1]), place, align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, floats), emit
+    place = _pointer(builder, address)
+    builder.store(builder.fadd(builder.load(place, align=4), value), place, align=4)
 
 
-@instruction
-def get(_context, array, at):
+@instruction(lambda array, at: array.dtype, None, types.intp)
+def get(builder, array, at):
     """Read the `at`-th number after an array's first, for any strides."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return builder.load(_pointer(context, builder, sig.args[0], *values), align=4)
-
-    return array.dtype(array, types.intp), emit
+    return builder.load(builder.gep(array, [at]), align=4)
 
 
-@instruction
-def put(_context, array, at, value):
+@instruction(types.void, None, types.intp, lambda array, at, value: array.dtype)
+def put(builder, array, at, value):
     """Write the `at`-th number after an array's first, for any strides."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        place = _pointer(context, builder, sig.args[0], *values[:2])
-        builder.store(values[2], place, align=4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, array.dtype), emit
+    builder.store(value, builder.gep(array, [at]), align=4)
 
 
-@instruction
-def address_of(_context, array, at):
+@instruction(types.intp, None, types.intp)
+def address_of(builder, array, at):
     """The address of the `at`-th number after an array's first.
 
     It keeps no array alive: what holds the array must live on where the address is used.
     """
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        address = _pointer(context, builder, sig.args[0], *values)
-        return builder.ptrtoint(address, context.get_value_type(types.intp))
-
-    return types.intp(array, types.intp), emit
+    return builder.ptrtoint(builder.gep(array, [at]), at.type)
 
 
-@instruction
-def pointer(_context, address):
+@instruction(types.voidptr, types.intp)
+def pointer(builder, address):
     """An address in memory, as what `numba.carray` makes an array of."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return builder.inttoptr(values[0], context.get_value_type(types.voidptr))
-
-    return types.voidptr(types.intp), emit
+    return _pointer(builder, address, _byte)
 
 
-@instruction
-def splat(_context, value):
+@instruction(lambda value: uints if value == types.uint32 else floats, None)
+def splat(builder, value):
     """A vector with a number in every lane."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return spread(builder, values[0])
-
-    return (uints if value == types.uint32 else floats)(value), emit
+    return spread(builder, value)
 
 
-@instruction
-def iota(_context):
+@instruction(uints)
+def iota(builder):
     """0, 1, 2, …: the number of each lane."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return ir.Constant(uints.llvm, list(range(LANES)))
-
-    return uints(), emit
+    return ir.Constant(uints.llvm, list(range(LANES)))
 
 
-@instruction
-def select(_context, condition, this, that):
-    """`this` where the condition holds, else `that`; numbers or vectors."""
-    result = this if isinstance(this, _Vector) else that
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        condition, *sides = values
-        if isinstance(result, _Vector):
-            sides = [
-                side if isinstance(kind, _Vector) else spread(builder, side)
-                for kind, side in zip(sig.args[1:], sides, strict=True)
-            ]
-        return builder.select(condition, *sides)
-
-    return result(condition, this, that), emit
-
-
-@instruction
-def floats_of(_context, value):
-    """A vector of floats from a number of any kind; a vector stays as it is."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        if sig.args[0] == floats:
-            return values[0]
-        return spread(builder, context.cast(builder, values[0], sig.args[0], types.float32))
-
-    return floats(value), emit
-
-
-@instruction
-def lane_numbers(_context):
+@instruction(floats)
+def lane_numbers(builder):
     """0, 1, 2, …, as floats."""
+    return ir.Constant(floats.llvm, [float(i) for i in range(LANES)])
 
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return ir.Constant(floats.llvm, [float(i) for i in range(LANES)])
 
-    return floats(), emit
+def _is_vector(value: Any) -> bool:
+    return isinstance(value.type, ir.VectorType)
+
+
+@instruction(
+    lambda condition, this, that: this if isinstance(this, _Vector) else that, None, None, None
+)
+def select(builder, condition, this, that):
+    """`this` where the condition holds, else `that`; numbers or vectors."""
+    if _is_vector(this) or _is_vector(that):
+        this, that = (x if _is_vector(x) else spread(builder, x) for x in (this, that))
+    return builder.select(condition, this, that)
+
+
+@instruction(floats, lambda value: floats if value == floats else types.float32)
+def floats_of(builder, value):
+    """A vector of floats from a number of any kind; a vector stays as it is."""
+    return value if _is_vector(value) else spread(builder, value)
 
 
 def _elementwise(name: str) -> Any:
     """Return LLVM's own function of every float of a vector."""
 
-    @instruction
-    def call(_context, x):
-        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            kind = ir.FunctionType(floats.llvm, [floats.llvm])
-            symbol = f"llvm.{name}.v{LANES}f32"
-            return builder.call(
-                cgutils.get_or_insert_function(builder.module, kind, symbol), values
-            )
-
-        return floats(floats), emit
+    @instruction(floats, floats)
+    def call(builder, x):
+        return call_named(builder, f"llvm.{name}.v{LANES}f32", floats.llvm, x)
 
     return call
 
 
 absolute, floor, sqrt = (_elementwise(name) for name in ("fabs", "floor", "sqrt"))
 
+_float, _double = ir.FloatType(), ir.DoubleType()
+
 
 def _lanes(builder: Any, address: Any, index: Any, kind: Any) -> list[Any]:
     """Emit the places of the index-th numbers after an address; the index is of whole floats."""
     whole = builder.fptosi(index, uints.llvm)
-    size = address.type(8 if kind == ir.DoubleType() else 4)
+    size = address.type(8 if kind == _double else 4)
     places = []
     for lane in range(LANES):
         at = builder.zext(builder.extract_element(whole, _i32(lane)), address.type)
-        places.append(
-            builder.inttoptr(builder.add(address, builder.mul(at, size)), kind.as_pointer())
-        )
+        places.append(_pointer(builder, builder.add(address, builder.mul(at, size)), kind))
     return places
 
 
-@instruction
-def number_at(_context, address):
+def _add_double(builder: Any, place: Any, value: Any) -> None:
+    number = builder.fpext(value, _double)
+    builder.store(builder.fadd(builder.load(place, align=8), number), place, align=8)
+
+
+@instruction(types.float32, types.intp)
+def number_at(builder, address):
     """Read the float at an address."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return builder.load(builder.inttoptr(values[0], ir.FloatType().as_pointer()), align=4)
-
-    return types.float32(types.intp), emit
+    return builder.load(_pointer(builder, address, _float), align=4)
 
 
-@instruction
-def add_double(_context, address, value):
+@instruction(types.void, types.intp, types.float32)
+def add_double(builder, address, value):
     """Add a float to the double at an address."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        place = builder.inttoptr(values[0], ir.DoubleType().as_pointer())
-        number = builder.fpext(values[1], ir.DoubleType())
-        builder.store(builder.fadd(builder.load(place, align=8), number), place, align=8)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.float32), emit
+    _add_double(builder, _pointer(builder, address, _double), value)
 
 
-@instruction
-def gather(_context, address, index):
+@instruction(floats, types.intp, floats)
+def gather(builder, address, index):
     """Read floats, the index-th after the one at an address."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        address, index = values
-        result = ir.Constant(floats.llvm, ir.Undefined)
-        for lane, place in enumerate(_lanes(builder, address, index, ir.FloatType())):
-            number = builder.load(place, align=4)
-            result = builder.insert_element(result, number, _i32(lane))
-        return result
-
-    return floats(types.intp, floats), emit
+    result = ir.Constant(floats.llvm, ir.Undefined)
+    for lane, place in enumerate(_lanes(builder, address, index, _float)):
+        result = builder.insert_element(result, builder.load(place, align=4), _i32(lane))
+    return result
 
 
-@instruction
-def scatter_add(_context, address, index, value):
+@instruction(types.void, types.intp, floats, floats)
+def scatter_add(builder, address, index, value):
     """Add each float to the index-th double after the one at an address, lane after lane."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        address, index, value = values
-        for lane, place in enumerate(_lanes(builder, address, index, ir.DoubleType())):
-            number = builder.fpext(builder.extract_element(value, _i32(lane)), ir.DoubleType())
-            builder.store(builder.fadd(builder.load(place, align=8), number), place, align=8)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, floats, floats), emit
+    for lane, place in enumerate(_lanes(builder, address, index, _double)):
+        _add_double(builder, place, builder.extract_element(value, _i32(lane)))
 
 
-def _cast(pairs: dict[Any, Any]) -> Any:
-    @instruction
-    def cast(_context, value):
-        target = pairs[value]
-
-        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            return builder.bitcast(values[0], context.get_value_type(target))
-
-        return target(value), emit
+def _cast(pairs: dict[Any, Any], number: Any, vector: Any) -> Any:
+    @instruction(lambda value: pairs[value], None)
+    def cast(builder, value):
+        return builder.bitcast(value, vector.llvm if _is_vector(value) else number)
 
     return cast
 
 
-bits = _cast({types.float32: types.uint32, floats: uints})
-number = _cast({types.uint32: types.float32, uints: floats})
+bits = _cast({types.float32: types.uint32, floats: uints}, _i32, uints)
+number = _cast({types.uint32: types.float32, uints: floats}, _float, floats)
 
 
 def _across(join: Callable[[Any, Any, Any], Any]) -> Any:
     """Fold a vector's upper half onto its lower half until one number is left."""
 
-    @instruction
-    def reduce(_context, vector):
-        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            (value,) = values
-            half = LANES // 2
-            while half:
-                nothing = ir.Constant(value.type, ir.Undefined)
-                kind = ir.VectorType(_i32, half)
-                lower = ir.Constant(kind, list(range(half)))
-                upper = ir.Constant(kind, list(range(half, 2 * half)))
-                low, up = (builder.shuffle_vector(value, nothing, part) for part in (lower, upper))
-                value = join(builder, low, up)
-                half //= 2
-            return builder.extract_element(value, _i32(0))
-
-        return types.float32(floats), emit
+    @instruction(types.float32, floats)
+    def reduce(builder, value):
+        half = LANES // 2
+        while half:
+            nothing = ir.Constant(value.type, ir.Undefined)
+            kind = ir.VectorType(_i32, half)
+            lower = ir.Constant(kind, list(range(half)))
+            upper = ir.Constant(kind, list(range(half, 2 * half)))
+            low, up = (builder.shuffle_vector(value, nothing, part) for part in (lower, upper))
+            value = join(builder, low, up)
+            half //= 2
+        return builder.extract_element(value, _i32(0))
 
     return reduce
 
