@@ -69,7 +69,10 @@ class PackedInputs(NamedTuple):
     """Token and position vectors with their factors."""
 
     tokens: Array
-    token_scales: Array
+    """(V, E) float32; (0, E) where they are in int8."""
+    rounded: Array
+    """(V, E) int8; (0, E) where they are in float32."""
+    scales: Array
     """(V,): what each row of int8 tokens is multiplied by; (0,) if they are float32."""
     positions: Array
     """Its last row is that of all positions beyond."""
@@ -228,15 +231,10 @@ _OUTPUT = _record(PackedOutput, *[_i8] * 4)
 _WEIGHTS = _record(PackedWeights, _floats, types.uint8[:, ::1])
 
 
-def _model(tokens: Any) -> Any:
-    inputs = _record(PackedInputs, tokens[:, ::1], _f4[::1], _floats, _f4, _f4, _i8)
-    return _record(
-        PackedModel, types.boolean, _WEIGHTS, _STACK, inputs, _table, _STACK, inputs, _OUTPUT
-    )
-
-
-MODEL = {"float32": _model(_f4), "int8": _model(types.int8)}
-"""The type of a packed model, by its arithmetic."""
+_INPUTS = _record(PackedInputs, _floats, types.int8[:, ::1], _f4[::1], _floats, _f4, _f4, _i8)
+MODEL = _record(
+    PackedModel, types.boolean, _WEIGHTS, _STACK, _INPUTS, _table, _STACK, _INPUTS, _OUTPUT
+)
 SOURCE = _record(Source, *[_numbers] * 3)
 KEYS = _record(Keys, _floats, _i8, _i8)
 VISIBLE = _record(Visible, _table, _numbers, _table)
