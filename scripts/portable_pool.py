@@ -2,9 +2,9 @@
 
     NUMBA_CACHE_DIR=FOLDER PORTABLE_POOL=windows python -m pytest -p portable_pool tests/kernels
 
-Without a futex a caller only polls; that is macOS. On Windows there is no sched_yield either, and no
-clock of POSIX. The pool is two kernels that all others call, so only these are compiled from their
-source; FOLDER must be theirs alone, since a cached kernel does not say which pool it is.
+Without a futex a caller only polls; that is macOS. On Windows there is no sched_yield either, and
+no clock of POSIX. The pool is two kernels that all others call, so only these are compiled from
+their source; FOLDER must be theirs alone, since a cached kernel does not say which pool it is.
 """
 
 from __future__ import annotations

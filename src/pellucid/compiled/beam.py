@@ -8,7 +8,6 @@ rank above the worst answer returned.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
 from pellucid.compiled.products import fill, prepare
 from pellucid.compiled.records import ANSWERS
@@ -108,12 +107,7 @@ def constrain(log_p, i, generated, row, length, beam):
                 log_p[i, generated[row, j + n - 1]] = -np.inf
 
 
-@inner(
-    signature=types.void(
-        ANSWERS, types.int64, types.float64, types.float64, types.int64, types.int32[:, ::1],
-        types.int64, types.boolean,
-    )
-)  # fmt: skip
+@inner(signature=(ANSWERS, "i8,f8,f8,i8,i4[:,::1],i8,b1"))
 def keep(answers, i, log_p, score, length, generated, row, ended):
     """Keep an answer of input i if it is among its best, behind those of the same score."""
     scores, log_ps, ends, tokens = answers.scores, answers.log_p, answers.ends, answers.tokens

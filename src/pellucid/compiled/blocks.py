@@ -308,12 +308,12 @@ def embed(tokens, positions, inputs, stack, w, x):
     rounded = in_int8(w)
     for i in range(len(x)):
         token, place = tokens[i], min(positions[i], last)
-        for j in range(width):
-            x[i, j] = (
-                _f(inputs.rounded[token, j]) * inputs.scales[token]
-                if rounded
-                else inputs.tokens[token, j]
-            ) * by_token + inputs.positions[place, j] * by_position
+        for j in range(width if rounded else 0):
+            value = _f(inputs.rounded[token, j]) * inputs.scales[token]
+            x[i, j] = value * by_token + inputs.positions[place, j] * by_position
+        for j in range(0 if rounded else width):
+            value = inputs.tokens[token, j]
+            x[i, j] = value * by_token + inputs.positions[place, j] * by_position
         for j in range(width, x.shape[1]):
             x[i, j] = _ZERO
     if inputs.norm >= 0:

@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import typeof
 
 from pellucid import nn, ops
 from pellucid.compiled.blocks import FEED_FORWARD, MEMORY, SELF
 from pellucid.compiled.records import (
-    MODEL,
     PackedInputs,
     PackedModel,
     PackedOutput,
@@ -98,9 +96,6 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
         target,
         PackedOutput(*at, entries, _up(entries, WIDTH)),
     )
-    expected = tuple(MODEL.types)
-    if (found := tuple(map(typeof, made))) != expected:
-        raise TypeError(f"expected a packed model of {expected}, got {found}")
     networks = (each for stack in stacks.values() for each in stack.networks())
     activation = _the("activation", (network.activation for network in networks), "relu")
     return made, str(ACTIVATIONS[activation].kernel)

@@ -1,8 +1,8 @@
 """The matrix products of compiled decoding, y = x Wᵀ + b: in float32, or with weights in int8.
 
-A model is one or the other: its matrices are all among the bytes, or all among the floats. `prepare`
-rounds the rows of x for int8, once for all products that read them; `fill` writes y, `add` adds it.
-In both, a row's bits do not depend on the other rows.
+A model is one or the other: its matrices are all among the bytes, or all among the floats.
+`prepare` rounds the rows of x for int8, once for all products that read them; `fill` writes y,
+`add` adds it. In both, a row's bits do not depend on the other rows.
 """
 
 from __future__ import annotations

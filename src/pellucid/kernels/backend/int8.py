@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import inner, instruction
 from pellucid.kernels.backend.simd import (
     LANES,
     PAIRS,
@@ -30,7 +29,6 @@ from pellucid.kernels.backend.simd import (
     address_of,
     call_named,
     floats,
-    instruction,
     load,
     reduce_add,
     reduce_max,
@@ -86,7 +84,7 @@ def panels(weight: Array) -> Array:
 # Rows of x ----------------------------------------------------------------------------------------
 
 
-@instruction(types.void, None, types.intp, floats)
+@instruction("void", None, "i8", floats)
 def _put_bytes(builder, array, at, vector):
     """Write the low bytes of LANES rounded numbers (see `_ROUND`), as the product reads them."""
     narrow = ir.VectorType(_byte, LANES)
@@ -155,9 +153,7 @@ def _at(builder: Any, pointer: Any, offset: Any, kind: Any) -> Any:
     return builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
 
 
-def _block(
-    builder: Any, height: int, x, x_row, s, panel, groups, t, b, c, c_row, add
-) -> None:
+def _block(builder: Any, height: int, x, x_row, s, panel, groups, t, b, c, c_row, add) -> None:
     """Emit one block of C: `height` rows of one panel."""
     # Few rows make few chains of sums, each of which waits for itself: several groups at once.
     at_once = 4 if height == 1 else 2 if height == 2 else 1
@@ -232,7 +228,7 @@ def _block(
                     builder.store(value, where, align=4)
 
 
-@instruction(types.void, *[types.intp] * 10, types.boolean)
+@instruction("void", *["i8"] * 10, "b1")
 def _tile(builder, height, x, x_row, s, panel, groups, t, b, c, c_row, add):
     """Compute one block of 1 to ROWS rows of one panel."""
     x, panel = (builder.inttoptr(address, _byte.as_pointer()) for address in (x, panel))
@@ -259,5 +255,6 @@ def product(x, s, k, packed, at, wide, floats_, b_at, c, add):
             height = (m - row + blocks - block - 1) // (blocks - block)
             _tile(height, address_of(x, row * x_row), x_row, address_of(s, row),
                   address_of(packed, here), groups, address_of(floats_, b + wide * WIDTH),
-                  address_of(floats_, b), address_of(c, row * c_row + panel * WIDTH), c_row, add)  # fmt: skip
+                  address_of(floats_, b), address_of(c, row * c_row + panel * WIDTH), c_row,
+                  add)  # fmt: skip
             row += height

@@ -9,18 +9,13 @@ plain number on one side means a vector full of it. A function written with oper
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, models, register_model
-from numba.np.arrayobj import make_array
 
+from pellucid.kernels.backend.compile import instruction
 from pellucid.kernels.backend.machine_code import FEATURES
 
 # LLVM keeps its own vectors at 256 bits on Intel's processors; ours, whose width is explicit, it
@@ -35,74 +30,57 @@ WIDTH = 2 * LANES
 _i32 = ir.IntType(32)
 
 
-class _Vector(types.Type):
-    def __init__(self, element: Any, llvm: Any) -> None:
-        self.element, self.llvm = element, ir.VectorType(llvm, LANES)
-        super().__init__(f"{element}x{LANES}")
+class Vector(NamedTuple):
+    """LANES numbers of one type; for LLVM, for the rest of us, and for Numba."""
+
+    llvm: Any
+    element: str
+    numbers: tuple[str, ...]
+    """What may be on the other side of an operator, rounded to this type."""
+
+    def __str__(self) -> str:
+        return f"{self.element}x{LANES}"
 
 
-floats = _Vector(types.float32, ir.FloatType())
-uints = _Vector(types.uint32, _i32)
-truths = _Vector(types.boolean, ir.IntType(1))
+def _vector(llvm: Any, element: str, *others: str) -> Vector:
+    return Vector(ir.VectorType(llvm, LANES), element, (element, *others))
 
 
-@register_model(_Vector)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, vector: _Vector) -> None:
-        super().__init__(manager, vector, vector.llvm)
+floats = _vector(ir.FloatType(), "float32", "float64", "int64")
+uints = _vector(_i32, "uint32")
+truths = _vector(ir.IntType(1), "bool")
 
-
-def instruction(result: Any, *takes: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make an operation inside kernels of f(builder, *values), which emits it.
-
-    `takes` are the types of its arguments, None for any; a function returns the one type or the
-    other by the types that are given, and `result` may be one too. Of an array the address of its
-    first number is what f gets.
-    """
-
-    def of(emit: Callable[..., Any]) -> Any:
-        def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            value = emit(builder, *(
-                make_array(kind)(context, builder, value).data
-                if isinstance(kind, types.Array) else value
-                for kind, value in zip(sig.args, values, strict=True)
-            ))  # fmt: skip
-            return context.get_dummy_value() if value is None else value
-
-        parameters = [*inspect.signature(emit).parameters.values()][1:]
-        return operation(emit.__name__, parameters, result, takes, lower)
-
-    return of
-
-
-def operation(
-    name: str,
-    parameters: list[inspect.Parameter],
-    result: Any,
-    takes: tuple[Any, ...],
-    lower: Callable[..., Any],
-) -> Any:
-    """Return what kernels call with these parameters and Numba lowers so; see `instruction`."""
-
-    def kind_of(kind: Any, given: tuple[Any, ...]) -> Any:
-        return kind if isinstance(kind, types.Type) else kind(*given)
-
-    def typed(_context: Any, *given: Any) -> Any:
-        pairs = zip(takes, given, strict=True)
-        kinds = [one if kind is None else kind_of(kind, given) for kind, one in pairs]
-        # a function of its own each time: Numba tells the types by it
-        return kind_of(result, given)(*kinds), lambda *arguments: lower(*arguments)
-
-    context = inspect.Parameter("_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    typed.__name__ = name
-    typed.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
-    return intrinsic(typed)
+OPERATORS: tuple[tuple[Any, Vector, Vector, str, tuple[str, ...]], ...] = (
+    (operator.add, floats, floats, "fadd", ()),
+    (operator.sub, floats, floats, "fsub", ()),
+    (operator.mul, floats, floats, "fmul", ()),
+    (operator.truediv, floats, floats, "fdiv", ()),
+    (operator.lt, floats, truths, "fcmp_ordered", ("<",)),
+    (operator.le, floats, truths, "fcmp_ordered", ("<=",)),
+    (operator.gt, floats, truths, "fcmp_ordered", (">",)),
+    (operator.ge, floats, truths, "fcmp_ordered", (">=",)),
+    (operator.eq, floats, truths, "fcmp_ordered", ("==",)),
+    (operator.ne, floats, truths, "fcmp_unordered", ("!=",)),
+    (operator.and_, truths, truths, "and_", ()),
+    (operator.or_, truths, truths, "or_", ()),
+    (operator.add, uints, uints, "add", ()),
+    (operator.mul, uints, uints, "mul", ()),
+    (operator.xor, uints, uints, "xor", ()),
+    (operator.rshift, uints, uints, "lshr", ()),
+    (operator.lshift, uints, uints, "shl", ()),
+    (operator.and_, uints, uints, "and_", ()),
+    (operator.or_, uints, uints, "or_", ()),
+    (operator.ge, uints, truths, "icmp_unsigned", (">=",)),
+)
+"""Of two vectors, or a vector and a number: the vectors' type, the result's, how it is emitted."""
+UNARY = ((operator.neg, floats, "fneg"), (operator.invert, truths, "not_"))
 
 
 def call_named(builder: Any, name: str, result: Any, *values: Any) -> Any:
     """Emit a call of LLVM's or the C library's function of this name."""
     kind = ir.FunctionType(result, [value.type for value in values])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, values)
 
 
 def spread(builder: Any, value: Any) -> Any:
@@ -113,80 +91,18 @@ def spread(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(builder.insert_element(nothing, value, _i32(0)), nothing, zeros)
 
 
-_NUMBERS = {types.float32: (types.float32, types.float64, types.int64)}
-"""What may be on the other side of a vector of them, rounded to its kind."""
-
-
-def _define(op: Callable[..., Any], vector: _Vector, emit: str, result: _Vector, *how: str) -> None:
-    """Let `op` work between two vectors, and between a vector and a number."""
-    numbers = _NUMBERS.get(vector.element, (vector.element,))
-    pairs = [(vector, vector), *((vector, x) for x in numbers), *((x, vector) for x in numbers)]
-
-    class _Typing(ConcreteTemplate):
-        key = op
-        cases = [signature(result, *pair) for pair in pairs]  # noqa: RUF012
-
-    infer_global(op)(_Typing)
-
-    def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        sides = (
-            value
-            if kind == vector
-            else spread(builder, context.cast(builder, value, kind, vector.element))
-            for kind, value in zip(sig.args, values, strict=True)
-        )
-        return getattr(builder, emit)(*how, *sides)
-
-    for pair in pairs:
-        lower_builtin(op, *pair)(lower)
-
-
-_define(operator.add, floats, "fadd", floats)
-_define(operator.sub, floats, "fsub", floats)
-_define(operator.mul, floats, "fmul", floats)
-_define(operator.truediv, floats, "fdiv", floats)
-for _op, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "==")):
-    _define(getattr(operator, _op), floats, "fcmp_ordered", truths, _sign)
-_define(operator.ne, floats, "fcmp_unordered", truths, "!=")
-_define(operator.and_, truths, "and_", truths)
-_define(operator.or_, truths, "or_", truths)
-_define(operator.add, uints, "add", uints)
-_define(operator.mul, uints, "mul", uints)
-_define(operator.xor, uints, "xor", uints)
-_define(operator.rshift, uints, "lshr", uints)
-_define(operator.lshift, uints, "shl", uints)
-_define(operator.and_, uints, "and_", uints)
-_define(operator.or_, uints, "or_", uints)
-_define(operator.ge, uints, "icmp_unsigned", truths, ">=")
-
-
-def _define_unary(op: Callable[..., Any], vector: _Vector, emit: str) -> None:
-    class _Typing(ConcreteTemplate):
-        key = op
-        cases = [signature(vector, vector)]  # noqa: RUF012
-
-    infer_global(op)(_Typing)
-    lower_builtin(op, vector)(
-        lambda _context, builder, _sig, values: getattr(builder, emit)(*values)
-    )
-
-
-_define_unary(operator.neg, floats, "fneg")
-_define_unary(operator.invert, truths, "not_")
-
-
 def _pointer(builder: Any, address: Any, kind: Any = floats.llvm) -> Any:
     return builder.inttoptr(address, kind.as_pointer())
 
 
-@instruction(floats, None, types.intp)
+@instruction(floats, None, "i8")
 def load(builder, array, at):
     """Read LANES floats from the `at`-th after an array's first, for any strides."""
     place = builder.bitcast(builder.gep(array, [at]), floats.llvm.as_pointer())
     return builder.load(place, align=4)
 
 
-@instruction(types.void, None, types.intp, floats)
+@instruction("void", None, "i8", floats)
 def store(builder, array, at, value):
     """Write LANES floats to the `at`-th after an array's first, for any strides."""
     place = builder.bitcast(builder.gep(array, [at]), floats.llvm.as_pointer())
@@ -202,9 +118,7 @@ def _some(builder: Any, kind: Any, address: Any, count: Any) -> Any:
     wanted = builder.icmp_signed("<", lanes, spread(builder, builder.trunc(count, _i32)))
     name = f"llvm.masked.load.v{LANES}{'f32' if kind == floats.llvm else 'i8'}.p0"
     zeros = ir.Constant(kind, None)
-    return call_named(
-        builder, name, kind, _pointer(builder, address, kind), _i32(1), wanted, zeros
-    )
+    return call_named(builder, name, kind, _pointer(builder, address, kind), _i32(1), wanted, zeros)
 
 
 def _read(builder: Any, kind: Any, address: Any, count: Any) -> Any:
@@ -222,13 +136,13 @@ def _read(builder: Any, kind: Any, address: Any, count: Any) -> Any:
     return result
 
 
-@instruction(floats, types.intp, types.intp)
+@instruction(floats, "i8", "i8")
 def load_from(builder, address, count):
     """Read LANES floats at an address; only the first `count`, and zeros, if there are fewer."""
     return _read(builder, floats.llvm, address, count)
 
 
-@instruction(truths, types.intp, types.intp)
+@instruction(truths, "i8", "i8")
 def truths_from(builder, address, count):
     """Read which of LANES bytes at an address are not 0; only the first `count`."""
     kind = ir.VectorType(_byte, LANES)
@@ -236,26 +150,26 @@ def truths_from(builder, address, count):
     return builder.icmp_unsigned("!=", read, ir.Constant(kind, None))
 
 
-@instruction(types.void, types.intp, floats)
+@instruction("void", "i8", floats)
 def add_to(builder, address, value):
     """Add LANES floats to those at an address."""
     place = _pointer(builder, address)
     builder.store(builder.fadd(builder.load(place, align=4), value), place, align=4)
 
 
-@instruction(lambda array, at: array.dtype, None, types.intp)
+@instruction(lambda array, at: array.dtype, None, "i8")
 def get(builder, array, at):
     """Read the `at`-th number after an array's first, for any strides."""
     return builder.load(builder.gep(array, [at]), align=4)
 
 
-@instruction(types.void, None, types.intp, lambda array, at, value: array.dtype)
+@instruction("void", None, "i8", lambda array, at, value: array.dtype)
 def put(builder, array, at, value):
     """Write the `at`-th number after an array's first, for any strides."""
     builder.store(value, builder.gep(array, [at]), align=4)
 
 
-@instruction(types.intp, None, types.intp)
+@instruction("i8", None, "i8")
 def address_of(builder, array, at):
     """The address of the `at`-th number after an array's first.
 
@@ -264,13 +178,13 @@ def address_of(builder, array, at):
     return builder.ptrtoint(builder.gep(array, [at]), at.type)
 
 
-@instruction(types.voidptr, types.intp)
+@instruction("void*", "i8")
 def pointer(builder, address):
     """An address in memory, as what `numba.carray` makes an array of."""
     return _pointer(builder, address, _byte)
 
 
-@instruction(lambda value: uints if value == types.uint32 else floats, None)
+@instruction(lambda value: uints if str(value) == "uint32" else floats, None)
 def splat(builder, value):
     """A vector with a number in every lane."""
     return spread(builder, value)
@@ -292,9 +206,7 @@ def _is_vector(value: Any) -> bool:
     return isinstance(value.type, ir.VectorType)
 
 
-@instruction(
-    lambda condition, this, that: this if isinstance(this, _Vector) else that, None, None, None
-)
+@instruction(lambda condition, this, that: this if "x" in str(this) else that, None, None, None)
 def select(builder, condition, this, that):
     """`this` where the condition holds, else `that`; numbers or vectors."""
     if _is_vector(this) or _is_vector(that):
@@ -302,7 +214,7 @@ def select(builder, condition, this, that):
     return builder.select(condition, this, that)
 
 
-@instruction(floats, lambda value: floats if value == floats else types.float32)
+@instruction(floats, lambda value: floats if str(value) == str(floats) else "f4")
 def floats_of(builder, value):
     """A vector of floats from a number of any kind; a vector stays as it is."""
     return value if _is_vector(value) else spread(builder, value)
@@ -339,19 +251,19 @@ def _add_double(builder: Any, place: Any, value: Any) -> None:
     builder.store(builder.fadd(builder.load(place, align=8), number), place, align=8)
 
 
-@instruction(types.float32, types.intp)
+@instruction("f4", "i8")
 def number_at(builder, address):
     """Read the float at an address."""
     return builder.load(_pointer(builder, address, _float), align=4)
 
 
-@instruction(types.void, types.intp, types.float32)
+@instruction("void", "i8", "f4")
 def add_double(builder, address, value):
     """Add a float to the double at an address."""
     _add_double(builder, _pointer(builder, address, _double), value)
 
 
-@instruction(floats, types.intp, floats)
+@instruction(floats, "i8", floats)
 def gather(builder, address, index):
     """Read floats, the index-th after the one at an address."""
     result = ir.Constant(floats.llvm, ir.Undefined)
@@ -360,29 +272,29 @@ def gather(builder, address, index):
     return result
 
 
-@instruction(types.void, types.intp, floats, floats)
+@instruction("void", "i8", floats, floats)
 def scatter_add(builder, address, index, value):
     """Add each float to the index-th double after the one at an address, lane after lane."""
     for lane, place in enumerate(_lanes(builder, address, index, _double)):
         _add_double(builder, place, builder.extract_element(value, _i32(lane)))
 
 
-def _cast(pairs: dict[Any, Any], number: Any, vector: Any) -> Any:
-    @instruction(lambda value: pairs[value], None)
+def _cast(number: str, llvm: Any, vector: Vector) -> Any:
+    @instruction(lambda value: vector if "x" in str(value) else number, None)
     def cast(builder, value):
-        return builder.bitcast(value, vector.llvm if _is_vector(value) else number)
+        return builder.bitcast(value, vector.llvm if _is_vector(value) else llvm)
 
     return cast
 
 
-bits = _cast({types.float32: types.uint32, floats: uints}, _i32, uints)
-number = _cast({types.uint32: types.float32, uints: floats}, _float, floats)
+bits = _cast("u4", _i32, uints)
+number = _cast("f4", _float, floats)
 
 
 def _across(join: Callable[[Any, Any, Any], Any]) -> Any:
     """Fold a vector's upper half onto its lower half until one number is left."""
 
-    @instruction(types.float32, floats)
+    @instruction("f4", floats)
     def reduce(builder, value):
         half = LANES // 2
         while half:

@@ -33,11 +33,9 @@ import sys
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from pellucid.kernels.backend.compile import inner, kernel
-from pellucid.kernels.backend.simd import call_named, instruction
+from pellucid.kernels.backend.compile import inner, instruction, kernel
+from pellucid.kernels.backend.simd import call_named
 
 BUSY, OPEN, INSIDE, WAITING, NEXT, FAILED, CODE, DATA, TASKS, JOBS = range(0, 80, 8)
 WORDS = 80
@@ -63,23 +61,33 @@ def _address(builder: Any, pool: Any, field: Any) -> Any:
     return builder.gep(builder.inttoptr(pool, _i64.as_pointer()), [field])
 
 
-@instruction(types.intp, types.intp, types.intp)
+def _on_stack(builder: Any, kind: Any) -> Any:
+    """Emit room in the function's own memory, once, however often it passes here."""
+    with builder.goto_entry_block():
+        return builder.alloca(kind)
+
+
+def _field(builder: Any, block: Any, i: int) -> Any:
+    return builder.gep(block, [_i32(0), _i32(i)], inbounds=True)
+
+
+@instruction("i8", "i8", "i8")
 def _get(builder, pool, field):
     return builder.load_atomic(_address(builder, pool, field), "seq_cst", align=8)
 
 
-@instruction(types.void, types.intp, types.intp, types.intp)
+@instruction("void", "i8", "i8", "i8")
 def _set(builder, pool, field, value):
     builder.store_atomic(value, _address(builder, pool, field), "seq_cst", align=8)
 
 
-@instruction(types.intp, types.intp, types.intp, types.intp)
+@instruction("i8", "i8", "i8", "i8")
 def _add(builder, pool, field, value):
     """Add to a field; return its value before."""
     return builder.atomic_rmw("add", _address(builder, pool, field), value, "seq_cst")
 
 
-@instruction(types.boolean, types.intp, types.intp)
+@instruction("b1", "i8", "i8")
 def _take(builder, pool, field):
     """Turn a 0 into a 1; return whether it was 0."""
     place = _address(builder, pool, field)
@@ -87,37 +95,37 @@ def _take(builder, pool, field):
     return builder.extract_value(result, 1)
 
 
-@instruction(types.void)
+@instruction("void")
 def _pause(builder):
     """Hint to the processor that this loop waits."""
     if _X86:
         call_named(builder, "llvm.x86.sse2.pause", ir.VoidType())
 
 
-@instruction(types.void)
+@instruction("void")
 def _yield(builder):
     """Let another thread run on this processor, if one is waiting for it."""
     if _POSIX:
         call_named(builder, "sched_yield", _i32)
 
 
-@instruction(types.intp, types.intp)
+@instruction("i8", "i8")
 def _now(builder, polls):
     """Nanoseconds of a clock; `polls` stand for time on systems that have no such clock."""
     if not _POSIX:
         return builder.mul(polls, _i64(50))
-    time = cgutils.alloca_once(builder, ir.ArrayType(_i64, 2))
+    time = _on_stack(builder, ir.ArrayType(_i64, 2))
     call_named(builder, "clock_gettime", _i32, _i32(_MONOTONIC), time)
-    seconds, rest = (builder.load(cgutils.gep_inbounds(builder, time, 0, i)) for i in (0, 1))
+    seconds, rest = (builder.load(_field(builder, time, i)) for i in (0, 1))
     return builder.add(builder.mul(seconds, _i64(10**9)), rest)
 
 
-@instruction(types.void, types.intp, types.intp, types.intp, types.intp)
+@instruction("void", "i8", "i8", "i8", "i8")
 def _futex(builder, pool, field, operation, value):
     """Sleep while the lower half of a field is `value`, or wake as many sleepers."""
     if _FUTEX:
         kind = ir.FunctionType(_i64, [_i64], var_arg=True)
-        call = cgutils.get_or_insert_function(builder.module, kind, "syscall")
+        call = builder.module.globals.get("syscall") or ir.Function(builder.module, kind, "syscall")
         where, nothing = _address(builder, pool, field), _i64(0)
         builder.call(call, [_i64(_FUTEX), where, operation, value, nothing, nothing, nothing])
 
@@ -134,14 +142,14 @@ def _wait(polls):
         _pause()
 
 
-@instruction(types.intp, types.intp, types.intp, types.intp)
+@instruction("i8", "i8", "i8", "i8")
 def _call(builder, code, data, task):
     """Run one task of a job; 0 if it succeeded."""
     function = builder.inttoptr(code, _run_task.as_pointer())
     return builder.call(function, [builder.inttoptr(data, _bytes), task])
 
 
-@instruction(types.UniTuple(types.intp, 2), types.intp)
+@instruction(("i8", "i8"), "i8")
 def this_call(builder, first):
     """Return a job, the addresses of its function and arguments, good until this call returns.
 
@@ -151,11 +159,14 @@ def this_call(builder, first):
     """
     arguments = [*builder.function.args[_FIRST:], first]
     block = ir.LiteralStructType([argument.type for argument in arguments])
-    data = cgutils.alloca_once(builder, block)
+    data = _on_stack(builder, block)
     for i, argument in enumerate(arguments):
-        builder.store(argument, cgutils.gep_inbounds(builder, data, 0, i))
+        builder.store(argument, _field(builder, data, i))
     code = _emit_run_task(builder.module, builder.function, block)
-    return cgutils.pack_array(builder, [builder.ptrtoint(x, _i64) for x in (code, data)])
+    job = ir.Constant(ir.ArrayType(_i64, 2), ir.Undefined)
+    for i, address in enumerate((code, data)):
+        job = builder.insert_value(job, builder.ptrtoint(address, _i64), i)
+    return job
 
 
 def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
@@ -167,9 +178,7 @@ def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     data, task = function.args
     data = builder.bitcast(data, block.as_pointer())
-    *arguments, first = (
-        builder.load(cgutils.gep_inbounds(builder, data, 0, i)) for i in range(len(block.elements))
-    )
+    *arguments, first = (builder.load(_field(builder, data, i)) for i in range(len(block.elements)))
     arguments[_TASK] = builder.add(task, first)
     results = [builder.alloca(argument.type.pointee) for argument in kernel.args[:_FIRST]]
     for result in results:

@@ -19,16 +19,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from pellucid.kernels.backend.compile import EXACT, inner
+from pellucid.kernels.backend.compile import EXACT, inner, instruction
 from pellucid.kernels.backend.simd import (
     LANES,
     address_of,
     call_named,
     floats,
-    instruction,
     load,
     select,
     spread,
@@ -99,7 +96,10 @@ def _block(
         result.add_incoming(zero, before)
         result.add_incoming(after, loop)
         results.append(result)
-    with builder.if_else(cgutils.is_not_null(builder, d)) as (adding, fresh):
+    with builder.if_else(builder.icmp_unsigned("!=", d, ir.Constant(d.type, None))) as (
+        adding,
+        fresh,
+    ):
         with adding:
             # Added at the end, not started from: short sums first keep rounding small.
             d_rows = [builder.gep(d, [builder.mul(d_row, _long(i))]) for i in range(height)]
@@ -142,7 +142,7 @@ def call_block(
 def _tile(width: int) -> Any:
     """Return the instruction that computes one block, `width` vectors wide, of 1 to ROWS rows."""
 
-    @instruction(types.void, *[types.intp] * 11)
+    @instruction("void", *["i8"] * 11)
     def tile(builder, height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row):
         a, b, c, d = (builder.inttoptr(x, ir.FloatType().as_pointer()) for x in (a, b, c, d))
         call_block(builder, f"pellucid_block_{width}", partial(_block, width), ROWS, height,
