@@ -1,5 +1,7 @@
 """Processors that this one is not, as environments, and the kernels' tests on each of them.
 
+Then the tests of the thread pool, with the pools of macOS and Windows (`portable_pool`).
+
     python scripts/processors.py [OPTIONS OF PYTEST]
 
 Numba compiles for the processor that its variables name. The name alone is not enough: the features
@@ -12,6 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -47,6 +50,7 @@ TESTS = (
     "tests/nn/test_whole_gradients.py",
 )
 """What a kernel computes; how it is compiled, cached and run in threads is the same everywhere."""
+POOL_TESTS = tuple(f"tests/kernels/backend/test_{name}.py" for name in ("threads", "many_threads"))
 
 
 def without_simd(environment: dict[str, str]) -> dict[str, str]:
@@ -72,6 +76,13 @@ def main() -> None:
         command = [sys.executable, "-m", "pytest", "-q", *sys.argv[1:], *TESTS]
         run = subprocess.run(command, cwd=ROOT, env=os.environ | without_simd(environment))
         failed += [name] if run.returncode else []
+    for system in ("macos", "windows"):
+        print(f"The kernels' threads, as on {system}:", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            own = {"NUMBA_CACHE_DIR": folder, "PORTABLE_POOL": system}
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "portable_pool", *POOL_TESTS]
+            run = subprocess.run(command, cwd=ROOT, env=os.environ | own)
+        failed += [f"the threads of {system}"] if run.returncode else []
     if failed:
         sys.exit(f"Tests failed, compiled for {' and '.join(failed)}.")
 

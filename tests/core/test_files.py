@@ -51,6 +51,22 @@ def test_a_failure_leaves_what_was_there(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_where_folders_cannot_be_opened_none_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows."""
+
+    def refuse(path: object, *_: object) -> int:
+        raise PermissionError(13, os.strerror(13), str(path))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(UserError, match="Permission denied"):
+        write_atomically(tmp_path / "file", b"text")
+    monkeypatch.setattr(sys, "platform", "win32")
+    write_atomically(tmp_path / "file", b"text")
+    assert content(tmp_path) == {"file": b"text"}
+
+
 @pytest.mark.skipif(os.name == "nt", reason="RLIMIT_FSIZE is POSIX's")
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     """A limit on file sizes stands in for a full disk: the system itself refuses the write."""

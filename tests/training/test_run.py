@@ -14,6 +14,7 @@ import pytest
 from pellucid.core.errors import UserError
 from pellucid.training.checkpoint import TrainerState
 from pellucid.training.events import EpochEnded
+from pellucid.training.lock import Lock
 from pellucid.training.run import (
     RunFolder,
     check_resumed,
@@ -214,6 +215,19 @@ def test_a_folder_in_use(tmp_path: Path) -> None:
             with pytest.raises(UserError, match=f"in use by process {os.getpid()}"):
                 RunFolder(tmp_path, SETTINGS, resume=resume)
     RunFolder(tmp_path, SETTINGS, resume=True).close()
+
+
+def test_where_a_lock_keeps_its_holder_from_writing_nobody_knows_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows: the first byte of the file is locked, against every other handle."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    lock = Lock(tmp_path / ".lock")
+    assert (tmp_path / ".lock").read_bytes() == b""
+    with pytest.raises(UserError, match="in use by process unknown"):
+        Lock(tmp_path / ".lock")
+    lock.release()
+    Lock(tmp_path / ".lock").release()
 
 
 def test_a_folder_in_use_by_another_process(tmp_path: Path) -> None:

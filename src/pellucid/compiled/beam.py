@@ -7,12 +7,9 @@ rank above the worst answer returned.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import types
 
-from pellucid.compiled.products import Products
+from pellucid.compiled.products import fill, prepare
 from pellucid.compiled.records import ANSWERS
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
@@ -35,31 +32,25 @@ _ZERO, _ONE = _f(0.0), _f(1.0)
 _LOWEST = _f(-3e38)
 
 
-def log_probabilities_with(products: Products) -> Any:
-    """Return `log_probabilities` for an arithmetic."""
-    round_, fill = products.round, products.fill
-
-    @inner()
-    def log_probabilities(x, rounded, width, w, output, log_p):
-        """Write log p (m, padded V) of rows x; what pads V has a bias so low that its p is 0."""
-        m, wide = log_p.shape
-        round_(x, width, rounded)
-        fill(x, rounded, width, w, output.weight, output.bias, log_p, wide // WIDTH)
-        for i in range(m):
-            here = i * wide
-            tops = splat(_LOWEST)
-            for j in range(0, wide, LANES):
-                z = load(log_p, here + j)
-                tops = select(z > tops, z, tops)
-            top = reduce_max(tops)
-            sums = splat(_ZERO)
-            for j in range(0, wide, LANES):
-                sums = sums + exp(load(log_p, here + j) - top)
-            log_sum = _f(np.log(reduce_add(sums)))
-            for j in range(0, wide, LANES):
-                store(log_p, here + j, (load(log_p, here + j) - top) - log_sum)
-
-    return log_probabilities
+@inner()
+def log_probabilities(x, rounded, width, w, output, log_p):
+    """Write log p (m, padded V) of rows x; what pads V has a bias so low that its p is 0."""
+    m, wide = log_p.shape
+    prepare(x, width, w, rounded)
+    fill(x, rounded, width, w, output.weight, output.bias, log_p, wide // WIDTH)
+    for i in range(m):
+        here = i * wide
+        tops = splat(_LOWEST)
+        for j in range(0, wide, LANES):
+            z = load(log_p, here + j)
+            tops = select(z > tops, z, tops)
+        top = reduce_max(tops)
+        sums = splat(_ZERO)
+        for j in range(0, wide, LANES):
+            sums = sums + exp(load(log_p, here + j) - top)
+        log_sum = _f(np.log(reduce_add(sums)))
+        for j in range(0, wide, LANES):
+            store(log_p, here + j, (load(log_p, here + j) - top) - log_sum)
 
 
 @inner()
@@ -116,12 +107,7 @@ def constrain(log_p, i, generated, row, length, beam):
                 log_p[i, generated[row, j + n - 1]] = -np.inf
 
 
-@inner(
-    signature=types.void(
-        ANSWERS, types.int64, types.float64, types.float64, types.int64, types.int32[:, ::1],
-        types.int64, types.boolean,
-    )
-)  # fmt: skip
+@inner(signature=(ANSWERS, "i8,f8,f8,i8,i4[:,::1],i8,b1"))
 def keep(answers, i, log_p, score, length, generated, row, ended):
     """Keep an answer of input i if it is among its best, behind those of the same score."""
     scores, log_ps, ends, tokens = answers.scores, answers.log_p, answers.ends, answers.tokens

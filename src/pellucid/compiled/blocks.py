@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.compiled.products import Products, Rounded
+from pellucid.compiled.products import Rounded, add, fill, in_int8, prepare, room
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp, inverse_root
@@ -168,34 +168,28 @@ def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, sc
             store(out, out_at + here + c, mean * factor)
 
 
-def scratch_with(products: Products) -> Any:
-    """Return `scratch` for an arithmetic."""
-
-    @inner()
-    def scratch(stack, rows, keys):
-        """Return arrays for `rows` rows that attend to at most `keys` keys."""
-        span = stack.heads * stack.padded_head
-        every = span + 2 * stack.key_heads * stack.padded_head
-        wide = max((every + WIDTH - 1) // WIDTH * WIDTH, stack.gates * stack.padded_ffn)
-        return Scratch(
-            empty((rows, stack.padded_width), np.float32),
-            empty((rows, wide), np.float32),
-            empty((rows, span), np.float32),
-            empty((1, padded(keys)), np.float32),
-            empty(keys, np.int64),
-            empty((rows, 2 * len(stack.angles)), np.float32),
-            products.scratch(rows, max(stack.padded_width, stack.padded_ffn, span)),
-        )
-
-    return scratch
+@inner()
+def scratch(stack, w, rows, keys):
+    """Return arrays for `rows` rows that attend to at most `keys` keys."""
+    span = stack.heads * stack.padded_head
+    every = span + 2 * stack.key_heads * stack.padded_head
+    wide = max((every + WIDTH - 1) // WIDTH * WIDTH, stack.gates * stack.padded_ffn)
+    return Scratch(
+        empty((rows, stack.padded_width), np.float32),
+        empty((rows, wide), np.float32),
+        empty((rows, span), np.float32),
+        empty((1, padded(keys)), np.float32),
+        empty(keys, np.int64),
+        empty((rows, 2 * len(stack.angles)), np.float32),
+        room(w, rows, max(stack.padded_width, stack.padded_ffn, span)),
+    )
 
 
-def run_blocks_with(value: Any, products: Products) -> Any:
-    """Return `run_blocks` for an arithmetic and an activation, `value` of a number.
+def run_blocks_with(value: Any) -> Any:
+    """Return `run_blocks` for an activation, `value` of a number.
 
-    Both are compiled in, so that loops vectorise.
+    It is compiled in, so that loops vectorise.
     """
-    round_, fill, add = products.round, products.fill, products.add
 
     @inner()
     def activate(h, n, gated):
@@ -248,15 +242,15 @@ def run_blocks_with(value: Any, products: Products) -> Any:
                 for first in range(0, m, HEIGHT):
                     end = min(first + HEIGHT, m)
                     into, some = y[first:end], h[: end - first]
-                    round_(into, e, rounded)
+                    prepare(into, e, w, rounded)
                     fill(into, rounded, e, w, line[IN], line[IN_BIAS], some, f_wide // WIDTH)
                     activate(some, f, gated)
-                    round_(some, f, rounded)
+                    prepare(some, f, w, rounded)
                     add(some, rounded, f, w, line[OUT], line[OUT_BIAS], x[first:end], row // WIDTH)
             else:
                 wide = span + 2 * kept if kind == SELF else span
                 wide = (wide + WIDTH - 1) // WIDTH
-                round_(y, e, rounded)
+                prepare(y, e, w, rounded)
                 fill(y, rounded, e, w, line[IN], line[IN_BIAS], h, wide)
                 placed = heads + key_heads if kind == SELF else heads
                 for i in range(m):
@@ -296,7 +290,7 @@ def run_blocks_with(value: Any, products: Products) -> Any:
                         h, i * h_row, keys, where, kept, count, stack, w.floats, distances,
                         distance, scores, context, i * span,
                     )  # fmt: skip
-                round_(context, span, rounded)
+                prepare(context, span, w, rounded)
                 add(context, rounded, span, w, line[OUT], line[OUT_BIAS], x, row // WIDTH)
             if not pre:
                 norm_rows(x, e, w.floats, norm, stack, x)
@@ -306,25 +300,21 @@ def run_blocks_with(value: Any, products: Products) -> Any:
     return run_blocks
 
 
-def embed_with(products: Products) -> Any:
-    """Return `embed` for an arithmetic."""
-    token = products.token
-
-    @inner()
-    def embed(tokens, positions, inputs, stack, w, x):
-        """Write norm(token_factor · token + position_factor · position) to x (m, padded E)."""
-        by_token, by_position = inputs.token_factor, inputs.position_factor
-        width, last = stack.width, len(inputs.positions) - 1
-        for i in range(len(x)):
-            place = min(positions[i], last)
-            for j in range(width):
-                x[i, j] = (
-                    token(inputs, tokens[i], j) * by_token
-                    + inputs.positions[place, j] * by_position
-                )
-            for j in range(width, x.shape[1]):
-                x[i, j] = _ZERO
-        if inputs.norm >= 0:
-            norm_rows(x, width, w.floats, inputs.norm, stack, x)
-
-    return embed
+@inner()
+def embed(tokens, positions, inputs, stack, w, x):
+    """Write norm(token_factor · token + position_factor · position) to x (m, padded E)."""
+    by_token, by_position = inputs.token_factor, inputs.position_factor
+    width, last = stack.width, len(inputs.positions) - 1
+    rounded = in_int8(w)
+    for i in range(len(x)):
+        token, place = tokens[i], min(positions[i], last)
+        for j in range(width if rounded else 0):
+            value = _f(inputs.rounded[token, j]) * inputs.scales[token]
+            x[i, j] = value * by_token + inputs.positions[place, j] * by_position
+        for j in range(0 if rounded else width):
+            value = inputs.tokens[token, j]
+            x[i, j] = value * by_token + inputs.positions[place, j] * by_position
+        for j in range(width, x.shape[1]):
+            x[i, j] = _ZERO
+    if inputs.norm >= 0:
+        norm_rows(x, width, w.floats, inputs.norm, stack, x)

@@ -20,10 +20,10 @@ from pellucid.compiled.beam import (
     constrain,
     keep,
     likeliest,
-    log_probabilities_with,
+    log_probabilities,
 )
-from pellucid.compiled.blocks import embed_with, norm_heads, run_blocks_with, scratch_with
-from pellucid.compiled.products import PRODUCTS
+from pellucid.compiled.blocks import embed, norm_heads, run_blocks_with, scratch
+from pellucid.compiled.products import fill, prepare
 from pellucid.compiled.records import (
     ANSWERS,
     BEAM,
@@ -44,7 +44,6 @@ from pellucid.compiled.records import (
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import Kernel, inner, kernel
 from pellucid.kernels.backend.simd import WIDTH
-from pellucid.models.quantize import Arithmetic
 
 ROWS_LEFT, USED, ROUNDS, ENDS, SWAPPED, STEPS, READ = range(7)
 """The numbers of a search's `progress`: hypotheses, rows of keys in use, tokens that each may still
@@ -53,7 +52,7 @@ to all, and where the memory of new sources begins."""
 
 
 class Kernels(NamedTuple):
-    """The kernels of one activation and arithmetic; each is compiled when it is first called."""
+    """The kernels of one activation; each is compiled when it is first called."""
 
     encode: Kernel
     step: Kernel
@@ -61,13 +60,9 @@ class Kernels(NamedTuple):
 
 
 @cache
-def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
-    """Return the kernels that have an activation's module and an arithmetic compiled in."""
-    module = importlib.import_module(f"pellucid.kernels.{activation}")
-    products = PRODUCTS[arithmetic]
-    round_, fill = products.round, products.fill
-    run_blocks, embed = run_blocks_with(module.value, products), embed_with(products)
-    scratch, log_probabilities = scratch_with(products), log_probabilities_with(products)
+def kernels_of(activation: str) -> Kernels:
+    """Return the kernels that have an activation's module compiled in."""
+    run_blocks = run_blocks_with(importlib.import_module(f"pellucid.kernels.{activation}").value)
 
     @inner()
     def encode_rows(model, source, rows, capacity, first):
@@ -82,12 +77,12 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
             longest = max(longest, length)
             for i in range(starts[n], starts[n + 1]):
                 spans[i, 0], spans[i, 1], counts[i] = starts[n], length, length
-        nothing, between = empty((1, 1), np.float32), scratch(stack, u, longest)
+        nothing, between = empty((1, 1), np.float32), scratch(stack, w, u, longest)
         run_blocks(
             stack, w, x, between,
             Keys(nothing, none, none), Visible(spans, counts, spans), Memory(nothing, none),
         )  # fmt: skip
-        round_(x, stack.width, between.rounded)
+        prepare(x, stack.width, w, between.rounded)
         for layer in range(len(model.memory)):
             at, bias = model.memory[layer, 0], model.memory[layer, 1]
             out = rows[layer * capacity + first : layer * capacity + first + u]
@@ -118,7 +113,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         for i in range(m):
             longest = max(longest, visible.counts[i], visible.sources[i, 1])
         embed(tokens, positions, model.target, stack, model.w, x)
-        between = scratch(stack, m, longest)
+        between = scratch(stack, model.w, m, longest)
         run_blocks(stack, model.w, x, between, own, visible, memory)
         for first in range(0, len(log_p), ROW_BATCH):
             some, out = x[first : first + ROW_BATCH], log_p[first : first + ROW_BATCH]
@@ -144,7 +139,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
             longest = max(longest, inputs.sources[current.owners[i], 1])
         x = empty((most, stack.padded_width), np.float32)
         log_p = empty((min(ROW_BATCH, most), model.output.padded), np.float32)
-        between = scratch(stack, most, longest)
+        between = scratch(stack, w, most, longest)
         candidates = Candidates(
             empty((most, 2 * beam.size), np.float32), empty((most, 2 * beam.size), np.int64)
         )
@@ -207,12 +202,11 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
 
     for f in (encode, step, search):
         # the kernel's name in the cache
-        f.__qualname__ = f"{f.__name__}.{activation}.{arithmetic}"
-    of = MODEL[arithmetic]
+        f.__qualname__ = f"{f.__name__}.{activation}"
     return Kernels(
-        kernel((of, SOURCE, MEMORY.types[0]))(encode),
-        kernel((of, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P))(step),
+        kernel((MODEL, SOURCE, LOG_P))(encode),
+        kernel((MODEL, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P))(step),
         kernel(
-            (of, SOURCE, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS)
+            (MODEL, SOURCE, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS)
         )(search),
     )

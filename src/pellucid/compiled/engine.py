@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from pellucid.compiled.answering import Answering
-from pellucid.compiled.decode import kernels_of
+from pellucid.compiled.decode import Kernels, kernels_of
 from pellucid.compiled.pack import pack
-from pellucid.compiled.records import Keys, Memory, Source, Visible
+from pellucid.compiled.records import Keys, Memory, PackedInputs, Source, Visible
 from pellucid.core.batch import Packed
 from pellucid.kernels.backend import threads
 from pellucid.models.decoding import Decodes, Hypothesis, SearchConfig, limits_of
@@ -153,17 +153,13 @@ class Engine:
     def __init__(self, model: Any, arithmetic: Arithmetic = "float32") -> None:
         self.model: Decodes = model
         self.config = model.config
-        self.packed, activation = pack(model, arithmetic)
-        self._made_for = activation, arithmetic
-        self.kernels = kernels_of(*self._made_for)
+        self.packed, self._activation = pack(model, arithmetic)
         self.width = 2 * self.packed.decoder.key_heads * self.packed.decoder.padded_head
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is sent to another process: all but the kernels, which it compiles itself."""
-        return {name: value for name, value in vars(self).items() if name != "kernels"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, kernels=kernels_of(*state["_made_for"]))
+    @property
+    def kernels(self) -> Kernels:
+        """What computes; another process that the engine is sent to has its own."""
+        return kernels_of(self._activation)
 
     def room(self, source: Packed) -> Array:
         """Return the most tokens that the answer to each of these can have: (N,)."""
@@ -184,7 +180,7 @@ class Engine:
     def step(self, state: EngineState, tokens: Array) -> tuple[Array, EngineState]:
         """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
         target, output = self.packed.target, self.packed.output
-        tokens = _within(tokens, len(target.tokens))
+        tokens = _within(tokens, target)
         check_positions(state.counts, self.config)
         batch = np.arange(len(tokens))
         own = state.cache.add(len(tokens))
@@ -244,7 +240,7 @@ class Engine:
             nothing, no_start = np.zeros(0, np.int64), np.zeros(1, np.int64)
             return Source(nothing, nothing, no_start), np.zeros((len(source), 2), np.int64)
         inputs = self.packed.source
-        tokens = _within(source.tokens, len(inputs.tokens))
+        tokens = _within(source.tokens, inputs)
         check_positions(source.positions, self.config)
         starts = np.ascontiguousarray(source.cu_seqlens, np.int64)
         spans = np.stack([starts[:-1], np.diff(starts)], axis=1)
@@ -257,7 +253,7 @@ class Engine:
         """
         if self.packed.has_encoder or not len(source.tokens):
             return np.zeros(len(source), np.int64), np.zeros((len(source), 0), np.int64)
-        tokens = _within(source.tokens, len(self.packed.target.tokens))
+        tokens = _within(source.tokens, self.packed.target)
         check_positions(source.positions, self.config)
         own = cache.add(len(tokens))
         begins, longest = source.cu_seqlens[:-1], np.arange(int(source.lengths.max()))
@@ -272,9 +268,10 @@ class Engine:
         return source.lengths, own.first + begins[:, None] + longest
 
 
-def _within(tokens: Array, entries: int) -> Array:
+def _within(tokens: Array, inputs: PackedInputs) -> Array:
     """Return tokens as the kernels take them. Raises `IndexError` for one without an entry."""
     tokens = np.ascontiguousarray(tokens, np.int64)
+    entries = len(inputs.tokens) + len(inputs.rounded)  # one of the two is empty
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < entries:
         raise IndexError(
             f"expected tokens from 0 to {entries - 1}, got {tokens.min()} to {tokens.max()}"

@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import typeof
 
 from pellucid import nn, ops
 from pellucid.compiled.blocks import FEED_FORWARD, MEMORY, SELF
 from pellucid.compiled.records import (
-    MODEL,
     PackedInputs,
     PackedModel,
     PackedOutput,
@@ -98,9 +96,6 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
         target,
         PackedOutput(*at, entries, _up(entries, WIDTH)),
     )
-    expected = tuple(MODEL[arithmetic].types)
-    if (found := tuple(map(typeof, made))) != expected:
-        raise TypeError(f"expected a packed model of {expected}, got {found}")
     networks = (each for stack in stacks.values() for each in stack.networks())
     activation = _the("activation", (network.activation for network in networks), "relu")
     return made, str(ACTIVATIONS[activation].kernel)
@@ -136,13 +131,16 @@ class _Weights:
         """Pack what a stack reads."""
         embed = stack.embed
         tokens, scales = embed.tokens.weight.learnt, np.empty(0, np.float32)
+        rounded = np.empty((0, tokens.shape[1]), np.int8)
         if self.arithmetic == "int8":
-            tokens, scales = int8_rows(tokens)
+            rounded, scales = int8_rows(tokens)
+            tokens = tokens[:0]
         table = embed.places
         if table is None:
             table = np.zeros((1, embed.config.d_model), np.float32)
         return PackedInputs(
             writeable(tokens),
+            rounded,
             scales.ravel(),
             writeable(table),
             np.float32(embed.config.token_factor),

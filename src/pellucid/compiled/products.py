@@ -1,7 +1,8 @@
 """The matrix products of compiled decoding, y = x Wᵀ + b: in float32, or with weights in int8.
 
-`round` prepares the rows of x, once for all products that read them; `fill` writes y, `add` adds
-it. In both, a row's bits do not depend on the other rows.
+A model is one or the other: its matrices are all among the bytes, or all among the floats.
+`prepare` rounds the rows of x for int8, once for all products that read them; `fill` writes y,
+`add` adds it. In both, a row's bits do not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -16,9 +17,6 @@ from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.matmul import DEPTH, HEIGHT
 from pellucid.kernels.backend.simd import LANES, WIDTH, address_of, load, store
 from pellucid.kernels.backend.tile import product
-from pellucid.models.quantize import Arithmetic
-
-_f = np.float32
 
 
 class Rounded(NamedTuple):
@@ -28,19 +26,45 @@ class Rounded(NamedTuple):
     scales: Any
 
 
-class Products(NamedTuple):
-    """The functions of one arithmetic, for kernels to call."""
+@inner()
+def in_int8(w):
+    """Return whether the matrices are in int8."""
+    return w.bytes.shape[1] > 0
 
-    scratch: Any
-    """(rows, longest k) -> Rounded, room for as many rows."""
-    round: Any
-    """(x, k, rounded): round X[:, :k], which is zero up to whole panels."""
-    fill: Any
-    """(x, rounded, k, w, at, bias, c, panels): C[:, : panels · WIDTH] = X[:, :k] Wᵀ + b."""
-    add: Any
-    """The same, added to C, whose width is panels · WIDTH."""
-    token: Any
-    """(inputs, token, j) -> a number of the token's vector."""
+
+@inner()
+def room(w, rows, k):
+    """Return room for as many rounded rows of at most k numbers."""
+    if not in_int8(w):
+        rows, k = 0, 0
+    wide = (k + int8.STEP - 1) // int8.STEP * int8.STEP
+    return Rounded(empty((rows, wide), np.uint8), empty(rows, np.float32))
+
+
+@inner()
+def prepare(x, k, w, rounded):
+    """Round X[:, :k], which is zero up to whole panels, if the products are in int8."""
+    if in_int8(w):
+        int8.round_rows(x, k, rounded.rows, rounded.scales)
+
+
+@inner()
+def fill(x, rounded, k, w, at, bias, c, panels):
+    """C[:, : panels · WIDTH] = X[:, :k] Wᵀ + b; W is in panels from `at`, b from `bias`."""
+    if in_int8(w):
+        int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, False)
+    else:
+        times(x, k, w.floats, at, bias, c, panels)
+
+
+@inner()
+def add(x, rounded, k, w, at, bias, c, panels):
+    """Add the same to C, whose width is panels · WIDTH."""
+    if in_int8(w):
+        int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, True)
+    else:
+        add_bias(c, w.floats, bias)
+        times(x, k, w.floats, at, -1, c, panels)
 
 
 @inner()
@@ -72,61 +96,3 @@ def add_bias(c, w, at):
         for j in range(0, c.shape[1], LANES):
             here = i * c.shape[1] + j
             store(c, here, load(c, here) + load(w, at + j))
-
-
-@inner()
-def _no_scratch(rows, k):
-    return Rounded(empty((0, 0), np.uint8), empty(0, np.float32))
-
-
-@inner()
-def _keep(x, k, rounded):
-    pass
-
-
-@inner()
-def _fill(x, rounded, k, w, at, bias, c, panels):
-    times(x, k, w.floats, at, bias, c, panels)
-
-
-@inner()
-def _add(x, rounded, k, w, at, bias, c, panels):
-    add_bias(c, w.floats, bias)
-    times(x, k, w.floats, at, -1, c, panels)
-
-
-@inner()
-def _token(inputs, token, j):
-    return inputs.tokens[token, j]
-
-
-@inner()
-def _int8_scratch(rows, k):
-    wide = (k + int8.STEP - 1) // int8.STEP * int8.STEP
-    return Rounded(empty((rows, wide), np.uint8), empty(rows, np.float32))
-
-
-@inner()
-def _int8_round(x, k, rounded):
-    int8.round_rows(x, k, rounded.rows, rounded.scales)
-
-
-@inner()
-def _int8_fill(x, rounded, k, w, at, bias, c, panels):
-    int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, False)
-
-
-@inner()
-def _int8_add(x, rounded, k, w, at, bias, c, panels):
-    int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, True)
-
-
-@inner()
-def _int8_token(inputs, token, j):
-    return _f(inputs.tokens[token, j]) * inputs.token_scales[token]
-
-
-PRODUCTS: dict[Arithmetic, Products] = {
-    "float32": Products(_no_scratch, _keep, _fill, _add, _token),
-    "int8": Products(_int8_scratch, _int8_round, _int8_fill, _int8_add, _int8_token),
-}

@@ -1,4 +1,4 @@
-"""What the decoding kernels are given: named records of arrays and numbers, and their Numba types.
+"""What the decoding kernels are given: named records of arrays and numbers, and their types.
 
 Weights are in one long array (1, all) of each dtype; records say where in it things begin. Matrices
 are in panels of WIDTH columns (`kernels.backend.matmul`, or `.int8`), so that widths come twice: as
@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
+
+from pellucid.kernels.backend.machine_code import record
 
 Array = np.ndarray
 
@@ -69,7 +70,10 @@ class PackedInputs(NamedTuple):
     """Token and position vectors with their factors."""
 
     tokens: Array
-    token_scales: Array
+    """(V, E) float32; (0, E) where they are in int8."""
+    rounded: Array
+    """(V, E) int8; (0, E) where they are in float32."""
+    scales: Array
     """(V,): what each row of int8 tokens is multiplied by; (0,) if they are float32."""
     positions: Array
     """Its last row is that of all positions beyond."""
@@ -215,36 +219,17 @@ class Answers(NamedTuple):
     """(N,): how many ended with the end token."""
 
 
-_i4, _i8, _f4, _f8 = types.int32, types.int64, types.float32, types.float64
-_numbers, _table, _floats = _i8[::1], _i8[:, ::1], _f4[:, ::1]
-
-
-def _record(kind: type, *fields: Any) -> Any:
-    return types.BaseTuple.from_types(fields, kind)  # type: ignore[no-untyped-call]
-
-
-_STACK = _record(PackedStack, _table, *[_i8] * 16, *[_f4] * 3, _f8[::1])
-_OUTPUT = _record(PackedOutput, *[_i8] * 4)
-_WEIGHTS = _record(PackedWeights, _floats, types.uint8[:, ::1])
-
-
-def _model(tokens: Any) -> Any:
-    inputs = _record(PackedInputs, tokens[:, ::1], _f4[::1], _floats, _f4, _f4, _i8)
-    return _record(
-        PackedModel, types.boolean, _WEIGHTS, _STACK, inputs, _table, _STACK, inputs, _OUTPUT
-    )
-
-
-MODEL = {"float32": _model(_f4), "int8": _model(types.int8)}
-"""The type of a packed model, by its arithmetic."""
-SOURCE = _record(Source, *[_numbers] * 3)
-KEYS = _record(Keys, _floats, _i8, _i8)
-VISIBLE = _record(Visible, _table, _numbers, _table)
-MEMORY = _record(Memory, _floats, _i8)
-INPUTS = _record(Inputs, _table, *[_numbers] * 3)
-BEAM = _record(Beam, *[_i8] * 3, _f8[::1], types.boolean, _f4, _i8, _i8)
-HYPOTHESES = _record(
-    Hypotheses, _numbers, _f8[::1], _numbers, _numbers, _table, types.int32[:, ::1]
-)
-ANSWERS = _record(Answers, _i4[:, :, ::1], _i8[:, :, ::1], _f8[:, ::1], _f8[:, ::1], _numbers)
-ROWS, LOG_P = _numbers, _floats
+ROWS, LOG_P = "i8[::1]", "f4[:,::1]"
+_STACK = record(PackedStack, "i8[:,::1]", *["i8"] * 16, *["f4"] * 3, "f8[::1]")
+_INPUTS = record(PackedInputs, "f4[:,::1],i1[:,::1],f4[::1],f4[:,::1],f4,f4,i8")
+_WEIGHTS = record(PackedWeights, "f4[:,::1],u1[:,::1]")
+_OUTPUT = record(PackedOutput, "i8,i8,i8,i8")
+MODEL = record(PackedModel, "b1", _WEIGHTS, _STACK, _INPUTS, "i8[:,::1]", _STACK, _INPUTS, _OUTPUT)
+SOURCE = record(Source, "i8[::1],i8[::1],i8[::1]")
+KEYS = record(Keys, "f4[:,::1],i8,i8")
+VISIBLE = record(Visible, "i8[:,::1],i8[::1],i8[:,::1]")
+MEMORY = record(Memory, "f4[:,::1],i8")
+INPUTS = record(Inputs, "i8[:,::1],i8[::1],i8[::1],i8[::1]")
+BEAM = record(Beam, "i8,i8,i8,f8[::1],b1,f4,i8,i8")
+HYPOTHESES = record(Hypotheses, "i8[::1],f8[::1],i8[::1],i8[::1],i8[:,::1],i4[:,::1]")
+ANSWERS = record(Answers, "i4[:,:,::1],i8[:,:,::1],f8[:,::1],f8[:,::1],i8[::1]")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -157,7 +158,7 @@ def remove_temporary(folder: Path, *names: str) -> None:
 
 def flush_folder(folder: Path) -> None:
     """Make renames inside a folder survive a power failure, where the system can."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

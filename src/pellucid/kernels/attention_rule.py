@@ -14,13 +14,13 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from pellucid.core.vjp import Declined
 from pellucid.kernels.attention_function import UnknownNameError, refused
 from pellucid.kernels.attention_function import digest as function_digest
 from pellucid.kernels.attention_function import step as function_step
 from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.machine_code import record
 from pellucid.kernels.backend.math import tanh
 from pellucid.kernels.backend.simd import (
     LANES,
@@ -69,14 +69,10 @@ class Terms(NamedTuple):
     sinks: bool
 
 
-_ROWS = types.int64[::1]
-TERMS = types.NamedTuple(
-    (
-        *(_ROWS, _ROWS, _ROWS, types.uint8[:, :, :, :], types.float32[:, :, :, :]),
-        *(types.float32[:, ::1], types.int64, types.float32, types.float32[:, ::1]),
-        types.boolean,
-    ),
+TERMS = record(
     Terms,
+    "i8[::1],i8[::1],i8[::1],u1[:,:,:,:],f4[:,:,:,:]",
+    "f4[:,::1],i8,f4,f4[:,::1],b1",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
 from pellucid.core.vjp import Call, Declined, Result, check_gradient, pair_of
 from pellucid.kernels import flash
@@ -60,7 +59,7 @@ def _add_weights(scores, m, source, totals, scale, out, n, head, first):
                 out[n, head, first + i, j] += scores[i, j] * factor
 
 
-@threads.parallel(flash.HEADS, flash.HEADS, *flash.CALL, types.float32[:, :, :, ::1])
+@threads.parallel(flash.HEADS, flash.HEADS, *flash.CALL, "f4[:,:,:,::1]")
 def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
     q_firsts, lengths, k_firsts, sources = spans
     names, site, threshold, keep = dropout

@@ -29,8 +29,6 @@ from types import FunctionType
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
-from numba.core.errors import NumbaError
 
 from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import Declined, check_gradient
@@ -53,7 +51,8 @@ from pellucid.kernels.attention_rule import (
 )
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import RefusedError, inner
+from pellucid.kernels.backend.machine_code import record
 from pellucid.kernels.backend.math import channel_bits, exp, mix
 from pellucid.kernels.backend.rows import read_only, writeable
 from pellucid.kernels.backend.simd import (
@@ -387,12 +386,10 @@ softmax_block, softmax_block_backward = _passes(scores_at, pulled, False)
 ruled_block, ruled_block_backward = _passes(*ruled_scores(STANDARD), True)
 
 
-HEADS = types.float32[:, :, :]
-_OUT = types.float32[:, :, ::1]
-_PER_ROW = types.float32[:, ::1]
-_SPANS = types.NamedUniTuple(types.int64[::1], 4, Spans)
-_DROPOUT = types.NamedTuple((types.uint32[::1], types.uint32, types.uint32, types.float32), Dropout)
-CALL = (_SPANS, types.int64[::1], TERMS, types.float32, _DROPOUT)
+HEADS, _OUT, _PER_ROW = "f4[:,:,:]", "f4[:,:,::1]", "f4[:,::1]"
+_SPANS = record(Spans, *["i8[::1]"] * 4)
+_DROPOUT = record(Dropout, "u4[::1],u4,u4,f4")
+CALL = (_SPANS, "i8[::1]", TERMS, "f4", _DROPOUT)
 
 
 @inner()
@@ -479,7 +476,7 @@ def _forward(
 
 @threads.parallel(
     HEADS, HEADS, HEADS, HEADS, _OUT, _PER_ROW, _PER_ROW, *CALL, HEADS, HEADS, HEADS,
-    types.float64[:, ::1], types.float64[:, ::1],
+    "f8[:,::1],f8[:,::1]",
 )  # fmt: skip
 def _backward(
     task, tasks, dout, q, k, v, out, tops, shares, spans, bounds, terms, scale, dropout,
@@ -623,7 +620,7 @@ def _problem(steps: Steps) -> Declined | None:
     try:
         for kernel in (_forward, _backward):
             with_steps(kernel, steps).compile()
-    except NumbaError as error:
+    except RefusedError as error:
         return refused(error)
     return None
 

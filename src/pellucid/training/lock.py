@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,7 +39,8 @@ class Lock:
                     "stop it, or choose another folder",
                     holder,
                 ) from None
-            path.write_text(str(os.getpid()), encoding="utf-8")
+            if sys.platform != "win32":  # there a lock keeps everyone from writing to the file
+                path.write_text(str(os.getpid()), encoding="utf-8")
 
     def release(self) -> None:
         """Release the lock; the file stays, since deleting it would let two processes in."""

@@ -191,3 +191,10 @@ def test_calls_take_turns() -> None:
     assert heard == ["a", "b"] * 3
     assert seconds.shape == (2, 3)
     assert np.all(seconds >= 0)
+
+
+def test_a_system_that_does_not_say_how_busy_it_is_counts_as_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("os.getloadavg", raising=False)
+    assert bench.load() == 0.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,3 +71,21 @@ def die_once(mark: Path) -> str:
 
 def test_a_call_whose_process_died_is_called_again(tmp_path: Path) -> None:
     assert FreshProcesses(1).submit(die_once, tmp_path / "mark").result(timeout=60) == "done"
+
+
+def test_a_process_whose_parent_died_asks_itself_to_save_and_then_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a system without sessions too, as Windows; there os.kill would end it unsaved."""
+    for name in THREADS:  # which it sets for good
+        monkeypatch.setenv(name, "1")
+    monkeypatch.delattr(os, "setsid", raising=False)
+    monkeypatch.setattr(processes, "parent_process", lambda: SimpleNamespace(join=lambda: None))
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    asked: list[int] = []
+    over = threading.Event()
+    monkeypatch.setattr(signal, "raise_signal", asked.append)
+    monkeypatch.setattr(os, "_exit", lambda code: over.set())
+    processes._detach()
+    assert over.wait(60)
+    assert asked == [signal.SIGTERM]

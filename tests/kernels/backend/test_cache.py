@@ -97,11 +97,11 @@ class Toys:
         assert old in text
         path.write_text(text.replace(old, new))
 
-    def run(self) -> tuple[list[float], list[str]]:
+    def run(self, then: str = "") -> tuple[list[float], list[str]]:
         """Return the kernels' results, and the modules whose kernel was compiled."""
         path = os.pathsep.join([str(self.folder), *filter(None, sys.path)])
         done = subprocess.run(
-            [sys.executable, "-c", RUN],
+            [sys.executable, "-c", RUN + then],
             env=os.environ | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(self.folder / "cache")},
             capture_output=True, text=True, check=True,
         )  # fmt: skip
@@ -115,6 +115,26 @@ def toys(tmp_path: Path) -> Toys:
     names = ["toy_closure", "toy_other", "toy_symbol", "toy_user"]
     assert toys.run() == ([16.0, 24.0, 35.0, 4.0], names)
     return toys
+
+
+def test_a_process_that_finds_its_kernels_does_without_numba(toys: Toys) -> None:
+    """Its import takes longer than a short answer."""
+    without = "import sys\nassert 'numba' not in sys.modules"
+    assert toys.run(without) == ([16.0, 24.0, 35.0, 4.0], [])
+
+
+def test_no_kernel_imports_numba() -> None:
+    program = """
+import importlib, pkgutil, sys
+import pellucid.compiled, pellucid.kernels
+for package in (pellucid.compiled, pellucid.kernels):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if ".torch" not in module.name and not module.name.endswith(".numba_text"):
+            importlib.import_module(module.name)
+assert 'numba' not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], env=os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, check=True)  # fmt: skip
 
 
 def test_comments_docstrings_and_line_numbers_recompile_nothing(toys: Toys) -> None:
@@ -217,15 +237,15 @@ def test_a_device_in_the_place_of_a_file_is_not_read(in_a_folder: Path) -> None:
 def test_damaged_kernels_are_compiled_and_written_again(toys: Toys) -> None:
     """Numba would run machine code with a wrong bit. One of them is called by symbol."""
     folder = toys.folder / "cache"
-    files = sorted(folder.rglob("*.*"))
-    assert len(files) == 5
+    files = sorted(folder.rglob("*"))
+    assert len(files) == 6  # and what the sources are
     for file in files:
         data = file.read_bytes()
         file.write_bytes(flipped(data, len(data) // 2))
     names = ["toy_closure", "toy_other", "toy_symbol", "toy_user"]
     assert toys.run() == ([16.0, 24.0, 35.0, 4.0], names)
     assert toys.run() == ([16.0, 24.0, 35.0, 4.0], [])
-    assert sorted(folder.rglob("*.*")) == files
+    assert sorted(folder.rglob("*")) == files
 
 
 def test_a_file_is_for_one_processor_one_llvm_and_one_code(
@@ -255,6 +275,19 @@ def test_without_a_folder_nothing_is_kept_and_one_warning_says_so(
     cache.folder.cache_clear()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "LOCALAPPDATA"])
+def test_the_users_folder_has_the_cache_where_the_packages_cannot_be_written(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """LOCALAPPDATA is Windows's."""
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "users"))
+    (tmp_path / "a file").touch()
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "a file" / "backend" / "cache.py"))
+    assert cache.folder.__wrapped__() == tmp_path / "users" / "pellucid"
 
 
 def test_a_digest_is_of_code_alone_and_the_same_in_every_python() -> None:

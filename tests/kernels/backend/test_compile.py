@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from numba import types
 
-from pellucid.kernels.backend import compile
+from pellucid.kernels.backend import compile, machine_code
 
 
 class Pair(NamedTuple):
@@ -21,8 +20,7 @@ class Pair(NamedTuple):
     factor: Any
 
 
-NUMBERS = types.float64[::1]
-PAIR = types.NamedTuple((NUMBERS, types.float64), Pair)
+PAIR = machine_code.record(Pair, "f8[::1],f8")
 
 
 @compile.kernel("f8(f8,b1,u4)")
@@ -38,7 +36,7 @@ def sum_rows(x, out):  # type: ignore[no-untyped-def]
     out[x.shape[0]] = x.size
 
 
-@compile.kernel(types.void(PAIR, NUMBERS))
+@compile.kernel((PAIR, "f8[::1]"))
 def scaled(pair, out):  # type: ignore[no-untyped-def]
     for i in range(len(out)):
         out[i] = pair.factor * pair.values[i]

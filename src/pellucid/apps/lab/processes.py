@@ -62,7 +62,7 @@ def _detach() -> None:
 
     def watch() -> None:
         parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # os.kill would end it at once on Windows
         time.sleep(PATIENCE)
         os._exit(1)
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
+import importlib.util
+import json
 import logging
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +27,10 @@ _log = logging.getLogger(__name__)
 
 _PACKAGES = ("pellucid.kernels", "pellucid.compiled")
 """Where code that is compiled comes from; other modules are called from Python only."""
+_COMPILER = "pellucid.kernels.backend.numba_text"
+"""What all kernels are made by, and none imports."""
 _BYTES = 32  # of a file's digest
+_KNOWN = "sources"
 
 
 @cache
@@ -64,39 +69,55 @@ class Entry(NamedTuple):
 
     def load(self) -> tuple[list[str], bytes] | None:
         """Return what was saved; None where there is no sound file of this code."""
-        path = self._path()
-        try:
-            # a device would be read for ever
-            saved = path.read_bytes() if path is not None and path.is_file() else b""
-        except OSError:
-            return None
-        content = saved[_BYTES:]
-        if saved[:_BYTES] != self._sum(content):
+        content = _load(self._file(), self._made_of())
+        if content is None:
             return None
         calls, _, code = content.partition(b"\n")
         return calls.decode().split(), code
 
     def save(self, calls: list[str], code: bytes) -> None:
-        """Keep machine code and the names of what it calls; a reader finds all of it or none."""
-        path = self._path()
-        if path is None:
-            return
-        content = " ".join(calls).encode() + b"\n" + code
-        own = path.with_suffix(f".{os.getpid()}")
-        try:
-            own.write_bytes(self._sum(content) + content)
-            own.replace(path)
-        except OSError as error:
-            _log.debug("%s: a kernel cannot be kept: %s", path, error)
+        """Keep machine code and the names of what it calls."""
+        _keep(self._file(), self._made_of(), " ".join(calls).encode() + b"\n" + code)
 
-    def _path(self) -> Path | None:
-        where = folder()
+    def _file(self) -> str:
         number = hashlib.blake2b(repr((self.name, TARGET[1:])).encode(), digest_size=8).hexdigest()
-        return where and where / f"{'.'.join(self.name.split('.')[2:]) or self.name}.{number}.o"
+        return f"{'.'.join(self.name.split('.')[2:]) or self.name}.{number}.o"
 
-    def _sum(self, content: bytes) -> bytes:
-        made_of = f"{self.digest} {TARGET[0]}\n".encode()
-        return hashlib.blake2b(made_of + content, digest_size=_BYTES).digest()
+    def _made_of(self) -> str:
+        return f"{self.digest} {TARGET[0]}"
+
+
+def _load(name: str, made_of: str) -> bytes | None:
+    """Return the content of a file in the folder; None where it is damaged or made of other."""
+    where = folder()
+    path = where and where / name
+    try:
+        # a device would be read for ever
+        saved = path.read_bytes() if path is not None and path.is_file() else b""
+    except OSError:
+        return None
+    content = saved[_BYTES:]
+    return content if saved[:_BYTES] == _sum(made_of, content) else None
+
+
+def _keep(name: str, made_of: str, content: bytes) -> None:
+    """Write a file that a reader finds whole or not at all; none where that cannot be."""
+    where = folder()
+    if where is None:
+        return
+    path = where / name
+    own = path.with_suffix(f".{os.getpid()}")
+    try:
+        own.write_bytes(_sum(made_of, content) + content)
+        own.replace(path)
+    except OSError as error:
+        _log.debug("%s: cannot be kept: %s", path, error)
+        with suppress(OSError):
+            own.unlink(missing_ok=True)
+
+
+def _sum(made_of: str, content: bytes) -> bytes:
+    return hashlib.blake2b(f"{made_of}\n".encode() + content, digest_size=_BYTES).digest()
 
 
 def code_digest(modules: frozenset[str]) -> str:
@@ -105,22 +126,39 @@ def code_digest(modules: frozenset[str]) -> str:
     Raises `OSError` where there is no source code.
     """
     seen: dict[str, str] = {}
-    left = sorted(modules)
+    left, known = [*sorted(modules), _COMPILER], len(_known())
     while left:
         name = left.pop()
         if name not in seen:
             seen[name], imported = _read(name)
             left += imported
+    if len(_known()) > known:
+        _keep(_KNOWN, _KNOWN, json.dumps(_known()).encode())
     return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
 
 
 @cache
-def _read(name: str) -> tuple[str, tuple[str, ...]]:
+def _known() -> dict[str, tuple[str, list[str]]]:
+    """Return what `_read` found in files before, by a digest of them: it is half of a start."""
+    found: dict[str, tuple[str, list[str]]] = json.loads(_load(_KNOWN, _KNOWN) or b"{}")
+    return found
+
+
+@cache
+def _read(name: str) -> tuple[str, list[str]]:
     """Return the digest of a module's code, and the kernel modules that it imports."""
-    tree = ast.parse(inspect.getsource(sys.modules[name]))
-    imported = tuple(sorted(set(_imports(tree.body))))
-    _strip_docstrings(tree)
-    return hashlib.sha256(repr(_outline(tree)).encode()).hexdigest(), imported
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise OSError(f"{name} has no source code")
+    source = Path(spec.origin).read_bytes()
+    number = hashlib.blake2b(source, digest_size=_BYTES).hexdigest()
+    if number not in _known():
+        tree = ast.parse(source)
+        imported = sorted(set(_imports(tree.body)))
+        _strip_docstrings(tree)
+        digest = hashlib.sha256(repr(_outline(tree)).encode()).hexdigest()
+        _known()[number] = digest, imported
+    return _known()[number]
 
 
 def _outline(node: Any) -> Any:

@@ -9,6 +9,7 @@ the text (`machine_code`), which is kept (`cache`).
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import sys
@@ -65,6 +66,27 @@ named: dict[str, Code] = {}
 """The functions that kernels call by their names."""
 
 
+class RefusedError(Exception):
+    """Numba cannot compile a function; the message says why."""
+
+
+class Inner:
+    """What kernels call; Numba is told of it when a kernel is compiled from its source.
+
+    So a process that finds its kernels in the cache does without Numba, whose import takes longer
+    than a short answer.
+    """
+
+    def __init__(self, f: Callable[..., Any], make: Callable[[], Any]) -> None:
+        self.py_func, self._make = f, make
+        self.__module__ = f.__module__
+
+    @cached_property
+    def made(self) -> Any:
+        """What Numba knows."""
+        return self._make()
+
+
 @cache
 def announce() -> None:
     """Say once that kernels are compiled."""
@@ -74,12 +96,19 @@ def announce() -> None:
 class Code:
     """The machine code of a function for one signature, made or read when it is first needed.
 
-    `signature` is Numba's, as a string or an object.
+    `signature` is "result(arguments)", in Numba's words, or a tuple of arguments; see `Types.of`.
     """
 
     def __init__(self, f: Callable[..., Any], signature: Any, flags: frozenset[str] = FAST) -> None:
         self.function, self.signature, self._flags = f, signature, flags
         self._address: int | None = None
+
+    @cached_property
+    def types(self) -> Types:
+        """What it takes and returns."""
+        from pellucid.kernels.backend.machine_code import Types
+
+        return Types.of(self.signature)
 
     @property
     def name(self) -> str:
@@ -127,7 +156,7 @@ class Code:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            text = numba_text.text(self.body(), self.signature, self._flags, self.name)
+            text = numba_text.text(self.body(), self.types, self._flags, self.name)
             return machine_code.optimized(text)
         finally:
             if collecting:
@@ -158,7 +187,7 @@ class Kernel(Code):
         function = self._function or self.compile()
         place = None
         if not self._plain:
-            place = self._types.place()
+            place = self.types.place()
             args = (*_parts(args), *([] if place is None else [addressof(place)]))
         status = function(*args)
         if status:
@@ -169,15 +198,10 @@ class Kernel(Code):
         """Return what calls it, compiled or loaded from the cache if that has not been done."""
         with compiling:
             if self._function is None:
-                self._plain = self._types.result is None and not self._types.records
-                self._function = self._types.function(self.load())
+                types = self.types
+                self._plain = types.result is None and len(types.values) == len(types.arguments)
+                self._function = types.function(self.load())
             return self._function
-
-    @cached_property
-    def _types(self) -> Types:
-        from pellucid.kernels.backend import numba_text
-
-        return numba_text.types_of(self.signature)
 
     def _symbol(self) -> str:
         return f"{self.name}.entry"
@@ -185,7 +209,7 @@ class Kernel(Code):
     def _entry(self, module: Any) -> str:
         from pellucid.kernels.backend import machine_code
 
-        return machine_code.entry(module, self.name, self._types)
+        return machine_code.entry(module, self.name, self.types)
 
     def _again(self, status: int, args: tuple[Any, ...]) -> None:
         """Call it with NumPy's own arrays in the place of a subclass's, or raise an error."""
@@ -195,7 +219,7 @@ class Kernel(Code):
         if status == machine_code.REFUSED and own is not None:
             status = self.compile()(*own)
         if status == machine_code.REFUSED:
-            raise TypeError(f"{self.name}: {self._types.wrong(args)}")
+            raise TypeError(f"{self.name}: {self.types.wrong(args)}")
         if status:
             raise MemoryError("a kernel ran out of memory")
 
@@ -215,7 +239,8 @@ def modules_of(f: Callable[..., Any]) -> frozenset[str]:
     """Return the modules of a function, of those that its closure holds, and so on."""
     f = getattr(f, "py_func", f)
     inside = [cell.cell_contents for cell in getattr(f, "__closure__", None) or ()]
-    return frozenset({f.__module__}).union(*(modules_of(g) for g in inside if callable(g)))
+    inside = [one for one in inside if callable(one) or isinstance(one, Inner)]
+    return frozenset({f.__module__}).union(*map(modules_of, inside))
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
@@ -233,14 +258,33 @@ def inner(
     like a kernel, and never inlined. A long function that LLVM would rather call than inline keeps
     a loop from vectorising: `always_inline` it.
     """
-    from pellucid.kernels.backend import numba_text
 
-    if signature is None:
-        return lambda f: numba_text.inner(f, flags, always_inline)
+    def linked(f: Callable[..., Any]) -> Inner:
+        return Inner(f, lambda: _numba_text().inner(f, flags, always_inline))
 
-    def by_name(f: Callable[..., Any]) -> Any:
+    def by_name(f: Callable[..., Any]) -> Inner:
         code = Code(f, signature, flags)
         named[code.name] = code
-        return numba_text.by_name(f, code.name, signature)
+        return Inner(f, lambda: _numba_text().by_name(f, code.name, code.types))
 
-    return by_name
+    return linked if signature is None else by_name
+
+
+def instruction(result: Any, *takes: Any) -> Callable[[Callable[..., Any]], Inner]:
+    """Make an operation inside kernels of f(builder, *values), which emits it.
+
+    `takes` are the types of its arguments, None for any; a function returns the one type or the
+    other by Numba's types of what is given, and `result` may be one too. Of an array the address of
+    its first number is what f gets.
+    """
+    return lambda f: Inner(f, lambda: _numba_text().instruction(f, result, takes))
+
+
+def numbas(function: str) -> Inner:
+    """Return what kernels call that Numba, or our part of it, has under this name."""
+    module, _, name = function.rpartition(".")
+    return Inner(numbas, lambda: getattr(importlib.import_module(module), name))
+
+
+def _numba_text() -> Any:
+    return importlib.import_module("pellucid.kernels.backend.numba_text")

@@ -19,18 +19,16 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.np.arrayobj import make_array
 
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import inner, instruction
 from pellucid.kernels.backend.simd import (
     LANES,
     PAIRS,
     VNNI,
     WIDTH,
+    address_of,
+    call_named,
     floats,
-    instruction,
     load,
     reduce_add,
     reduce_max,
@@ -38,6 +36,7 @@ from pellucid.kernels.backend.simd import (
     splat,
     spread,
 )
+from pellucid.kernels.backend.tile import call_block
 
 Array = np.ndarray
 
@@ -85,24 +84,17 @@ def panels(weight: Array) -> Array:
 # Rows of x ----------------------------------------------------------------------------------------
 
 
-@instruction
-def _put_bytes(_context, array, at, vector):
+@instruction("void", None, "i8", floats)
+def _put_bytes(builder, array, at, vector):
     """Write the low bytes of LANES rounded numbers (see `_ROUND`), as the product reads them."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        array, at, vector = values
-        narrow = ir.VectorType(_byte, LANES)
-        low = builder.trunc(builder.bitcast(vector, _sums), narrow)
-        if VNNI:
-            low = builder.xor(low, ir.Constant(narrow, [-128] * LANES))
-        where = builder.gep(make_array(sig.args[0])(context, builder, array).data, [at])
-        builder.store(low, builder.bitcast(where, narrow.as_pointer()), align=1)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, floats), emit
+    narrow = ir.VectorType(_byte, LANES)
+    low = builder.trunc(builder.bitcast(vector, _sums), narrow)
+    if VNNI:
+        low = builder.xor(low, ir.Constant(narrow, [-128] * LANES))
+    builder.store(low, _at(builder, array, at, narrow), align=1)
 
 
-@inner(_EXACT)
+@inner(_EXACT, signature="void(f4[:,:],i8,u1[:,::1],f4[::1])")
 def round_rows(x, k, bytes_, scales):
     """Round X[:, :k] to `bytes_` (m, padded k or more) and write the scale of every row.
 
@@ -126,22 +118,17 @@ def round_rows(x, k, bytes_, scales):
 # One block ----------------------------------------------------------------------------------------
 
 
-def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-
-
 def _dots(builder: Any, sums: Any, x: Any, w: Any) -> Any:
     """Emit sums + the products of GROUP numbers in every lane, x and w being vectors of bytes."""
     if VNNI:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
-        return _call(builder, name, _sums, sums, *(builder.bitcast(v, _sums) for v in (x, w)))
+        return call_named(builder, name, _sums, sums, *(builder.bitcast(v, _sums) for v in (x, w)))
     zero = ir.Constant(_bytes, [0] * (GROUP * LANES))
     if PAIRS:
         below = builder.icmp_signed("<", x, zero)
         size = builder.select(below, builder.sub(zero, x), x)
         if LANES == 8:
-            w = _call(builder, "llvm.x86.avx2.psign.b", _bytes, w, x)
+            w = call_named(builder, "llvm.x86.avx2.psign.b", _bytes, w, x)
         else:
             w = builder.select(below, builder.sub(zero, w), w)
         first, second = (
@@ -149,9 +136,9 @@ def _dots(builder: Any, sums: Any, x: Any, w: Any) -> Any:
             if LANES == 8
             else ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512")
         )
-        pairs = _call(builder, f"llvm.x86.{first}", _shorts, size, w)
+        pairs = call_named(builder, f"llvm.x86.{first}", _shorts, size, w)
         ones = ir.Constant(_shorts, [1] * (2 * LANES))
-        return builder.add(sums, _call(builder, f"llvm.x86.{second}", _sums, pairs, ones))
+        return builder.add(sums, call_named(builder, f"llvm.x86.{second}", _sums, pairs, ones))
     wide = ir.VectorType(_int, GROUP * LANES)
     products = builder.mul(builder.sext(x, wide), builder.sext(w, wide))
     for i in range(GROUP):
@@ -166,9 +153,8 @@ def _at(builder: Any, pointer: Any, offset: Any, kind: Any) -> Any:
     return builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
 
 
-def _block(builder: Any, height: int, args: tuple[Any, ...]) -> None:
+def _block(builder: Any, height: int, x, x_row, s, panel, groups, t, b, c, c_row, add) -> None:
     """Emit one block of C: `height` rows of one panel."""
-    x, x_row, s, panel, groups, t, b, c, c_row, add = args
     # Few rows make few chains of sums, each of which waits for itself: several groups at once.
     at_once = 4 if height == 1 else 2 if height == 2 else 1
     cells = [(i, j) for i in range(height) for j in range(2)]
@@ -242,69 +228,13 @@ def _block(builder: Any, height: int, args: tuple[Any, ...]) -> None:
                     builder.store(value, where, align=4)
 
 
-def _block_function(module: Any) -> Any:
-    """Return the function of a module that computes one block of 1 to ROWS rows."""
-    name = "pellucid_int8_block"
-    if name in module.globals:
-        return module.globals[name]
-    octet, number = _byte.as_pointer(), _float.as_pointer()
-    arguments = [_long, octet, _long, number, octet, _long, number, number, number, _long]
-    function = ir.Function(
-        module, ir.FunctionType(ir.VoidType(), [*arguments, ir.IntType(1)]), name
-    )
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    end = function.append_basic_block("end")
-    choice = builder.switch(function.args[0], end)
-    for height in range(1, ROWS + 1):
-        case = builder.append_basic_block(f"rows{height}")
-        choice.add_case(_long(height), case)
-        builder.position_at_end(case)
-        _block(builder, height, tuple(function.args[1:]))
-        builder.branch(end)
-    builder.position_at_end(end)
-    builder.ret_void()
-    return function
-
-
-@instruction
-def _tile(_context, height, x, x_at, s, s_at, packed, at, groups, t, t_at, b_at, c, c_at, add):
-    n = types.intp
-    signature = types.void(n, x, n, s, n, packed, n, n, t, n, n, c, n, types.boolean)
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        height, x, x_at, s, s_at, packed, at, groups, t, t_at, b_at, c, c_at, add = values
-
-        def opened(i: int, array: Any) -> Any:
-            return make_array(sig.args[i])(context, builder, array)
-
-        def row_of(array: Any, item: int) -> Any:
-            strides = builder.extract_value(array.strides, 0)
-            return builder.sdiv(strides, _long(item))
-
-        x, s, packed, t, c = (
-            opened(i, a) for i, a in ((1, x), (3, s), (5, packed), (8, t), (11, c))
-        )
-        builder.call(
-            _block_function(builder.module),
-            [
-                height,
-                builder.bitcast(builder.gep(x.data, [x_at]), _byte.as_pointer()),
-                row_of(x, 1),
-                builder.gep(s.data, [s_at]),
-                builder.bitcast(builder.gep(packed.data, [at]), _byte.as_pointer()),
-                groups,
-                builder.gep(t.data, [t_at]),
-                builder.gep(t.data, [b_at]),
-                builder.gep(c.data, [c_at]),
-                row_of(c, 4),
-                add,
-            ],
-        )
-        return context.get_dummy_value()
-
-    return signature, emit
+@instruction("void", *["i8"] * 10, "b1")
+def _tile(builder, height, x, x_row, s, panel, groups, t, b, c, c_row, add):
+    """Compute one block of 1 to ROWS rows of one panel."""
+    x, panel = (builder.inttoptr(address, _byte.as_pointer()) for address in (x, panel))
+    s, t, b, c = (builder.inttoptr(address, _float.as_pointer()) for address in (s, t, b, c))
+    call_block(builder, "pellucid_int8_block", _block, ROWS, height,
+               x, x_row, s, panel, groups, t, b, c, c_row, add)  # fmt: skip
 
 
 @inner(_EXACT, signature="void(u1[:,::1],f4[::1],i8,u1[:,::1],i8,i8,f4[:,::1],i8,f4[:,:],b1)")
@@ -316,13 +246,15 @@ def product(x, s, k, packed, at, wide, floats_, b_at, c, add):
     m = len(c)
     groups = (k + STEP - 1) // STEP * (STEP // GROUP)
     blocks = (m + ROWS - 1) // ROWS
-    c_row = c.strides[0] // 4
+    x_row, c_row = x.shape[1], c.strides[0] // 4
     for panel in range(wide):
         row = 0
         here = at + panel * WIDTH * 4 * (1 + groups)
         b = b_at + panel * WIDTH
         for block in range(blocks):
             height = (m - row + blocks - block - 1) // (blocks - block)
-            _tile(height, x, row * x.shape[1], s, row, packed, here, groups,
-                  floats_, b + wide * WIDTH, b, c, row * c_row + panel * WIDTH, add)  # fmt: skip
+            _tile(height, address_of(x, row * x_row), x_row, address_of(s, row),
+                  address_of(packed, here), groups, address_of(floats_, b + wide * WIDTH),
+                  address_of(floats_, b), address_of(c, row * c_row + panel * WIDTH), c_row,
+                  add)  # fmt: skip
             row += height

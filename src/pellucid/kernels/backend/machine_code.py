@@ -11,8 +11,9 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import llvmlite
@@ -193,6 +194,50 @@ class Value(NamedTuple):
         )
 
 
+class Record(NamedTuple):
+    """A named tuple as an argument of a kernel, which gets its parts one after another."""
+
+    of: Any
+    parts: tuple[Any, ...]
+
+
+_NAMES = {
+    "b1": "bool", "f4": "float32", "f8": "float64", "i1": "int8", "i4": "int32", "i8": "int64",
+    "u1": "uint8", "u4": "uint32",
+}  # fmt: skip
+_TYPE = re.compile(r"(\w\d)(?:\[([^]]*)\])?")
+
+
+def kinds(*given: Any) -> tuple[Any, ...]:
+    """Return the types that Numba's names for them say, as in "i8,f4[:,::1]"; others stay.
+
+    >>> kinds("i8,f4[:,::1]")
+    (Value(dtype='int64', ndim=0, contiguous=True), Value(dtype='float32', ndim=2, contiguous=True))
+    """
+    found: list[Any] = []
+    for one in given:
+        if not isinstance(one, str):
+            found.append(one)
+            continue
+        for name, axes in _TYPE.findall(one):
+            ndim = axes.count(",") + 1 if axes else 0
+            found.append(Value(_NAMES[name], ndim, not ndim or axes.endswith("::1")))
+    return tuple(found)
+
+
+def record(of: Any, *fields: Any) -> Record:
+    """Return the type of a named tuple of fields of these types."""
+    return Record(of, kinds(*fields))
+
+
+def values(given: Iterable[Any]) -> list[Value]:
+    """Return types, records taken apart."""
+    found: list[Value] = []
+    for one in given:
+        found += values(one.parts) if isinstance(one, Record) else [one]
+    return found
+
+
 class _Method(ctypes.Structure):
     """`PyMethodDef`: a function of C that Python calls."""
 
@@ -208,12 +253,25 @@ _FASTCALL = 0x80  # METH_FASTCALL: a list of arguments and its length
 _methods: list[_Method] = []  # Python reads them as long as it calls their functions
 
 
-class Types(NamedTuple):
+@dataclass(frozen=True)
+class Types:
     """What a kernel takes, records taken apart, and what it returns."""
 
-    values: tuple[Value, ...]
+    arguments: tuple[Any, ...]
     result: Value | None
-    records: bool
+
+    @classmethod
+    def of(cls, signature: Any) -> Types:
+        """Return those of a signature: "result(arguments)", or the arguments alone."""
+        if not isinstance(signature, str):
+            return cls(kinds(*signature), None)
+        result, _, arguments = signature.rstrip(")").partition("(")
+        return cls(kinds(arguments), next(iter(kinds(result)), None))
+
+    @cached_property
+    def values(self) -> list[Value]:
+        """The arguments, records taken apart."""
+        return values(self.arguments)
 
     def function(self, address: int) -> Callable[..., int]:
         """Return what calls an `entry` at an address; it returns the status.

@@ -7,13 +7,10 @@ reordering compiler would remove.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import types
 
-from pellucid.kernels.backend.compile import EXACT, inner
-from pellucid.kernels.backend.simd import bits, instruction, number, select, uints
+from pellucid.kernels.backend.compile import EXACT, inner, instruction
+from pellucid.kernels.backend.simd import bits, number, select, uints
 
 _LOG2_E = np.float32(1.44269504)
 _LN2_HIGH = np.float32(0.693359375)  # few bits: its product with an integer up to 127 is exact
@@ -75,15 +72,10 @@ def inverse_root(x):
     return np.float32(np.nan) if x == np.float32(np.inf) else _ONE / np.sqrt(x)
 
 
-@instruction
-def _uint(_context, x):
+@instruction(_narrow := lambda x: uints if str(x) == str(uints) else "u4", _narrow)
+def _uint(builder, x):
     """Keep 32 bits of a number, which Numba widens in every operation; a vector stays as it is."""
-    result = x if x == uints else types.uint32
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return context.cast(builder, values[0], sig.args[0], sig.return_type)
-
-    return result(x), emit
+    return x
 
 
 _FRACTION, _ROOT_BITS = np.uint32(0x7FFFFF), np.uint32(0x3F3504F3)  # of √½

@@ -13,20 +13,37 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from numba import njit, types
-from numba.core import sigutils
+from numba import njit, typeof, types
+from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
+from numba.core.errors import NumbaError
 from numba.core.funcdesc import ExternalFunctionDescriptor
+from numba.core.imputils import impl_ret_new_ref
+from numba.core.registry import cpu_target
 from numba.core.typed_passes import InlineOverloads, NativeLowering, NopythonRewrites
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.core.untyped_passes import InlineClosureLikes
+from numba.extending import intrinsic, lower_builtin, models, register_model, typeof_impl
+from numba.np.arrayobj import _empty_nd_impl
 
-from pellucid.kernels.backend.machine_code import Types, Value
-from pellucid.kernels.backend.simd import instruction
+from pellucid.kernels.backend import machine_code
+from pellucid.kernels.backend.compile import Inner, RefusedError
+from pellucid.kernels.backend.machine_code import Record, Types, Value
+from pellucid.kernels.backend.simd import (
+    OPERATORS,
+    UNARY,
+    Vector,
+    floats,
+    spread,
+    truths,
+    uints,
+)
 
 
 class _Library(JITCodeLibrary):
@@ -128,51 +145,170 @@ def inner(f: Callable[..., Any], flags: frozenset[str], always_inline: bool) -> 
     return njit(**options)(f)
 
 
-def by_name(f: Callable[..., Any], name: str, signature: Any) -> Any:
+@typeof_impl.register(Inner)
+def _typeof(inner: Inner, _context: Any) -> Any:
+    return _type_of(inner)
+
+
+@cache
+def _type_of(inner: Inner) -> Any:
+    context, made = cpu_target.typing_context, inner.made
+    try:
+        return typeof(made)
+    except ValueError:  # an instruction, which is new
+        context.refresh()
+        return context.resolve_value_type(made)
+
+
+def by_name(f: Callable[..., Any], name: str, given: Types) -> Any:
     """Return an instruction that calls f's machine code, which has a name."""
-    arguments, result = sigutils.normalize_signature(signature)
+    result, arguments = _numba_type(given.result), tuple(map(_numba_type, given.arguments))
 
-    def call(_context: Any, *_given: Any) -> Any:
-        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            described = ExternalFunctionDescriptor(name, result, arguments)
-            return context.call_internal(builder, described, sig, values)
+    def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        described = ExternalFunctionDescriptor(name, result, arguments)
+        return context.call_internal(builder, described, sig, values)
 
-        return result(*arguments), emit
+    return _operation(f, 0, result, arguments, lower)
 
-    takes = inspect.signature(f)
+
+def instruction(emit: Callable[..., Any], result: Any, takes: tuple[Any, ...]) -> Any:
+    """Return what Numba makes of `compile.instruction`."""
+
+    def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        pairs = zip(sig.args, values, strict=True)
+        given = [
+            builder.extract_value(value, _DATA) if isinstance(kind, types.Array) else value
+            for kind, value in pairs
+        ]
+        value = emit(builder, *given)
+        return context.get_dummy_value() if value is None else value
+
+    return _operation(emit, 1, result, takes, lower)
+
+
+_DATA = 4
+"""Where in Numba's array the address of its first number is."""
+
+
+def _operation(
+    f: Callable[..., Any], skip: int, result: Any, takes: tuple[Any, ...], lower: Callable[..., Any]
+) -> Any:
+    """Return an operation with f's parameters, but for the first `skip`, that is lowered so."""
+
+    def typed(_context: Any, *given: Any) -> Any:
+        pairs = zip(takes, given, strict=True)
+        kinds = [one if kind is None else _numba_type(kind, given) for kind, one in pairs]
+        # a function of its own each time: Numba finds it by the types
+        return _numba_type(result, given)(*kinds), lambda *arguments: lower(*arguments)
+
+    parameters = [*inspect.signature(f).parameters.values()][skip:]
     context = inspect.Parameter("_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    call.__signature__ = takes.replace(  # type: ignore[attr-defined]
-        parameters=[context, *takes.parameters.values()]
-    )
-    return instruction(call)
+    typed.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    return intrinsic(typed)
 
 
-def types_of(signature: Any) -> Types:
-    """Return what a kernel of this signature takes and returns."""
-    arguments, result = sigutils.normalize_signature(signature)
-    return Types(
-        tuple(value for kind in arguments for value in _parts(kind)),
-        None if result is None or result == types.void else Value(str(result)),
-        any(isinstance(kind, types.BaseTuple) for kind in arguments),
-    )
+def _numba_type(kind: Any, given: tuple[Any, ...] = ()) -> Any:
+    """Return Numba's type for one of ours; a function finds it by those that are given."""
+    match kind:
+        case None | "void":
+            return types.void
+        case "void*":
+            return types.voidptr
+        case str():
+            return _numba_type(*machine_code.kinds(kind))
+        case Vector():
+            return _VECTORS[kind]
+        case Record(of, parts):
+            return types.BaseTuple.from_types(tuple(map(_numba_type, parts)), of)
+        case Value(dtype, ndim, contiguous):
+            number = getattr(types, {"bool": "boolean"}.get(dtype, dtype))
+            return types.Array(number, ndim, "C" if contiguous else "A") if ndim else number
+        case tuple():
+            return types.BaseTuple.from_types(tuple(map(_numba_type, kind)))
+        case types.Type():
+            return kind
+    return _numba_type(kind(*given))
 
 
-def _parts(kind: Any) -> list[Value]:
-    if isinstance(kind, types.BaseTuple):
-        parts: Any = kind
-        return [value for part in parts for value in _parts(part)]
-    if isinstance(kind, types.Array):
-        return [Value(str(kind.dtype), kind.ndim, kind.layout == "C")]
-    return [Value(str(kind))]
+class _Vector(types.Type):
+    def __init__(self, vector: Vector) -> None:
+        self.llvm = vector.llvm
+        super().__init__(str(vector))
 
 
-def text(f: Callable[..., Any], signature: Any, flags: frozenset[str], name: str) -> str:
-    """Return a module in LLVM's language whose function `name` is f for one signature."""
-    arguments, result = sigutils.normalize_signature(signature)
+@register_model(_Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, vector: _Vector) -> None:
+        super().__init__(manager, vector, vector.llvm)
+
+
+_VECTORS = {vector: _Vector(vector) for vector in (floats, uints, truths)}
+
+
+def _define(op: Any, pairs: list[tuple[Any, ...]], result: Any, lower: Callable[..., Any]) -> None:
+    """Let an operator work on these types."""
+
+    class _Typing(ConcreteTemplate):
+        key = op
+        cases = [signature(result, *pair) for pair in pairs]  # noqa: RUF012
+
+    infer_global(op)(_Typing)
+    for pair in pairs:
+        lower_builtin(op, *pair)(lower)
+
+
+def _define_operators() -> None:
+    for op, vector, result, emit, how in OPERATORS:
+        own = _VECTORS[vector]
+        numbers = [_numba_type(Value(name)) for name in vector.numbers]
+
+        def lower(
+            context: Any, builder: Any, sig: Any, values: Any, own=own, emit=emit, how=how,
+            element=numbers[0],
+        ) -> Any:  # fmt: skip
+            sides = (
+                value
+                if kind == own
+                else spread(builder, context.cast(builder, value, kind, element))
+                for kind, value in zip(sig.args, values, strict=True)
+            )
+            return getattr(builder, emit)(*how, *sides)
+
+        pairs = [(own, own), *((own, x) for x in numbers), *((x, own) for x in numbers)]
+        _define(op, pairs, _VECTORS[result], lower)
+    for op, vector, emit in UNARY:
+        own = _VECTORS[vector]
+        _define(op, [(own,)], own, lambda _context, builder, _sig, values, emit=emit:
+                getattr(builder, emit)(*values))  # fmt: skip
+
+
+_define_operators()
+
+
+@intrinsic
+def empty(_context, shape, dtype):
+    """`np.empty(shape, dtype)`, which Numba compiles as a function for every kind of array."""
+    several = isinstance(shape, types.BaseTuple)
+    kind = types.Array(dtype.instance_type, len(shape) if several else 1, "C")
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        sizes = cgutils.unpack_tuple(builder, values[0]) if several else [values[0]]
+        array = _empty_nd_impl(context, builder, kind, sizes)
+        return impl_ret_new_ref(context, builder, kind, array._getvalue())
+
+    return kind(types.UniTuple(types.intp, len(shape)) if several else types.intp, dtype), emit
+
+
+def text(f: Callable[..., Any], given: Types, flags: frozenset[str], name: str) -> str:
+    """Return a module in LLVM's language whose function `name` is f for these types."""
+    arguments = tuple(map(_numba_type, given.arguments))
     dispatcher = njit(**_options(flags, _KernelCompiler))(f)
-    with global_compiler_lock:
-        compiled = dispatcher._compiler.compile(arguments, result)
-        compiled.library.finalize()
+    try:
+        with global_compiler_lock:
+            compiled = dispatcher._compiler.compile(arguments, _numba_type(given.result))
+            compiled.library.finalize()
+    except NumbaError as error:
+        raise RefusedError(str(error)) from error
     return _plain(str(compiled.library._final_module), compiled.fndesc.llvm_func_name, name)
 
 

@@ -11,12 +11,12 @@ from ctypes import addressof, c_char
 from functools import lru_cache
 
 import numpy as np
-from numba.np.numpy_support import carray
 
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import inner, numbas
 from pellucid.kernels.backend.simd import pointer
 
 Array = np.ndarray
+carray = numbas("numba.carray")
 _SLICE = 1 << 16  # numbers worth a separate task
 _Nothing = c_char * 0
 

@@ -33,11 +33,9 @@ import sys
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from pellucid.kernels.backend.compile import inner, kernel
-from pellucid.kernels.backend.simd import instruction
+from pellucid.kernels.backend.compile import inner, instruction, kernel
+from pellucid.kernels.backend.simd import call_named
 
 BUSY, OPEN, INSIDE, WAITING, NEXT, FAILED, CODE, DATA, TASKS, JOBS = range(0, 80, 8)
 WORDS = 80
@@ -45,7 +43,7 @@ WORDS = 80
 _POLLS_PER_YIELD = 32  # about a microsecond
 _POLLING = 200_000  # nanoseconds that a caller polls: as long as a task
 
-_i64 = ir.IntType(64)
+_i32, _i64 = ir.IntType(32), ir.IntType(64)
 _bytes = ir.IntType(8).as_pointer()
 _run_task = ir.FunctionType(_i64, [_bytes, _i64])
 # A function of Numba's takes first where to put its result and its exception. Of the arguments
@@ -63,102 +61,73 @@ def _address(builder: Any, pool: Any, field: Any) -> Any:
     return builder.gep(builder.inttoptr(pool, _i64.as_pointer()), [field])
 
 
-@instruction
-def _get(_context, pool, field):
-    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return builder.load_atomic(_address(builder, *values), "seq_cst", align=8)
-
-    return types.intp(pool, field), emit
+def _on_stack(builder: Any, kind: Any) -> Any:
+    """Emit room in the function's own memory, once, however often it passes here."""
+    with builder.goto_entry_block():
+        return builder.alloca(kind)
 
 
-@instruction
-def _set(_context, pool, field, value):
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        builder.store_atomic(values[2], _address(builder, *values[:2]), "seq_cst", align=8)
-        return context.get_dummy_value()
-
-    return types.void(pool, field, types.intp), emit
+def _field(builder: Any, block: Any, i: int) -> Any:
+    return builder.gep(block, [_i32(0), _i32(i)], inbounds=True)
 
 
-@instruction
-def _add(_context, pool, field, value):
+@instruction("i8", "i8", "i8")
+def _get(builder, pool, field):
+    return builder.load_atomic(_address(builder, pool, field), "seq_cst", align=8)
+
+
+@instruction("void", "i8", "i8", "i8")
+def _set(builder, pool, field, value):
+    builder.store_atomic(value, _address(builder, pool, field), "seq_cst", align=8)
+
+
+@instruction("i8", "i8", "i8", "i8")
+def _add(builder, pool, field, value):
     """Add to a field; return its value before."""
-
-    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        return builder.atomic_rmw("add", _address(builder, *values[:2]), values[2], "seq_cst")
-
-    return types.intp(pool, field, types.intp), emit
+    return builder.atomic_rmw("add", _address(builder, pool, field), value, "seq_cst")
 
 
-@instruction
-def _take(_context, pool, field):
+@instruction("b1", "i8", "i8")
+def _take(builder, pool, field):
     """Turn a 0 into a 1; return whether it was 0."""
-
-    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        result = builder.cmpxchg(_address(builder, *values), _i64(0), _i64(1), "seq_cst", "seq_cst")
-        return builder.extract_value(result, 1)
-
-    return types.boolean(pool, field), emit
+    place = _address(builder, pool, field)
+    result = builder.cmpxchg(place, _i64(0), _i64(1), "seq_cst", "seq_cst")
+    return builder.extract_value(result, 1)
 
 
-@instruction
-def _pause(_context):
+@instruction("void")
+def _pause(builder):
     """Hint to the processor that this loop waits."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        if _X86:
-            nothing = ir.FunctionType(ir.VoidType(), [])
-            name = "llvm.x86.sse2.pause"
-            builder.call(cgutils.get_or_insert_function(builder.module, nothing, name), [])
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    if _X86:
+        call_named(builder, "llvm.x86.sse2.pause", ir.VoidType())
 
 
-@instruction
-def _yield(_context):
+@instruction("void")
+def _yield(builder):
     """Let another thread run on this processor, if one is waiting for it."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        if _POSIX:
-            nothing = ir.FunctionType(ir.IntType(32), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, nothing, "sched_yield"), [])
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    if _POSIX:
+        call_named(builder, "sched_yield", _i32)
 
 
-@instruction
-def _now(_context, polls):
+@instruction("i8", "i8")
+def _now(builder, polls):
     """Nanoseconds of a clock; `polls` stand for time on systems that have no such clock."""
-
-    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        if not _POSIX:
-            return builder.mul(values[0], _i64(50))
-        time = cgutils.alloca_once(builder, ir.ArrayType(_i64, 2))
-        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), time.type])
-        read = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
-        builder.call(read, [ir.Constant(ir.IntType(32), _MONOTONIC), time])
-        seconds, rest = (builder.load(cgutils.gep_inbounds(builder, time, 0, i)) for i in (0, 1))
-        return builder.add(builder.mul(seconds, _i64(10**9)), rest)
-
-    return types.intp(types.intp), emit
+    if not _POSIX:
+        return builder.mul(polls, _i64(50))
+    time = _on_stack(builder, ir.ArrayType(_i64, 2))
+    call_named(builder, "clock_gettime", _i32, _i32(_MONOTONIC), time)
+    seconds, rest = (builder.load(_field(builder, time, i)) for i in (0, 1))
+    return builder.add(builder.mul(seconds, _i64(10**9)), rest)
 
 
-@instruction
-def _futex(_context, pool, field, operation, value):
+@instruction("void", "i8", "i8", "i8", "i8")
+def _futex(builder, pool, field, operation, value):
     """Sleep while the lower half of a field is `value`, or wake as many sleepers."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        pool, field, operation, value = values
-        if _FUTEX:
-            kind = ir.FunctionType(_i64, [_i64], var_arg=True)
-            call = cgutils.get_or_insert_function(builder.module, kind, "syscall")
-            where, nothing = _address(builder, pool, field), _i64(0)
-            builder.call(call, [_i64(_FUTEX), where, operation, value, nothing, nothing, nothing])
-        return context.get_dummy_value()
-
-    return types.void(pool, field, types.intp, types.intp), emit
+    if _FUTEX:
+        kind = ir.FunctionType(_i64, [_i64], var_arg=True)
+        call = builder.module.globals.get("syscall") or ir.Function(builder.module, kind, "syscall")
+        where, nothing = _address(builder, pool, field), _i64(0)
+        builder.call(call, [_i64(_FUTEX), where, operation, value, nothing, nothing, nothing])
 
 
 @inner()
@@ -173,38 +142,31 @@ def _wait(polls):
         _pause()
 
 
-@instruction
-def _call(_context, code, data, task):
+@instruction("i8", "i8", "i8", "i8")
+def _call(builder, code, data, task):
     """Run one task of a job; 0 if it succeeded."""
-
-    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        code, data, task = values
-        function = builder.inttoptr(code, _run_task.as_pointer())
-        return builder.call(function, [builder.inttoptr(data, _bytes), task])
-
-    return types.intp(types.intp, types.intp, types.intp), emit
+    function = builder.inttoptr(code, _run_task.as_pointer())
+    return builder.call(function, [builder.inttoptr(data, _bytes), task])
 
 
-@instruction
-def this_call(_context, first):
+@instruction(("i8", "i8"), "i8")
+def this_call(builder, first):
     """Return a job, the addresses of its function and arguments, good until this call returns.
 
     The function calls the kernel that contains this instruction, with the arguments of this call
     but for the second, `task`: its tasks are counted from `first`. So a kernel and its jobs are
     compiled once, as one function.
     """
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        arguments = [*builder.function.args[_FIRST:], values[0]]
-        block = ir.LiteralStructType([argument.type for argument in arguments])
-        data = cgutils.alloca_once(builder, block)
-        for i, argument in enumerate(arguments):
-            builder.store(argument, cgutils.gep_inbounds(builder, data, 0, i))
-        code = _emit_run_task(builder.module, builder.function, block)
-        job = [builder.ptrtoint(code, _i64), builder.ptrtoint(data, _i64)]
-        return context.make_tuple(builder, sig.return_type, job)
-
-    return types.UniTuple(types.intp, 2)(types.intp), emit
+    arguments = [*builder.function.args[_FIRST:], first]
+    block = ir.LiteralStructType([argument.type for argument in arguments])
+    data = _on_stack(builder, block)
+    for i, argument in enumerate(arguments):
+        builder.store(argument, _field(builder, data, i))
+    code = _emit_run_task(builder.module, builder.function, block)
+    job = ir.Constant(ir.ArrayType(_i64, 2), ir.Undefined)
+    for i, address in enumerate((code, data)):
+        job = builder.insert_value(job, builder.ptrtoint(address, _i64), i)
+    return job
 
 
 def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
@@ -216,9 +178,7 @@ def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     data, task = function.args
     data = builder.bitcast(data, block.as_pointer())
-    *arguments, first = (
-        builder.load(cgutils.gep_inbounds(builder, data, 0, i)) for i in range(len(block.elements))
-    )
+    *arguments, first = (builder.load(_field(builder, data, i)) for i in range(len(block.elements)))
     arguments[_TASK] = builder.add(task, first)
     results = [builder.alloca(argument.type.pointee) for argument in kernel.args[:_FIRST]]
     for result in results:

@@ -17,7 +17,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
 from pellucid.core.machine import processors
 from pellucid.kernels.backend.compile import Kernel, inner
@@ -116,6 +115,8 @@ class ParallelKernel(Kernel):
 
     def body(self) -> Callable[..., Any]:
         """Return what is compiled: f, inside a function that distributes its own tasks."""
+        from numba import njit
+
         _, *names = inspect.signature(self.function).parameters
         arguments = ", ".join(names)
         scope: dict[str, Any] = {
@@ -143,18 +144,12 @@ class ParallelKernel(Kernel):
 
 
 def parallel(*arguments: Any, stages: int = 1) -> Callable[[Callable[..., Any]], ParallelKernel]:
-    """Make a `ParallelKernel` of the function below, given Numba's types of its arguments.
+    """Make a `ParallelKernel` of the function below, given the types of its arguments.
 
-    The types are one string or, where some are named tuples, objects. Numba compiles no functions
-    of any number of arguments, hence the `exec`.
+    Numba compiles no functions of any number of arguments, hence the `exec`.
     """
     numbers = 2 + stages  # pool, task and the ends
-    signature = (
-        f"void({'i8,' * numbers}{arguments[0]})"
-        if isinstance(arguments[0], str)
-        else types.void(*[types.int64] * numbers, *arguments)
-    )
-    return lambda f: ParallelKernel(f, signature, stages)
+    return lambda f: ParallelKernel(f, ("i8," * numbers, *arguments), stages)
 
 
 def count() -> int:

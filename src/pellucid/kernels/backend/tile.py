@@ -13,19 +13,19 @@ A costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from pellucid.kernels.backend.compile import EXACT, inner
+from pellucid.kernels.backend.compile import EXACT, inner, instruction
 from pellucid.kernels.backend.simd import (
     LANES,
     address_of,
+    call_named,
     floats,
-    instruction,
     load,
     select,
     spread,
@@ -56,13 +56,12 @@ def _store(builder: Any, value: Any, pointer: Any, offset: int) -> None:
     builder.store(value, builder.bitcast(at, _vec.as_pointer()), align=4)
 
 
-def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None:
+def _block(
+    width: int, builder: Any, height: int, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row
+) -> None:
     """Emit C[:height, :width·LANES] = (D +) A B for one block, with C in registers."""
-    a, row_step, k_step, b, b_row, c, c_row, k, d, d_row = args
     # Without FMA, two instructions; `llvm.fma` would be a call of the C library for every number.
-    multiply_add = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(_vec, [_vec] * 3), f"llvm.fmuladd.v{LANES}f32"
-    )
+    multiply_add = f"llvm.fmuladd.v{LANES}f32"
     a_rows = [builder.gep(a, [builder.mul(row_step, _long(i))]) for i in range(height)]
     c_rows = [builder.gep(c, [builder.mul(c_row, _long(i))]) for i in range(height)]
     cells = [(i, j) for i in range(height) for j in range(width)]
@@ -79,7 +78,7 @@ def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None
     offset = builder.mul(step, k_step)
     numbers = [spread(builder, builder.load(builder.gep(row, [offset]), align=4)) for row in a_rows]
     new = [
-        builder.call(multiply_add, [numbers[i], b_vectors[j], acc])
+        call_named(builder, multiply_add, _vec, numbers[i], b_vectors[j], acc)
         for (i, j), acc in zip(cells, sums, strict=True)
     ]
     following = builder.add(step, _long(1))
@@ -97,7 +96,10 @@ def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None
         result.add_incoming(zero, before)
         result.add_incoming(after, loop)
         results.append(result)
-    with builder.if_else(cgutils.is_not_null(builder, d)) as (adding, fresh):
+    with builder.if_else(builder.icmp_unsigned("!=", d, ir.Constant(d.type, None))) as (
+        adding,
+        fresh,
+    ):
         with adding:
             # Added at the end, not started from: short sums first keep rounding small.
             d_rows = [builder.gep(d, [builder.mul(d_row, _long(i))]) for i in range(height)]
@@ -109,49 +111,42 @@ def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None
                 _store(builder, value, c_rows[i], j * LANES)
 
 
-def _block_function(module: Any, width: int) -> Any:
-    """Return the function of a module that computes one block of 1 to ROWS rows.
+def call_block(
+    builder: Any, name: str, block: Callable[..., None], most: int, height: Any, *values: Any
+) -> None:
+    """Emit a call of the function of this name, which computes one block of 1 to `most` rows.
 
-    It is never inlined: a kernel has several products and should hold one copy of the code.
+    `block(builder, rows, *values)` emits its part for so many. It is never inlined: a kernel has
+    several products and should hold one copy of the code.
     """
-    name = f"pellucid_block_{width}"
-    if name in module.globals:
-        return module.globals[name]
-    pointer = ir.FloatType().as_pointer()
-    array = [pointer, _long, _long]
-    arguments = [_long, *array, pointer, _long, pointer, _long, _long, pointer, _long]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    end = function.append_basic_block("end")
-    choice = builder.switch(function.args[0], end)
-    for height in range(1, ROWS + 1):
-        case = builder.append_basic_block(f"rows{height}")
-        choice.add_case(_long(height), case)
-        builder.position_at_end(case)
-        _block(builder, height, width, tuple(function.args[1:]))
-        builder.branch(end)
-    builder.position_at_end(end)
-    builder.ret_void()
-    return function
+    module = builder.module
+    if name not in module.globals:
+        kinds = [value.type for value in (height, *values)]
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        inside = ir.IRBuilder(function.append_basic_block("entry"))
+        end = function.append_basic_block("end")
+        choice = inside.switch(function.args[0], end)
+        for rows in range(1, most + 1):
+            case = inside.append_basic_block(f"rows{rows}")
+            choice.add_case(_long(rows), case)
+            inside.position_at_end(case)
+            block(inside, rows, *function.args[1:])
+            inside.branch(end)
+        inside.position_at_end(end)
+        inside.ret_void()
+    builder.call(module.globals[name], [height, *values])
 
 
 def _tile(width: int) -> Any:
     """Return the instruction that computes one block, `width` vectors wide, of 1 to ROWS rows."""
 
-    @instruction
-    def tile(_context, height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row):
-        signature = types.void(*[types.intp] * 11)
-
-        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row = values
-            a, b, c, d = (builder.inttoptr(x, ir.FloatType().as_pointer()) for x in (a, b, c, d))
-            function = _block_function(builder.module, width)
-            builder.call(function, [height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row])
-            return context.get_dummy_value()
-
-        return signature, emit
+    @instruction("void", *["i8"] * 11)
+    def tile(builder, height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row):
+        a, b, c, d = (builder.inttoptr(x, ir.FloatType().as_pointer()) for x in (a, b, c, d))
+        call_block(builder, f"pellucid_block_{width}", partial(_block, width), ROWS, height,
+                   a, row_step, k_step, b, b_row, c, c_row, k, d, d_row)  # fmt: skip
 
     return tile
 
