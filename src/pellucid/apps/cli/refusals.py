@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from pellucid.core.settings import nearest
+from pellucid.tasks.generation import ALIASES, PEERS
 
 
 def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
@@ -52,7 +53,11 @@ def _close(name: str, flags: Iterable[str]) -> str:
 
     >>> _close("--epochs", ["--data.epoch-size", "--training.epochs"])
     ' (did you mean --training.epochs?)'
+    >>> _close("--num-beams", ["--beam"])  # as transformers calls it
+    ' (did you mean --beam?)'
     """
     last = {flag.rpartition(".")[2].strip("-"): flag for flag in flags}
-    found = get_close_matches(name.rpartition(".")[2].strip("-"), last, n=1, cutoff=0.7)
+    asked = name.rpartition(".")[2].strip("-")
+    ours = (PEERS | ALIASES).get(asked.replace("-", "_"), asked).replace("_", "-")
+    found = get_close_matches(ours, last, n=1, cutoff=0.7)
     return f" (did you mean {last[found[0]]}?)" if found else nearest(name, last.values())
