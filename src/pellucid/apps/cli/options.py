@@ -8,15 +8,12 @@ import io
 import re
 import shutil
 import sys
-import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass, is_dataclass, replace
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import (
@@ -263,8 +260,18 @@ def _entries(group: str, name: str, kind: Any, default: Any, what: str) -> Itera
         prefix, dot, last = flag.rpartition(".")
         typed = f"--{flag}, --{prefix}{dot}no-{last}"
     else:
-        typed = f"--{flag} {read.metavar}"
+        typed = f"--{flag} {_metavar(read.metavar)}"
     yield group, typed, " ".join(filter(None, [tr(" ".join(what.split())), _hint(default, read)]))
+
+
+def _metavar(written: str) -> str:
+    """Return what to type after an option, without the None of what may be unset.
+
+    >>> _metavar("{None}|INT"), _metavar("{None}|{STR STR}"), _metavar("{None,near,far}")
+    ('INT', 'STR STR', '{near,far}')
+    """
+    plain = written.removeprefix("{None}|")
+    return (plain if plain == written else plain.strip("{}")).replace("{None,", "{")
 
 
 def _hint(default: Any, spec: PrimitiveConstructorSpec[Any]) -> str:
@@ -289,28 +296,6 @@ def _row(typed: str, what: str, width: int) -> str:
         return wrapped(what, width, head, " " * len(head)) or head.rstrip()
     rest = wrapped(what, width, " " * INDENT, " " * INDENT)
     return "\n".join(filter(None, [wrapped(typed, width, "  ", " " * 4), rest]))
-
-
-@RULES.primitive_rule
-def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Read T | None as T, or as None where that is typed; its help shows T."""
-    kinds = [kind for kind in get_args(info.type) if kind is not types.NoneType]
-    if info.type_origin not in (Union, types.UnionType) or len(kinds) == len(get_args(info.type)):
-        return None
-    spec = ConstructorRegistry.get_primitive_spec(
-        PrimitiveTypeInfo.make(reduce(or_, kinds), info.markers)
-    )
-    if isinstance(spec, UnsupportedTypeAnnotationError):
-        return None
-    read, write, is_one = spec.instance_from_str, spec.str_from_instance, spec.is_instance
-    return replace(
-        spec,
-        nargs=(1, spec.nargs) if isinstance(spec.nargs, int) and spec.nargs > 1 else spec.nargs,
-        choices=None if spec.choices is None else (*spec.choices, "None"),
-        instance_from_str=lambda words: None if words == ["None"] else read(words),
-        str_from_instance=lambda value: ["None"] if value is None else write(value),
-        is_instance=lambda value: value is None or is_one(value),
-    )
 
 
 @RULES.primitive_rule

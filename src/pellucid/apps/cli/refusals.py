@@ -38,6 +38,7 @@ def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
         return f"{found[2]} must be one of {', '.join(choices)}; got {found[1]!r}"
     if found := re.search(r"Error parsing (.*?): (.*?)(?= Argument helptext|$)", text):
         got = re.search(r"^(?:invalid literal|could not convert).*: ('.*')$", found[2])
+        got = got or re.search(r"^no type matching .* instantiated from \[('.*?)\]", found[2])
         reason = f"got {got[1]}" if got else found[2]
         return f"expected {flags.get(found[1], found[1])}, {reason}; {see}"
     if found := re.search(r"Missing value for argument '(.*?)'", text):
@@ -58,6 +59,7 @@ def _close(name: str, flags: Iterable[str]) -> str:
     """
     last = {flag.rpartition(".")[2].strip("-"): flag for flag in flags}
     asked = name.rpartition(".")[2].strip("-")
-    ours = (PEERS | ALIASES).get(asked.replace("-", "_"), asked).replace("_", "-")
-    found = get_close_matches(ours, last, n=1, cutoff=0.7)
+    if ours := (PEERS | ALIASES).get(asked.replace("-", "_"), "").replace("_", "-"):
+        return f" (did you mean {last[ours]}?)" if ours in last else ""
+    found = get_close_matches(asked, last, n=1, cutoff=0.7)
     return f" (did you mean {last[found[0]]}?)" if found else nearest(name, last.values())

@@ -86,7 +86,7 @@ def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
 
 
 def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
-    """Yield, for each run, its value of every setting that some run has otherwise.
+    """Yield, for each run, its value of every setting that some run has otherwise, if it has one.
 
     A setting that 0.1.0 left out has its default.
     """
@@ -96,7 +96,8 @@ def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
     named = [name for name in names if name.rpartition(".")[2] not in FOLLOW]
     other = [n for n in named if len({str(settings.get(n)) for settings in found}) > 1]
     for settings in found:
-        yield [f"{name}={_short(settings[name])}" for name in other if name in settings]
+        given = [name for name in other if settings.get(name) not in (None, "", [])]
+        yield [f"{name}={_short(settings[name])}" for name in given]
 
 
 def _short(value: Any) -> str:
