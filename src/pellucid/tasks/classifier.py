@@ -50,9 +50,10 @@ class ClassifierTask(Task):
         go to the lower id. Raises `UserError` for a text without tokens, or
         with more than `max_source_length`.
         """
-        if not isinstance(texts, str):
-            texts = ["\t".join(text) if isinstance(text, tuple) else text for text in texts]
-        texts = checked_texts(texts, "labels")
+        if isinstance(texts, str):
+            checked_texts(texts, "labels")  # raises
+        joined = ["\t".join(text) if isinstance(text, tuple) else text for text in texts]
+        texts = checked_texts(joined, "labels")
         ids = self.source.encode_all(texts)
         for text, row in zip(texts, ids, strict=True):
             if not 0 < len(row) <= self.max_source_length:

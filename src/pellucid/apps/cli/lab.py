@@ -72,7 +72,9 @@ def run_verb(
     if own is None:  # another engine's workers read the data where they are
         check_ready(found, trials, file)
     say, minutes = Output().say, found.plan.minutes_per_run
-    say(f"{found.name}: {len(trials):,} {plural(len(trials), 'run')} of about {minutes:g} min on one core")
+    say(
+        f"{found.name}: {len(trials):,} {plural(len(trials), 'run')} of about {minutes:g} min on one core"
+    )
     few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
         say(f"note: {few}")
@@ -87,7 +89,9 @@ def run_verb(
         say("stopped; the same command resumes from what is saved")
         return 130
     if ended.failed:
-        say(f"failed: {ended.failed} of {ended.planned} {plural(ended.planned, 'run')}; --retry does them again")
+        say(
+            f"failed: {ended.failed} of {ended.planned} {plural(ended.planned, 'run')}; --retry does them again"
+        )
     command = ["pellucid", "lab", "report", study]
     for option, given in (("--folder", folder), ("--results", results)):
         command += [option, str(given)] if given else []

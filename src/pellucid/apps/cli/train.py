@@ -152,7 +152,7 @@ def show_run(
 ) -> Outcome:
     """Train as `train_run` does, and show the progress."""
     with Progress(Output(), folder.resolve().name) as progress:
-        every = [progress, *listeners]
+        every: list[Listener] = [progress, *listeners]
         return train_run(config, folder, listeners=every, say=progress.say, **how)
 
 
