@@ -72,9 +72,8 @@ def run_verb(
     if own is None:  # another engine's workers read the data where they are
         check_ready(found, trials, file)
     say, minutes = Output().say, found.plan.minutes_per_run
-    say(
-        f"{found.name}: {len(trials):,} {plural(len(trials), 'run')} of about {minutes:g} min on one core"
-    )
+    runs = f"{len(trials):,} {plural(len(trials), 'run')}"
+    say(f"{found.name}: {runs} of about {minutes:g} min on one core")
     few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
         say(f"note: {few}")
@@ -89,9 +88,8 @@ def run_verb(
         say("stopped; the same command resumes from what is saved")
         return 130
     if ended.failed:
-        say(
-            f"failed: {ended.failed} of {ended.planned} {plural(ended.planned, 'run')}; --retry does them again"
-        )
+        failed = f"{ended.failed} of {ended.planned} {plural(ended.planned, 'run')} failed"
+        say(f"{failed}; --retry does them again")
     command = ["pellucid", "lab", "report", study]
     for option, given in (("--folder", folder), ("--results", results)):
         command += [option, str(given)] if given else []
