@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 from benchmarks import mkl
-from benchmarks.machine import machine, quartiles, report
+from benchmarks.machine import in_turn, machine, quartiles, report
 
-from pellucid.apps.cli.bench import in_turn, timed
+from pellucid.apps.cli.bench import timed
 
 THREADS, E, H, N, L = 2, 256, 8, 64, 50
 RULES = (

@@ -24,11 +24,11 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
-from benchmarks.machine import machine, quartiles, report
+from benchmarks.machine import in_turn, machine, quartiles, report
 from benchmarks.torch_model import TorchTrainer
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pellucid.apps.cli.bench import article_config, in_turn, pellucid_trainer
+from pellucid.apps.cli.bench import article_config, pellucid_trainer
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.device import Precision, check_device
 from pellucid.core.errors import UserError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Callable, Iterable
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.apps.cli.bench import timed
 from pellucid.core.machine import processor, processors
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "benchmarks.jsonl"
@@ -27,6 +29,12 @@ def machine() -> dict[str, str]:
         "numpy": np.__version__,
         "numba": version("numba"),
     }
+
+
+def in_turn(calls: Iterable[Callable[[], Any]], rounds: int) -> np.ndarray:
+    """Return the seconds of each call (calls, rounds), the calls taking turns in every round."""
+    calls = list(calls)
+    return np.array([[timed(call) for call in calls] for _ in range(rounds)]).T
 
 
 def quartiles(values: Any, digits: int = 1) -> list[float]:

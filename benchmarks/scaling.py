@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.machine import RESULTS, machine, quartiles, report
+from benchmarks.machine import RESULTS, in_turn, machine, quartiles, report
 from benchmarks.useful_tokens import article_task, forever
 from threadpoolctl import threadpool_limits
 
@@ -34,7 +34,6 @@ from pellucid.apps.cli.bench import (
     LAYERS,
     V,
     article_config,
-    in_turn,
     pellucid_step,
     pellucid_trainer,
     random_ids,

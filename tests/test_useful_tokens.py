@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmarks import useful_tokens
+from benchmarks.machine import in_turn
 from benchmarks.useful_tokens import Task, pellucid_way, stretch, torch_way
 
 from pellucid.core.batch import Packed
@@ -47,3 +48,11 @@ def test_a_stretch_counts_what_was_done_in_its_time(monkeypatch: pytest.MonkeyPa
     clock = iter([0.0, 0.0, 1.0, 2.5])
     monkeypatch.setattr(useful_tokens.time, "perf_counter", lambda: next(clock))
     assert stretch(lambda: 10, 2.0) == 20 / 2.5
+
+
+def test_calls_take_turns() -> None:
+    heard: list[str] = []
+    seconds = in_turn([lambda: heard.append("a"), lambda: heard.append("b")], 3)
+    assert heard == ["a", "b"] * 3
+    assert seconds.shape == (2, 3)
+    assert np.all(seconds >= 0)

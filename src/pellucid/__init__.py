@@ -104,11 +104,10 @@ def train(
     """
     from pathlib import Path
 
-    from pellucid.apps.cli.console import Output, Progress
+    from pellucid.apps.cli.train import show_run
     from pellucid.apps.view.film import filming
     from pellucid.core.settings import from_mapping, plain
     from pellucid.training.config import RunConfig
-    from pellucid.training.experiment import train_run
     from pellucid.training.start import folder_of, settings_of
 
     folder = folder_of(str(recipe)) if run is None else Path(run)
@@ -123,16 +122,10 @@ def train(
     }
     config = from_mapping(RunConfig, plain(given), "train", base)
     config = from_mapping(RunConfig, plain(tables), "train", config)
-    with Progress(Output(), folder.resolve().name) as progress:
-        outcome = train_run(
-            config,
-            folder,
-            resume=resume,
-            accept_changes=accept_changes,
-            listeners=[progress, *listeners],
-            say=progress.say,
-            watch=filming(folder, film, film_answer, resume=resume),
-        )
+    watch = filming(folder, film, film_answer, resume=resume)
+    outcome = show_run(
+        config, folder, listeners, resume=resume, accept_changes=accept_changes, watch=watch
+    )
     if outcome.interrupted is not None:
         raise KeyboardInterrupt(f"{outcome.interrupted}: the run is saved; train(…, resume=True)")
     return outcome.trained

@@ -59,6 +59,23 @@ def test_columns_by_name(name: str, content: str, tmp_path: Path) -> None:
     assert read_pairs(write(tmp_path, name, content), ("Q", "A")) == TWO
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("p.tsv", "label\ta\tb\nyes\tone\ttwo\n"),
+        ("p.csv", "a,b,label\none,two,yes\n"),
+        ("p.jsonl", '{"a": "one", "b": "two", "label": "yes"}\n'),
+    ],
+)
+def test_three_columns_are_a_pair_of_texts_with_a_tab_between_and_a_target(
+    name: str, content: str, tmp_path: Path
+) -> None:
+    pairs = read_pairs(write(tmp_path, name, content), ("a", "b", "label"))
+    assert pairs == (TextPair("one\ttwo", ("yes",)),)
+    with pytest.raises(UserError, match="the source is empty"):
+        read_pairs(write(tmp_path, name, content.replace("two", " ")), ("a", "b", "label"))
+
+
 def test_csv_quotes(tmp_path: Path) -> None:
     path = write(tmp_path, "p.csv", '"a, ""b""","x\ny"\n c , z\n"d",\'e" f\'\n')
     assert read_pairs(path) == (

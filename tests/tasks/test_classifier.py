@@ -94,7 +94,7 @@ def test_texts_that_have_no_label(run: tuple[str, Path]) -> None:
     assert model.labels([]) == []
 
 
-@pytest.mark.parametrize("command", ["view {} cat", "serve {}", "export {} new --to onnx"])
+@pytest.mark.parametrize("command", ["serve {}", "export {} new --to onnx"])
 def test_what_does_not_know_labels_says_so(
     command: str, run: tuple[str, Path], tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
@@ -119,3 +119,34 @@ def test_f1_is_scikit_learns() -> None:
     """f1_score([4, 4, 5, 6, 6], [4, 5, 5, 6, 4], average="macro")"""
     found, right = np.array([4, 5, 5, 6, 4]), np.array([4, 4, 5, 6, 6])
     assert macro_f1(found, right) == pytest.approx((0.5 + 2 / 3 + 2 / 3) / 3)
+
+
+def test_pairs_of_texts_are_labelled_from_three_columns(tmp_path: Path, capsys: Any) -> None:
+    letters = "aeioubcdfg"
+    known = {(a, b): "vowel" if a in "aeiou" else "consonant" for a in letters for b in letters}
+    lines = [f"{a},{b},{label}{'  ' * (a == b)}" for (a, b), label in known.items()]
+    (tmp_path / "data.csv").write_text("\n".join(["one,two,first", *lines]))
+    settings = SETTINGS.format(train=tmp_path / "data.csv", kind="label", labels="text")
+    recipe, run = tmp_path / "my.toml", str(tmp_path / "run")
+    recipe.write_text(settings.replace('"word"', '"char"'), encoding="utf-8")
+    named = ["train", str(recipe), "--data.columns", "one", "two"]
+    assert main([*named, "first", "--run", run]) == 0
+    model = pellucid.load(run)
+    found = model.generate(list(known))  # which of the two is first matters
+    assert np.mean([a == b for a, b in zip(found, known.values(), strict=True)]) > 0.9
+    assert len(model.guesses("a\tb", 9)[0]) == 2  # blanks around a label make no other
+    assert model.generate(["a\tb"]) == model.generate([("a", "b")])
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("a\tb\nb\ta\n")
+    capsys.readouterr()
+    assert main(["generate", run, "--file", str(texts), "--best", "1"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        *model.generate([("a", "b"), ("b", "a")])
+    ]
+    assert main(["evaluate", run]) == 0
+    for options, error in (
+        (["first", "--tokenizer.kind", "word"], "which the tokenizer word and the normaliser"),
+        (["first", "first"], "columns names a source and a target, or two texts and a target"),
+    ):
+        assert main([*named, *options, "--run", str(tmp_path / "other")]) == 2
+        assert error in " ".join(capsys.readouterr().err.split())

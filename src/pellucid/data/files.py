@@ -29,13 +29,14 @@ LONGEST_LINE = 50_000
 COLUMNS = ("source", "target")
 
 
-def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[TextPair, ...]:
+def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[TextPair, ...]:
     """Read the pairs of one file; the format is that of its name: .tsv, .csv, .jsonl, any with .gz.
 
     TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. In
     CSV blanks before a field in quotes are skipped.
     JSON lines are objects; their target is a text or a list of texts, all of them right.
-    `columns` are the two names to take, "source" and "target" unless given.
+    `columns` are the names to take, "source" and "target" unless given. All but the last are texts
+    of the source, which has a tab between them.
 
     Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
     """
@@ -89,7 +90,7 @@ def read_split(
     test: Sequence[Path] = (),
     *,
     held_out: float,
-    columns: tuple[str, str] | None = None,
+    columns: tuple[str, ...] | None = None,
     same: Callable[[str], str] = str,
     texts: bool = False,
 ) -> Splits:
@@ -133,7 +134,7 @@ def _text_lines(path: Path) -> list[str]:
 def with_more(
     pairs: Splits,
     files: Sequence[Path],
-    columns: tuple[str, str] | None = None,
+    columns: tuple[str, ...] | None = None,
     same: Callable[[str], str] = str,
 ) -> Splits:
     """Add the pairs of more files to the training pairs.
@@ -191,7 +192,7 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def _read_either(paths: Sequence[Path], columns: tuple[str, str] | None) -> tuple[TextPair, ...]:
+def _read_either(paths: Sequence[Path], columns: tuple[str, ...] | None) -> tuple[TextPair, ...]:
     if len(paths) == 1:
         return read_pairs(paths[0], columns)
     if len(paths) == 2:
@@ -264,7 +265,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _column_pairs(
-    path: Path, rows: Iterator[Row], columns: tuple[str, str] | None
+    path: Path, rows: Iterator[Row], columns: tuple[str, ...] | None
 ) -> Iterator[TextPair]:
     header = next(rows)
     first = [name.strip() for name in header[1]]
@@ -294,22 +295,24 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
             f"{len(fields)}"
         ]
         if len(fields) > width:
-            clauses.append("a file with more needs a first line that names its columns")
+            clauses.append(
+                "a file with more needs a first line that names its columns, and --data.columns"
+            )
         if row[1][0].strip() and len(fields) == 1:
             clauses.append(f"put {separator} between the source and the target")
         raise UserError("; ".join(clauses))
-    source, target = (fields[i] for i in at)
-    return _pair(path, number, source, (target,))
+    *sources, target = (fields[i] for i in at)
+    return _pair(path, number, sources, (target,))
 
 
-def _json_pairs(path: Path, columns: tuple[str, str]) -> Iterator[TextPair]:
+def _json_pairs(path: Path, columns: tuple[str, ...]) -> Iterator[TextPair]:
     for number, line in enumerate(read_lines(path), 1):
         where = f"{path}, line {number}"
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UserError(f"{where}: not valid JSON: {error}") from None
-        example = f'{{"{columns[0]}": "…", "{columns[1]}": "…"}}'
+        example = "{" + ", ".join(f'"{name}": "…"' for name in columns) + "}"
         if not isinstance(record, dict):
             raise UserError(f"{where}: expected an object like {example}")
         for name in columns:
@@ -318,19 +321,21 @@ def _json_pairs(path: Path, columns: tuple[str, str]) -> Iterator[TextPair]:
                 raise UserError(
                     f"{where}: no key {name!r}{near}; expected an object like {example}"
                 )
-        source, target = (record[name] for name in columns)
+        *sources, target = (record[name] for name in columns)
         targets = target if isinstance(target, list) else [target]
-        if not isinstance(source, str) or not all(isinstance(text, str) for text in targets):
+        if not all(isinstance(text, str) for text in (*sources, *targets)):
             raise UserError(
-                f"{where}: {columns[0]!r} must be a text, {columns[1]!r} a text or a list of texts"
+                f"{where}: {columns[0]!r} must be a text, {columns[-1]!r} a text or a list of texts"
             )
-        yield _pair(path, number, source, tuple(targets))
+        yield _pair(path, number, sources, tuple(targets))
 
 
-def _pair(path: Path, number: int, source: str, targets: tuple[str, ...]) -> TextPair:
-    if not source.strip() or not targets or not all(text.strip() for text in targets):
-        side = "source" if not source.strip() else "target"
+def _pair(path: Path, number: int, sources: Sequence[str], targets: tuple[str, ...]) -> TextPair:
+    empty = [text for text in sources if not text.strip()]
+    if empty or not targets or not all(text.strip() for text in targets):
+        side = "source" if empty else "target"
         raise UserError(f"{path}, line {number}: the {side} is empty; take the line out")
+    source = "\t".join(sources)
     try:
         "".join((source, *targets)).encode("utf-8")
     except UnicodeEncodeError:

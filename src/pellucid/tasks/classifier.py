@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,14 +43,17 @@ class ClassifierTask(Task):
         """The most tokens a text may have."""
         return self.model.config.max_position_embeddings
 
-    def labels(self, texts: Sequence[str], best: int = 1) -> list[list[Blank]]:
-        """Return for each text, or for each of its tokens, the `best` labels.
+    def labels(self, texts: Iterable[str | tuple[str, str]], best: int = 1) -> list[list[Blank]]:
+        """Return for each text or pair of texts, or for each of its tokens, the `best` labels.
 
         A guess has the label as `token`, and as `text` what it is a label of. Likeliest first; ties
         go to the lower id. Raises `UserError` for a text without tokens, or
         with more than `max_source_length`.
         """
-        texts = checked_texts(texts, "labels")
+        if isinstance(texts, str):
+            checked_texts(texts, "labels")  # raises
+        joined = ["\t".join(text) if isinstance(text, tuple) else text for text in texts]
+        texts = checked_texts(joined, "labels")
         ids = self.source.encode_all(texts)
         for text, row in zip(texts, ids, strict=True):
             if not 0 < len(row) <= self.max_source_length:
@@ -80,8 +83,11 @@ class ClassifierTask(Task):
         """Return the labels of one text."""
         return self.labels([text], best)[0]
 
-    def generate(self, texts: Sequence[str]) -> list[str]:
-        """Return the likeliest label of each text, or those of its tokens with spaces between."""
+    def generate(self, texts: Iterable[str | tuple[str, str]]) -> list[str]:
+        """Return the likeliest label of each text, or those of its tokens with spaces between.
+
+        A tuple is a pair of texts.
+        """
         return [" ".join(token[0].token for token in tokens) for tokens in self.labels(texts)]
 
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:

@@ -72,8 +72,9 @@ class DataConfig:
     more: tuple[Path, ...] = ()
     """Files of further training pairs, each of pairs, such as a model's translations of the
     sources. They are no part of the split; those whose source is held out are left out."""
-    columns: tuple[str, str] | None = None
-    """Names of the source's and the target's column or JSON key; unset: source and target."""
+    columns: tuple[str, ...] | None = None
+    """Names of the source's and the target's column or JSON key; unset: source and target. With
+    three the source is a pair of texts, which a model reads with a tab between them."""
     held_out: float = 0.05
     """Share of the sources held out by hash when your files have no validation file; 0: none.
     A corpus has its own split."""
@@ -93,6 +94,11 @@ class DataConfig:
             raise UsageError("valid or test files need train files too")
         if self.corpus and not self.train:
             find_corpus(self.corpus)
+        if self.columns is not None and not 2 <= len(self.columns) <= 3:
+            raise UsageError(
+                "columns names a source and a target, or two texts and a target; got "
+                f"{', '.join(self.columns) or 'none'}"
+            )
         above = dict.fromkeys(("batch_tokens", "batch_size", "max_tokens"), "[1, inf]")
         check_ranges(self, held_out="[0, 1)", **above)
 
@@ -393,6 +399,12 @@ class RunConfig:
                 "model is scored by its loss: leave it out"
             )
         task.check_tokenizers(self.model, self.tokenizer.shared)
+        kept = self.tokenizer.kind != "word" and "whitespace" not in self.tokenizer.normalise
+        if len(self.data.columns or ()) > 2 and not kept:
+            raise UsageError(
+                "a pair of texts is read with a tab between them, which the tokenizer word and the "
+                "normaliser whitespace do not keep: take the tokenizer char or bpe"
+            )
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the settings as a run's folder keeps them."""

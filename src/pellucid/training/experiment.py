@@ -114,8 +114,11 @@ def read_material(config: RunConfig) -> Splits:
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
-    if task_of(config.model).data in ("pairs", "labels"):
+    if (kind := task_of(config.model).data) in ("pairs", "labels"):
         pairs = read_data(data, same)
+        if kind == "labels":  # a label with a blank behind it would be another label
+            train, valid, test = map(_stripped, (pairs.train, pairs.valid, pairs.test))
+            pairs = replace(pairs, train=train, valid=valid, test=test)
         report_shared(pairs, same)
         return pairs
     texts = is_text_file(data.train)
@@ -130,6 +133,10 @@ def check_scores(config: RunConfig, pairs: Splits) -> None:
     if metric:
         metric.check()  # now, rather than after the training
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
+
+
+def _stripped(pairs: Sequence[TextPair]) -> tuple[TextPair, ...]:
+    return tuple(TextPair(p.source, tuple(t.strip() for t in p.targets)) for p in pairs)
 
 
 def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:

@@ -106,7 +106,7 @@ def test_lines_that_come_one_by_one_compile_the_model_once(
     monkeypatch.setattr(lines, "WINDOW", 1)
     trained = speaking()
     stream = io.BytesIO("\n".join(TEXTS).encode())
-    monkeypatch.setattr(generate, "standard_input", lambda: stream)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
     assert generate._generate(trained)() == 0
     assert len(compiled) == 1
     reported = capsys.readouterr().out.splitlines()
@@ -125,8 +125,8 @@ def test_strict_ends_at_the_first_line_that_cannot_be_answered(
         (True, [expected[0], ""]),
     ):
         stream = io.BytesIO(b"\n".join(given))
-        monkeypatch.setattr(generate, "standard_input", lambda stream=stream: stream)
-        assert generate._generate(speaking())(strict=strict) == 1
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        assert generate._generate(speaking())(reading=generate.Reading(strict=strict)) == 1
         assert capsys.readouterr().out.splitlines() == answered
 
 

@@ -118,7 +118,7 @@ def test_an_interruption_keeps_the_model_and_goes_to_the_prompt(
     def train(*args: object, listeners: list[object], **options: object) -> object:
         return train_run(*args, listeners=[*listeners, interrupt], **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(command, "train_run", train)
+    monkeypatch.setattr("pellucid.apps.cli.train.train_run", train)
     assert chat() == 0
     assert not questions
     assert (place / "runs/tiny/model/model.safetensors").is_file()

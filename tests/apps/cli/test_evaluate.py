@@ -52,7 +52,7 @@ def test_a_card_that_cannot_be_read_is_left_and_one_that_is_missing_written(
     card.write_bytes("내 것".encode("cp949"))
     failed(pellucid("evaluate", "run", cwd=place), 0)
     assert card.read_bytes() == "내 것".encode("cp949")
-    assert "README.md: not UTF-8, so the scores were not written into it" in caplog.text
+    assert "README.md: the scores were not written into it: 'utf-8' codec" in caplog.text
     card.unlink()
     failed(pellucid("evaluate", "run", cwd=place), 0)
     written = card.read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_scores_are_printed_although_the_card_cannot_be_written(
     done = pellucid("evaluate", "run", cwd=place)
     failed(done, 0)
     assert "PER" in done.stdout
-    assert "README.md: cannot be read" in caplog.text
+    assert "README.md: the scores were not written into it" in caplog.text
 
 
 @pytest.mark.parametrize(

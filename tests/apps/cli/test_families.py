@@ -116,7 +116,7 @@ def test_what_a_bert_cannot_fill_is_named_and_the_rest_goes_on(place: Path) -> N
     assert ["error" in json.loads(line) for line in as_json] == [True, False, True, True]
     failed(pellucid("generate", run, "a[MASK]", "--best", "0"), 2, "best must be at least 1")
     failed(pellucid("generate", run, "a[MASK]", "--beam", "4"), 2, "--beam")
-    failed(pellucid("generate", run, "--file", place / "none.txt"), 1, "none.txt: cannot be read")
+    failed(pellucid("generate", run, "--file", place / "none.txt"), 1, "none.txt: No such file")
 
 
 def test_too_long_a_text_is_refused_not_truncated(place: Path) -> None:

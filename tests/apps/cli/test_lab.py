@@ -214,9 +214,9 @@ def test_the_runs_are_done_by_an_executor_of_the_users_own(
     study = str(write_study(tmp_path))
     for given, code, words in (
         ("my_cluster", 2, "expected MODULE:FUNCTION"),
-        ("my_cluste:executor", 2, "my_cluste cannot be imported"),
-        ("my_cluster:executer", 2, "my_cluster has no function executer"),
-        ("my_cluster:nothing", 2, "nothing() returned None; expected an executor"),
+        ("my_cluste:executor", 2, "No module named 'my_cluste'; expected MODULE:FUNCTION"),
+        ("my_cluster:executer", 2, "no attribute 'executer'; expected MODULE:FUNCTION"),
+        ("my_cluster:nothing", 2, "it gives None; expected MODULE:FUNCTION of a function"),
     ):
         found = refused(capsys, study, "--executor", given)
         assert found[0] == code

@@ -64,7 +64,8 @@ def test_every_text_has_an_entry_and_every_entry_a_text(asked: set[str], capsys:
     main(["train", "g2p-demo", "--help"])
     parse(generate._fill(None), "generate MODEL", ["--help"])  # type: ignore[arg-type]
     asked |= {load_recipe(name).description for name in recipe_names()}
-    asked |= {"step", "steps", "epoch", "epochs", *get_args(get_type_hints(TrainingConfig)["use"])}
+    asked |= {f"{{}} {unit}{s}" for unit in ("step", "epoch", "minute") for s in ("", "s")}
+    asked |= set(get_args(get_type_hints(TrainingConfig)["use"]))
     for path in sorted(Path(generate.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "tr":
@@ -256,9 +257,9 @@ def test_errors_are_in_korean(typed: list[str], shown: str, capsys: Capture) -> 
     [
         (
             "a.tsv, line 1: expected 2 columns with a tab between them, got 3; a file with more "
-            "needs a first line that names its columns",
+            "needs a first line that names its columns, and --data.columns",
             "a.tsv, 1행: 열이 2개여야 하고, 구분 기호는 탭입니다. 이 행의 열 수: 3; 열이 더 많은 "
-            "파일이라면 첫 행에 열 이름이 있어야 합니다",
+            "파일이라면 첫 행에 열 이름이 있어야 하고, --data.columns로 골라야 합니다",
         ),
         (
             "a.toml: [model] num_attention_heads must divide d_model: 30 is not a multiple of 4",

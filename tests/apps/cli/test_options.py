@@ -82,7 +82,7 @@ class Calls:
 
     def run(self, *arguments: str) -> Any:
         """Parse arguments and return what the command got."""
-        assert parse(self.command, "test", arguments, lists=["--output"]) == 7
+        assert parse(self.command, "test", arguments) == 7
         return self.calls[-1]
 
 

@@ -185,6 +185,18 @@ def test_the_halves_are_drawn(
     assert "this model has no cross-attention" in capsys.readouterr().err
 
 
+def test_a_model_of_labels_is_drawn_in_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", "topics-ko", "헤어졌어"]) == 0
+    reported = capsys.readouterr().out
+    assert reported.startswith("헤어졌어 → parting\n")
+    assert len(reported.splitlines()) == 9  # a row for each character
+    assert main(["view", "topics-ko", "헤어졌어", "--output", "a.html"]) == 2
+    assert "only the terminal shows the attention" in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_page_is_opened_where_and_in_the_language_asked_for(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

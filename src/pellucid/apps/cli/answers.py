@@ -88,11 +88,10 @@ def split(trained: GenerationTask, text: str, where: str) -> list[str]:
 
 def answer_parts(
     trained: GenerationTask,
-    texts: Mapping[int, Sequence[str]],
     decoder: Callable[[], Decodes],
-    *,
     scores: bool,
     as_json: bool,
+    texts: Mapping[int, Sequence[str]],
 ) -> Iterator[str | dict[str, Any]]:
     """Yield the answers to numbered texts in parts, which are all answered together."""
     pieces = [piece for parts in texts.values() for piece in parts]

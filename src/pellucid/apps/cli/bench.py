@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -67,11 +67,8 @@ def bench(
     PyTorch is installed, it takes turns with Pellucid in the same process, on as many threads. All
     figures are medians over the rounds; a ratio has its quartiles.
 
-    Utilisation is the rate of the step's matrix products as a fraction of the rate of large
-    products alone: NumPy's, and Pellucid's own at its best, and of multiply-adds alone, which
-    nothing on this processor can pass. NumPy's may be slow on a newer processor; then the first is
-    above 100 %, and the others say what could still be gained. With PyTorch, the last of them also
-    bounds the ratio.
+    Utilisation is the rate of the step's matrix products as a fraction of that of multiply-adds
+    alone, which nothing on this processor can pass; with PyTorch, it also bounds the ratio.
 
     Args:
         rounds: Turns for each side.
@@ -125,35 +122,26 @@ def measure_step(length: int, rounds: int, compared: bool) -> dict[str, Any]:
         steps.append(torch_step(source, target))
     for step in steps * 2:  # compile, and fill the caches
         step()
-    own_rate()
     times, rates = [], []
     for _ in range(rounds):
-        times.append(in_turn(steps, 1)[:, 0])
-        rates.append((sgemm_rate(), own_rate(), multiply_add_rate()))
-    seconds = np.median(times, axis=0)
-    numpys, own, most = np.median(rates, axis=0)
-    done = flops(N, length) / float(seconds[0])
+        times.append([timed(step) for step in steps])
+        rates.append(multiply_add_rate())
+    seconds, most = [float(x) for x in np.median(times, axis=0)], float(np.median(rates))
+    work = flops(N, length)
     row: dict[str, Any] = {
         "length": length,
-        "GFLOP/s of multiply-adds alone": round(float(most) / 1e9, 1),
-        "milliseconds": round(float(seconds[0]) * 1e3, 1),
-        "tokens a second": round(2 * N * length / float(seconds[0])),
-        "GFLOP/s": round(done / 1e9, 1),
-        "GFLOP/s of NumPy's product": round(float(numpys) / 1e9, 1),
-        "GFLOP/s of Pellucid's product": round(float(own) / 1e9, 1),
-        "utilisation by NumPy's product": round(done / float(numpys), 2),
-        "utilisation by Pellucid's product": round(done / float(own), 2),
-        "utilisation by multiply-adds alone": round(done / float(most), 2),
+        "milliseconds": round(seconds[0] * 1e3, 1),
+        "tokens a second": round(2 * N * length / seconds[0]),
+        "GFLOP/s": round(work / seconds[0] / 1e9, 1),
+        "GFLOP/s of multiply-adds alone": round(most / 1e9, 1),
+        "utilisation": round(work / seconds[0] / most, 2),
         "shares": {kind: round(share, 3) for kind, share in shares(ours).items()},
     }
     if compared:
-        row["PyTorch's milliseconds"] = round(float(seconds[1]) * 1e3, 1)
-        ratios = [theirs / mine for mine, theirs in times]
-        row["times PyTorch's speed"] = [
-            round(float(q), 2) for q in np.quantile(ratios, (0.25, 0.5, 0.75))
-        ]
-        theirs = flops(N, length) / float(seconds[1])
-        row["the most that this ratio could be"] = round(float(most) / theirs, 2)
+        ratios = np.quantile([theirs / mine for mine, theirs in times], (0.25, 0.5, 0.75))
+        row["PyTorch's milliseconds"] = round(seconds[1] * 1e3, 1)
+        row["times PyTorch's speed"] = [round(float(q), 2) for q in ratios]
+        row["the most that this ratio could be"] = round(most * seconds[1] / work, 2)
     return row
 
 
@@ -176,7 +164,7 @@ def cell(name: str, value: Any) -> str:
     """Write one value of the table."""
     if isinstance(value, list):
         return f"{value[1]:.2f} ({value[0]:.2f}–{value[2]:.2f})"
-    return f"{value:.0%}" if name.startswith("utilisation") else f"{value:,}"
+    return f"{value:.0%}" if name == "utilisation" else f"{value:,}"
 
 
 def flops(n: int, length: int) -> float:
@@ -254,37 +242,6 @@ def torch_step(source: np.ndarray, target: np.ndarray) -> Callable[[], float]:
         return float(loss.detach())
 
     return step
-
-
-def sgemm_rate() -> float:
-    """Best of a few 3200 × 256 × 10000 products of NumPy's, in operations a second."""
-    a = np.ones((3200, E), np.float32)
-    b = np.ones((E, V), np.float32)
-    return 2 * 3200 * E * V / min(timed(lambda: a @ b) for _ in range(3))
-
-
-def own_rate() -> float:
-    """Best rate of Pellucid's own product over a step's shapes with 3200 rows, in operations a
-    second.
-
-    B lies in panels already, and no memory is fresh: a rate that no step can reach.
-    """
-    from pellucid.kernels.backend.matmul import multiply, panels
-
-    rows, best = 3200, 0.0
-    for k, n in ((E, E), (E, 3 * E), (F, E), (E, V)):
-        a, b = np.ones((rows, k), np.float32), panels(np.ones((k, n), np.float32))
-        c = np.empty((rows, n), np.float32)
-        multiply(a, b, c)
-        seconds = min(timed(lambda a=a, b=b, c=c: multiply(a, b, c)) for _ in range(3))  # type: ignore[misc]
-        best = max(best, 2.0 * rows * k * n / seconds)
-    return best
-
-
-def in_turn(calls: Iterable[Callable[[], Any]], rounds: int) -> np.ndarray:
-    """Return the seconds of each call (calls, rounds), the calls taking turns in every round."""
-    calls = list(calls)
-    return np.array([[timed(call) for call in calls] for _ in range(rounds)]).T
 
 
 def timed(call: Callable[[], object]) -> float:

@@ -9,17 +9,16 @@ from typing import Annotated, Any
 import tyro
 
 from pellucid.apps.cli.answers import converse
-from pellucid.apps.cli.console import Output, Progress
+from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import SamplingOptions, accepts_changes, parse, value_of
-from pellucid.apps.cli.train import run_folder
+from pellucid.apps.cli.train import run_folder, show_run
 from pellucid.core.errors import UsageError
 from pellucid.generation import SearchConfig
 from pellucid.tasks import task_of
 from pellucid.tasks.folder import CONFIG, load_model, save_model
 from pellucid.training.card import card
 from pellucid.training.config import RunConfig, load_recipe
-from pellucid.training.experiment import train_run
 
 RECIPE = "chatbot-ko"
 CANNOT_TALK = "{}: fills [MASK] and cannot talk; use pellucid train and pellucid generate"
@@ -79,9 +78,8 @@ def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None)
             training = replace(training, minutes=minutes)
         evaluation = replace(config.evaluation, metric="none")
         config = replace(config, evaluation=evaluation, training=training)
-    with Progress(Output(), folder.resolve().name) as progress:
-        progress.say(tr("Ctrl-C ends training early and keeps the model, so you can talk to it."))
-        outcome = train_run(config, folder, resume=resume, listeners=[progress], say=progress.say)
+    Output().say(tr("Ctrl-C ends training early and keeps the model, so you can talk to it."))
+    outcome = show_run(config, folder, resume=resume)
     if outcome.interrupted == "SIGTERM":
         return 143
     if outcome.interrupted is not None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import tyro
-from rich.table import Table
 
-from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import tr
 from pellucid.check import TOLERANCE, run_checks
 
@@ -26,20 +25,18 @@ def check(*, whole: Annotated[bool, tyro.conf.arg(name="all")] = False) -> int:
     """
     console = Output()
     title = tr("Gradients, relative error at most {:.0e}").format(TOLERANCE)
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column(tr("op or layer"))
-    table.add_column(tr("inputs and\nparameters"), justify="right")
-    table.add_column(tr("worst error"), justify="right")
-    table.add_column("")
+    heads = (tr("op or layer"), tr("inputs and\nparameters"), tr("worst error"), "")
+    rows = table(*heads, title=title, title_justify="left")
+    rows.columns[1].justify = rows.columns[2].justify = "right"
     results = sorted(run_checks(), key=lambda result: (result.passed, -result.error))
     failed = sum(not result.passed for result in results)
     shown = len(results) if whole else max(SHOWN, failed)
     for result in results[:shown]:
         verdict = "[green]ok[/]" if result.passed else "[bold red]WRONG[/]"
-        table.add_row(
+        rows.add_row(
             f"{result.kind} {result.name}", str(result.derivatives), f"{result.error:.1e}", verdict
         )
-    console.print(table)
+    console.print(rows)
     console.print(
         tr("{correct} of {all} correct").format(correct=len(results) - failed, all=len(results))
     )

@@ -6,14 +6,15 @@ import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
+from rich.table import Table
 
 from pellucid.apps.cli.language import printed_language, tr
-from pellucid.core.language import Text, plural
+from pellucid.core.language import Text
 from pellucid.training.events import (
     Chosen,
     Ended,
@@ -37,9 +38,21 @@ class Output(Console):
     def __init__(self) -> None:
         super().__init__(highlight=False, emoji=False)
 
+    def say(self, text: str) -> None:
+        """Print a text as it is: nothing in it is markup, and the terminal wraps it."""
+        self.print(text, markup=False, soft_wrap=True)
+
     def on_broken_pipe(self) -> None:
         """Leave it to `main`, which ends quietly when the output is closed."""
         raise BrokenPipeError
+
+
+def table(*heads: str, **options: Any) -> Table:
+    """Return an empty table without lines, whose long texts are folded."""
+    made = Table(box=None, pad_edge=False, header_style="bold", **options)
+    for head in heads:
+        made.add_column(head, overflow="fold")
+    return made
 
 
 class Progress:
@@ -83,9 +96,9 @@ class Progress:
         match event:
             case Started():
                 budget = [
-                    counted(event.steps, "step") if event.steps else "",
-                    counted(event.epochs, "epoch") if event.epochs else "",
-                    tr("{:g} minutes").format(event.minutes) if event.minutes else "",
+                    _limit(event.steps, "step") if event.steps else "",
+                    _limit(event.epochs, "epoch") if event.epochs else "",
+                    _limit(event.minutes, "minute") if event.minutes else "",
                 ]
                 most = tr(" or ").join(filter(None, budget))
                 begun = tr("{title}: {parameters:,} parameters, at most {most}").format(
@@ -113,11 +126,12 @@ class Progress:
             case Ended():
                 self._bar.update(self._task, completed=1.0, figures=tr("scoring"))
                 limit, _, unit = event.reason.partition(" ")
-                reason = {  # the clock's time says it already
-                    "minute": tr("the time limit"),
-                    "step": f"{limit} {tr(unit)}",
-                    "epoch": f"{limit} {tr(unit)}",
-                }.get(unit.removesuffix("s"), event.reason)
+                reason = event.reason
+                unit = unit.removesuffix("s")
+                if unit == "minute":  # the clock's time says it already
+                    reason = tr("the time limit")
+                elif unit in ("step", "epoch"):
+                    reason = _limit(float(limit), unit)
                 ended = tr("trained to step {step} in {time} ({reason})")
                 time_taken = clock(event.seconds)
                 self.say(ended.format(step=event.step, time=time_taken, reason=reason))
@@ -164,13 +178,10 @@ def scores(loss: float | None, others: Mapping[str, float]) -> str:
     return ", ".join(parts)
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number of things.
-
-    >>> counted(1, "step"), counted(4000, "step")
-    ('1 step', '4,000 steps')
-    """
-    return f"{number:,} {tr(plural(number, noun))}"
+def _limit(number: float, unit: str) -> str:
+    """Write a limit of training in the user's language: 1 step, 4,000 steps, 0.9 minutes."""
+    shown = f"{number:,.0f}" if number == int(number) else f"{number:g}"
+    return tr(f"{{}} {unit if number == 1 else f'{unit}s'}").format(shown)
 
 
 def clock(seconds: float) -> str:

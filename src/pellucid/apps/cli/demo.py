@@ -10,21 +10,21 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from pellucid.apps.cli.console import Output, Progress, clock
+from pellucid.apps.cli.console import Output, clock, table
 from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.train import show_run
 from pellucid.apps.view.terminal import attention_map
-from pellucid.tasks import Seq2SeqTask
+from pellucid.data.pairs import TextPair
 from pellucid.training.config import RunConfig, load_recipe
-from pellucid.training.experiment import Outcome, read_data, train_run
+from pellucid.training.experiment import read_data
 
 CHAT, PRONUNCIATION = "chat-ko-small", "g2p-demo"
 QUESTIONS = 5
@@ -53,16 +53,15 @@ def demo(
     read_data(g2p_config.data)  # a download that fails ends it here, not after the first model
 
     console.rule("[bold]" + tr("1  Memorising: a chatbot of Korean conversations"))
-    chat = _run(chat_config, chat_folder, console)
-    if chat.interrupted:
+    if (chat := show_run(chat_config, chat_folder)).interrupted:
         return 130
-    _show_chat(chat, console)
+    _show_chat(chat.trained, chat.pairs.train, console)
 
     console.rule("[bold]" + tr("2  Generalising: the pronunciation of English words"))
-    g2p = _run(g2p_config, g2p_folder, console)
-    if g2p.interrupted:
+    if (g2p := show_run(g2p_config, g2p_folder)).interrupted:
         return 130
-    _show_words(g2p, console)
+    assert g2p.scores is not None
+    _show_words(g2p.trained, g2p.pairs.test, g2p.scores.as_json(), console)
 
     console.rule("[bold]" + tr("Next steps"))
     pellucid = program()
@@ -82,21 +81,16 @@ def demo(
 
 
 def program() -> str:
-    """Return what to type for `pellucid` in the user's shell."""
+    """Return what to type for `pellucid` in the user's shell: a name, or the path from here."""
     started = Path(sys.argv[0])
-    if started.name == "pellucid":
-        return _typed(started)
-    return f"{_typed(Path(sys.executable))} -m pellucid"
-
-
-def _typed(program: Path) -> str:
-    """Return a program's name if the shell finds it by that, else its path from here."""
-    found = shutil.which(program.name)
+    own = started.name == "pellucid"
+    path, here = started if own else Path(sys.executable), Path.cwd()
+    found = shutil.which(path.name)
     # Not resolved: an environment's python is a link to one outside the environment.
-    if found is not None and Path(found).absolute() == program.absolute():
-        return program.name
-    here = Path.cwd()
-    return str(program.relative_to(here) if program.is_relative_to(here) else program)
+    if found is not None and Path(found).absolute() == path.absolute():
+        path = Path(path.name)
+    typed = str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return typed if own else f"{typed} -m pellucid"
 
 
 def _free(folder: Path) -> Path:
@@ -114,74 +108,60 @@ def _config(recipe: str, minutes: float | None) -> RunConfig:
     return replace(config, training=replace(config.training, minutes=minutes))
 
 
-def _run(config: RunConfig, folder: Path, console: Console) -> Outcome:
-    with Progress(console, folder.resolve().name) as progress:
-        return train_run(config, folder, listeners=[progress], say=progress.say)
-
-
 def _spread(items: Sequence[T], count: int) -> list[T]:
     """Take items at even steps through a sequence."""
     return list(items[:: max(1, len(items) // count)][:count])
 
 
-def _trained(outcome: Outcome) -> Seq2SeqTask:
-    assert isinstance(outcome.trained, Seq2SeqTask)  # both recipes are for encoder-decoders
-    return outcome.trained
-
-
-def _show_chat(chat: Outcome, console: Console) -> None:
-    learnt = chat.pairs.train
-    sample = _spread(learnt, MEMORISED)
-    answers = _trained(chat).generate([pair.source for pair in sample])
-    right = sum(
-        answer in _trained(chat).right_answers(pair)
+def _answered(
+    trained: Any, pairs: Sequence[TextPair], count: int
+) -> list[tuple[str, str, Sequence[str]]]:
+    """Return some of the texts, each with the model's answer and the right ones."""
+    sample = _spread(pairs, count)
+    answers = trained.generate([pair.source for pair in sample])
+    return [
+        (pair.source, answer, trained.right_answers(pair))
         for pair, answer in zip(sample, answers, strict=True)
-    )
+    ]
+
+
+def _show_chat(trained: Any, learnt: Sequence[TextPair], console: Console) -> None:
+    answered = _answered(trained, learnt, MEMORISED)
     console.print()
-    for pair, answer in _spread(list(zip(sample, answers, strict=True)), QUESTIONS):
-        console.print(f"  [bold]{escape(pair.source)}[/]\n    {escape(answer)}")
-    verdict = tr(
-        "It answers {right} of {asked} training questions as in the training data. "
+    for text, answer, _ in _spread(answered, QUESTIONS):
+        console.print(f"  [bold]{escape(text)}[/]\n    {escape(answer)}")
+    right = sum(answer in known for _, answer, known in answered)
+    answers = tr("It answers {right} of {asked} training questions as in the training data.")
+    memory = tr(
         "This is memory, not understanding: with {learnt} questions it cannot generalise."
-    ).format(right=right, asked=len(sample), learnt=len(learnt))
-    console.print(f"\n{verdict}\n")
+    ).format(learnt=len(learnt))
+    slow = tr(
+        "The time limit ended its training too early on this machine: --chat-minutes gives it more."
+    )
+    told = answers.format(right=right, asked=len(answered))
+    console.print(f"\n{told} {memory if 2 * right > len(answered) else slow}\n")
 
 
-def _show_words(g2p: Outcome, console: Console) -> None:
-    held_out = g2p.pairs.test
-    assert g2p.scores is not None
-    scores = g2p.scores.as_json()
-    per, wer, words = scores["per"], scores["wer"], scores["words"]
+def _show_words(
+    trained: Any, held_out: Sequence[TextPair], scores: Mapping[str, Any], console: Console
+) -> None:
     verdict = tr(
         "On {words:,} words never seen in training: [bold]PER {per:.1%}[/] (sounds wrong), "
         "WER {wer:.1%} (words wrong)\n(stress marks count; inflected forms of one word may be in "
         "both training and test data)"
-    ).format(words=words, per=per, wer=wer)
-    console.print(f"\n{verdict}\n")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in (tr("new word"), tr("model"), tr("lexicon"), ""):
-        table.add_column(head)
-    sample = _spread(held_out, WORDS)
-    answers = _trained(g2p).generate([pair.source for pair in sample])
-    right = []
-    for pair, answer in zip(sample, answers, strict=True):
-        lexicon = _trained(g2p).right_answers(pair)
-        if answer in lexicon:
-            right.append(pair.source)
+    )
+    console.print(f"\n{verdict.format(**scores)}\n")
+    rows = table(tr("new word"), tr("model"), tr("lexicon"), "")
+    answered = _answered(trained, held_out, WORDS)
+    for text, answer, lexicon in answered:
         mark = "[green]✓" if answer in lexicon else ""
-        table.add_row(pair.source, answer, tr(" or ").join(lexicon), mark)
-    console.print(table)
-    word = max(right or [sample[0].source], key=len)
+        rows.add_row(text, answer, tr(" or ").join(lexicon), mark)
+    console.print(rows)
+    right = [text for text, answer, lexicon in answered if answer in lexicon]
+    word = max(right or [answered[0][0]], key=len)
     drawn = tr("Attention while it pronounces [bold]{}[/]: a row for each sound").format(word)
     console.print(f"\n{drawn}\n")
-    console.print(draw_attention(_trained(g2p), word), markup=False)
+    seen = list(trained.attention(word).values())[-1]  # of the last decoder layer to the source
+    outputs = [*seen.queries[1:], "end"]
+    console.print(attention_map(seen.weights.mean(axis=0), outputs, seen.keys), markup=False)
     console.print()
-
-
-def draw_attention(trained: Seq2SeqTask, text: str) -> str:
-    """Draw the cross-attention of a text and its best answer: last decoder layer, mean of heads."""
-    source = trained.source.encode(text)
-    answer = trained.target.encode(trained.generate([text])[0])
-    outputs = [*trained.target.tokens(answer), "end"]
-    (scores,) = trained.token_scores([(source, answer)])
-    return attention_map(scores.weights, outputs, trained.source.tokens(source))

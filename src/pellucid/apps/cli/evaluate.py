@@ -11,8 +11,8 @@ from typing import Annotated
 
 import tyro
 
-from pellucid.apps.cli.options import named_model, parse
-from pellucid.core.device import CPU, place
+from pellucid.apps.cli.options import ModelOptions, named_model, parse
+from pellucid.core.device import place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Splits, TextPair
@@ -39,11 +39,10 @@ def run(arguments: list[str]) -> int:
     def evaluate(
         *,
         data: tuple[Path, ...] = (),
-        columns: tuple[str, str] | None = None,
+        columns: tuple[str, ...] | None = None,
         metric: MetricName | None = None,
-        device: str = CPU,
         json: bool = False,
-        accept_changes: bool = False,  # was read above, with the model
+        model: Annotated[ModelOptions, tyro.conf.arg(name="")] = ModelOptions(),  # noqa: B008
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
     ) -> int:
         """Score a trained model: loss and, if a metric is set, error rates or BLEU.
@@ -58,17 +57,15 @@ def run(arguments: list[str]) -> int:
         Args:
             data: One file of pairs (.tsv, .csv, .jsonl), or two parallel text files; for a decoder
                 or an encoder alone also one .txt, a text a line.
-            columns: Names of the source and target columns; unset: those of the run, else source
-                and target.
+            columns: Names of the source and target columns, or of two texts and a target; unset:
+                those of the run, else source and target.
             metric: Decode every source and score the answers; error_rates: edits per character,
                 or word of a word tokenizer (PER), and outputs with any edit (WER); bleu: BLEU and
                 chrF by sacreBLEU; unset: the metric of the run.
-            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print the scores as one line of JSON.
-            accept_changes: Take a model whose files were changed after it was saved.
         """
         assert trained is not None
-        place(trained.model, device)
+        place(trained.model, model.device)
         config = _settings_of(trained, path, data, metric)
         decodes = trained.scores_answers and config.evaluation.metric != "none"
         if search != saved and not decodes:
@@ -76,12 +73,15 @@ def run(arguments: list[str]) -> int:
         pairs = _given(config, data, columns) if data else _held_out(trained, config, path)
         searching = replace(trained, search=search) if decodes else trained
         scores = score(searching, pairs, config)
-        _print_scores(scores, as_json=json)
+        rows = scores.written()
+        width = max(map(len, rows))
+        lines = (f"{name:<{width}} {value}" for name, value in rows.items())
+        print(json_format.dumps(scores.as_json()) if json else "\n".join(lines))
         if not data and search == saved:
             _write_into_card(find_model(path) / CARD, card(path, config, None), scores)
         return 0
 
-    return parse(evaluate, f"evaluate {name or 'RUN'}", rest, lists=["--data"])
+    return parse(evaluate, f"evaluate {name or 'RUN'}", rest)
 
 
 def _settings_of(
@@ -102,7 +102,7 @@ def _settings_of(
 
 
 def _given(
-    config: RunConfig, data: tuple[Path, ...], columns: tuple[str, str] | None
+    config: RunConfig, data: tuple[Path, ...], columns: tuple[str, ...] | None
 ) -> Sequence[TextPair]:
     own = config.data
     columns = columns or own.columns
@@ -119,15 +119,6 @@ def _held_out(trained: Task, config: RunConfig, path: Path) -> Sequence[TextPair
     return pairs
 
 
-def _print_scores(scores: Scores, *, as_json: bool) -> None:
-    if as_json:
-        print(json_format.dumps(scores.as_json()))
-        return
-    width = max(map(len, scores.written()))
-    for name, value in scores.written().items():
-        print(f"{name:<{width}} {value}")
-
-
 def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
     """Write scores into a model card, or into a fresh one if there is none.
 
@@ -136,13 +127,8 @@ def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
     try:
         old = path.read_text(encoding="utf-8") if path.exists() else fresh
         write_atomically(path, with_scores(old, scores.written()).encode())
-    except UnicodeDecodeError:
-        _log.warning("%s: not UTF-8, so the scores were not written into it", path)
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
-        _log.warning("%s: %s; the scores were not written into it", path, reason)
-    except SavingError as error:
-        _log.warning("the scores were not written into the card: %s", error)
+    except (UnicodeDecodeError, OSError, SavingError) as error:
+        _log.warning("%s: the scores were not written into it: %s", path, error)
 
 
 def _check_split(trained: Task, pairs: Splits, config: RunConfig, run: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import runpy
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +39,18 @@ def exercise(
         solution: Show a right answer.
         folder: Where your files and progress.json are.
     """
-    console = Output()
+    console, progress = Output(), _progress(folder)
 
     def say(line: str) -> None:
-        console.print(wrapped(line, console.width), markup=False, soft_wrap=True)
+        console.say(wrapped(line, console.width))
 
-    progress = _progress(folder)
     if not name:
-        for line in (*_listed(progress), _standing(progress)):
-            say(line)
+        width = max(map(len, EXERCISES))
+        for number, each in enumerate(EXERCISES, start=1):
+            mark = "✓" if progress.get(each, {}).get("solved") else " "
+            title = text(read(each)["title"], printed_language())
+            say(f"{mark} {number:>2}  {each:<{width}}  {title}")
+        say(_standing(progress))
         return 0
     if name not in EXERCISES:
         raise UsageError(
@@ -58,7 +60,7 @@ def exercise(
     mine = progress.setdefault(name, {"solved": False, "hints": 0})
     path = folder / f"{name}.py"
     if solution:
-        console.print(read(name)["solution"].strip(), markup=False, soft_wrap=True)
+        console.say(read(name)["solution"].strip())
     elif hint:
         hints = read(name)["hints"]
         mine["hints"] = min(mine["hints"] + 1, len(hints))
@@ -67,7 +69,7 @@ def exercise(
     elif not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(page(name, printed_language()), encoding="utf-8")
-        console.print(textwrap.indent(read(name)["equation"].strip(), "  "), markup=False)
+        console.say(textwrap.indent(read(name)["equation"].strip(), "  "))
         say(tr("Wrote {}. Fill in the function, then run this command again.").format(path))
     else:
         try:
@@ -85,15 +87,6 @@ def exercise(
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "progress.json", json.dumps(progress, indent=2).encode())
     return 1 if failed else 0
-
-
-def _listed(progress: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each exercise, with a mark at those that are solved."""
-    width = max(map(len, EXERCISES))
-    for number, name in enumerate(EXERCISES, start=1):
-        mark = "✓" if progress.get(name, {}).get("solved") else " "
-        title = text(read(name)["title"], printed_language())
-        yield f"{mark} {number:>2}  {name:<{width}}  {title}"
 
 
 def verdict(result: Result) -> str:
@@ -132,7 +125,9 @@ def _checked(name: str, path: Path) -> list[Result]:
     Raises `UserError`, with the line, for an error in that file.
     """
     try:
-        function = _function(name, path)
+        function = runpy.run_path(str(path)).get(name)
+        if not callable(function):
+            raise UserError(f"{path}: expected a function {name}, found none; keep its name")
         return list(diagnose(name, function))
     except (UserError, NotImplementedError):
         raise
@@ -143,13 +138,6 @@ def _checked(name: str, path: Path) -> list[Result]:
             line, about = error.lineno, error.msg
         where = f"{path}, line {line}" if line else str(path)
         raise UserError(f"{where}: {type(error).__name__}: {about}") from error
-
-
-def _function(name: str, path: Path) -> Callable[..., Any]:
-    written = runpy.run_path(str(path)).get(name)
-    if not callable(written):
-        raise UserError(f"{path}: expected a function {name}, found none; keep its name")
-    return written  # type: ignore[no-any-return]
 
 
 def _progress(folder: Path) -> dict[str, Any]:

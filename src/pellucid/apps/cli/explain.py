@@ -45,7 +45,7 @@ def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -
             )
             for name in TOPICS
         ]
-        console.print("\n".join([LIST.to(language), *lines]), markup=False, soft_wrap=True)
+        console.say("\n".join([LIST.to(language), *lines]))
         return 0
     name = topic.lower().replace("-", "_")
     if name not in TOPICS:

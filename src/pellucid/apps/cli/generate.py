@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from pellucid.apps.cli.answers import answer_parts, converse, print_answers, split, typed
+from pellucid.apps.cli.answers import T, answer_parts, converse, print_answers, split, typed
 from pellucid.apps.cli.language import tr
-from pellucid.apps.cli.lines import Line, given, standard_input, windows
-from pellucid.apps.cli.options import SamplingOptions, named_model, parse
-from pellucid.core.device import CPU, place
+from pellucid.apps.cli.lines import Line, given, windows
+from pellucid.apps.cli.options import ModelOptions, SamplingOptions, named_model, parse
+from pellucid.core.device import place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Blank, ClassifierTask, Guess, MaskedLMTask
@@ -31,6 +31,40 @@ def run(arguments: list[str]) -> int:
     return parse(command, f"generate {name or 'MODEL'}", rest)
 
 
+@dataclass(frozen=True)
+class Reading(ModelOptions):
+    """Where the texts are, and how what becomes of them is printed."""
+
+    file: Path | None = None
+    """Answer the lines of this file."""
+    json: bool = False
+    """Print one JSON object a line: tokens, scores and alignment, or labels."""
+    strict: bool = False
+    """End at the first text that cannot be answered."""
+
+    def at_prompt(self, texts: tuple[str, ...]) -> bool:
+        """Return whether texts are typed one by one."""
+        return not texts and self.file is None and sys.stdin.isatty() and not self.json
+
+    def answer(
+        self,
+        texts: tuple[str, ...],
+        prepare: Callable[[str, str], T],
+        answer: Callable[[Mapping[int, T]], Iterable[str | dict[str, Any]]],
+        one_by_one: bool = False,
+    ) -> int:
+        """Print the answers to the texts, the file's lines or a pipe's; return the exit code."""
+        if texts and self.file is not None:
+            raise UsageError("give texts or --file, not both")
+        lines: Iterable[Iterable[Line]] = [given(texts)]
+        if not texts:
+            lines = windows(self.file.open("rb") if self.file else sys.stdin.buffer)
+        if one_by_one:
+            lines = ([line] for window in lines for line in window)
+        unit = "text" if texts else "line"
+        return print_answers(lines, unit, prepare, answer, as_json=self.json, strict=self.strict)
+
+
 def _generate(trained: Any) -> Callable[..., int]:
     """Return the command for a model that generates; its help alone if there is no model."""
     saved = trained.search if trained else SearchConfig()
@@ -39,15 +73,11 @@ def _generate(trained: Any) -> Callable[..., int]:
         text: tuple[str, ...] = (),
         /,
         *,
-        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
-        sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions(),  # noqa: B008
-        file: Path | None = None,
         prefix: str = "",
         scores: bool = False,
-        device: str = CPU,
-        json: bool = False,
-        strict: bool = False,
-        accept_changes: bool = False,  # was read above, with the model
+        reading: Annotated[Reading, tyro.conf.arg(name="")] = Reading(),
+        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+        sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions(),  # noqa: B008
     ) -> int:
         """Answer texts with a trained model, given as its folder or its run folder.
 
@@ -64,51 +94,18 @@ def _generate(trained: Any) -> Callable[..., int]:
 
         Args:
             text: What to answer; quote a text with spaces.
-            file: Answer the lines of this file.
             prefix: What every answer must begin with; an empty text still has an empty answer.
             scores: Print each answer's log-probability before it.
-            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
-            json: Print one JSON object a line: tokens, scores and alignment.
-            strict: End at the first text that cannot be answered.
-            accept_changes: Take a model whose files were changed after it was saved.
         """
-        place(trained.model, device)
+        place(trained.model, reading.device)
         asked = replace(trained, search=search, sampling=sampling.config(search), prefix=prefix)
-        if _at_prompt(text, file, json):
+        if reading.at_prompt(text):
             return converse(asked, scores)
         decoder = functools.cache(asked.decoder)  # compiled at the first answer, for all
-        unit, lines = _lines(text, file)
-        return print_answers(
-            lines,
-            unit,
-            functools.partial(split, asked),
-            lambda ready: answer_parts(asked, ready, decoder, scores=scores, as_json=json),
-            as_json=json,
-            strict=strict,
-        )
+        answers = functools.partial(answer_parts, asked, decoder, scores, reading.json)
+        return reading.answer(text, functools.partial(split, asked), answers)
 
     return generate
-
-
-def _at_prompt(texts: tuple[str, ...], file: Path | None, as_json: bool) -> bool:
-    return not texts and file is None and sys.stdin.isatty() and not as_json
-
-
-def _lines(texts: tuple[str, ...], file: Path | None) -> tuple[str, Iterable[Iterable[Line]]]:
-    """Return what a text is called, and the texts in windows: those given, a file's, or a pipe's.
-
-    Raises `UserError` if the file cannot be read.
-    """
-    if texts:
-        if file is not None:
-            raise UsageError("give texts or --file, not both")
-        return "text", [given(texts)]
-    if file is None:
-        return "line", windows(standard_input())
-    try:
-        return "line", windows(file.open("rb"))
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
@@ -118,12 +115,8 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
         text: tuple[str, ...] = (),
         /,
         *,
-        file: Path | None = None,
         best: int = 5,
-        device: str = CPU,
-        json: bool = False,
-        strict: bool = False,
-        accept_changes: bool = False,  # was read above, with the model
+        reading: Annotated[Reading, tyro.conf.arg(name="")] = Reading(),
     ) -> int:
         """Fill each [MASK] of a text, or label it: the likeliest tokens, with probabilities.
 
@@ -131,38 +124,26 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
         for each mask, or label, its guesses separated by tabs. Without TEXT, lines are read from
         standard input; at a terminal a prompt opens.
 
-        A text that cannot be filled gives an empty line (with --json its error) and a message; the
-        others are filled, and the exit code is 1. With --strict it is the last.
+        A text that cannot be answered gives an empty line (with --json its error) and a message;
+        the others are answered, and the exit code is 1. With --strict it is the last.
 
         Args:
             text: Text, with [MASK] where a token is to be filled in; quote a text with spaces.
-            file: Fill the lines of this file.
             best: How many tokens or labels to print.
-            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
-            json: Print one JSON object for each text: the tokens of each mask, and the text filled.
-            strict: End at the first text that cannot be filled.
-            accept_changes: Take a model whose files were changed after it was saved.
         """
-        place(trained.model, device)
+        place(trained.model, reading.device)
         if best < 1:
             raise UsageError(f"--best must be at least 1, got {best}")
-        if _at_prompt(text, file, json):
+        if reading.at_prompt(text):
             return _fill_at_prompt(trained, best)
 
         def fill(text: str, where: str) -> list[Blank]:
-            return trained.guesses(text, best) if text or json else []
+            return trained.guesses(text, best) if text or reading.json else []
 
-        unit, lines = _lines(text, file)
         key = "labels" if trained.kind == "label" else "masks"
-        written = functools.partial(_record, key) if json else _written
-        one_by_one = ([line] for window in lines for line in window)
-        return print_answers(
-            one_by_one,
-            unit,
-            fill,
-            lambda ready: map(written, ready.values()),
-            as_json=json,
-            strict=strict,
+        written = functools.partial(_record, key) if reading.json else _written
+        return reading.answer(
+            text, fill, lambda ready: map(written, ready.values()), one_by_one=True
         )
 
     return generate
@@ -188,9 +169,11 @@ def _written(blanks: list[Blank]) -> str:
 
 
 def _fill_at_prompt(trained: MaskedLMTask | ClassifierTask, best: int) -> int:
-    for text in typed(tr("Type a text with [MASK] in it and press Enter; Ctrl-D ends.")):
+    labels = tr("Type a text and press Enter; Ctrl-D ends.")
+    fills = tr("Type a text with [MASK] in it and press Enter; Ctrl-D ends.")
+    for text in typed(labels if trained.kind == "label" else fills):
         try:
             print(_written(trained.guesses(text, best)))
         except UserError as error:
-            print(f"That cannot be filled: {error}.")
+            print(f"That cannot be answered: {error}.")
     return 0

@@ -7,16 +7,15 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Annotated
+from pkgutil import resolve_name
+from typing import Annotated, Any
 
 import tyro
-from rich.table import Table
 
 from pellucid.apps.cli.commands import listed
-from pellucid.apps.cli.console import Output, encodable
+from pellucid.apps.cli.console import Output, encodable, table
 from pellucid.apps.cli.language import chosen_language, printed_language, tr, translated
-from pellucid.apps.cli.options import asks_help, parse, split_name
-from pellucid.apps.cli.train import LISTS
+from pellucid.apps.cli.options import named, parse
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
 from pellucid.apps.lab.learning_rate import range_test
 from pellucid.apps.lab.report import write_report
@@ -29,6 +28,7 @@ from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.apps.lab.wording import tr as report_text
 from pellucid.apps.lab.wording import written_in
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
+from pellucid.core.language import plural
 from pellucid.core.settings import nearest
 from pellucid.training.config import RunConfig, load_recipe
 
@@ -73,13 +73,13 @@ def run_verb(
     file = results or home / "results.jsonl"
     if own is None:  # another engine's workers read the data where they are
         check_ready(found, trials, file)
-    console = Output()
 
     def say(line: str) -> None:
-        console.print(translated(line), markup=False, soft_wrap=True)
+        Output().say(translated(line))
 
     minutes = found.plan.minutes_per_run
-    say(f"{found.name}: {len(trials)} runs of about {minutes:g} min on one core")
+    runs = f"{len(trials):,} {plural(len(trials), 'run')}"
+    say(f"{found.name}: {runs} of about {minutes:g} min on one core")
     few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
         say(tr("note: {}").format(translated(few)))
@@ -87,20 +87,15 @@ def run_verb(
     if unknown := unknown_lines(read_results(file), {trial.id for trial in found.trials()}):
         say(tr("note: {}").format(translated(UNKNOWN.format(unknown))))
     ended = run_study(
-        trials,
-        file,
-        (home / "runs").absolute(),
-        executor=own,
-        workers=workers,
-        gigabytes=found.plan.gigabytes_per_run,
-        retry=retry,
-        say=say,
-    )
+        trials, file, (home / "runs").absolute(), executor=own, workers=workers,
+        gigabytes=found.plan.gigabytes_per_run, retry=retry, say=say,
+    )  # fmt: skip
     if ended.interrupted:
         say("stopped; the same command resumes from what is saved")
         return 130
     if ended.failed:
-        say(f"{ended.failed} of {ended.planned} runs failed; --retry does them again")
+        failed = f"{ended.failed} of {ended.planned} {plural(ended.planned, 'run')} failed"
+        say(f"{failed}; --retry does them again")
     command = ["pellucid", "lab", "report", study]
     for option, given in (("--folder", folder), ("--results", results)):
         command += [option, str(given)] if given else []
@@ -134,15 +129,14 @@ def report_verb(
         )
     findings = gather(found, read_results(file))
     for path in write_report(findings, output or home, chosen_language()):
-        Output().print(tr("wrote {}").format(path), markup=False, soft_wrap=True)
+        Output().say(tr("wrote {}").format(path))
     return 0
 
 
 def lr(arguments: list[str]) -> int:
     """Find the learning rate: it rises in every step, and the loss shows where it helps."""
-    name, rest = split_name(arguments)
-    if name is None and not asks_help(rest):
-        raise UsageError("which recipe? Use `pellucid lab lr RECIPE`, with train's settings")
+    use = "which recipe? Use `pellucid lab lr RECIPE`, with train's settings"
+    name, rest = named(arguments, use)
     base = RunConfig() if name is None else load_recipe(name)
 
     def lr_verb(
@@ -163,21 +157,19 @@ def lr(arguments: list[str]) -> int:
             steps: How many steps.
         """
         found = range_test(config, low, high, steps)
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for head in (tr("learning rate"), tr("loss"), ""):
-            table.add_column(head, justify="right" if head else "left")
-        console = Output()
+        rows, console = table(tr("learning rate"), tr("loss"), ""), Output()
+        rows.columns[0].justify = rows.columns[1].justify = "right"
         for i in range(0, len(found.rates), max(1, len(found.rates) // 20)):
             bar = "█" * round(30 * found.losses[i] / max(found.losses))
             shown = encodable(bar, console.encoding, "")
-            table.add_row(f"{found.rates[i]:.2g}", f"{found.losses[i]:.3f}", shown)
-        console.print(table)
+            rows.add_row(f"{found.rates[i]:.2g}", f"{found.losses[i]:.3f}", shown)
+        console.print(rows)
         usual = f"--training.schedule.lr {found.lowest / 10:.2g}"
         line = tr("lowest loss at {:.2g}; a tenth of that rate is a usual choice: {}")
-        console.print(line.format(found.lowest, usual), markup=False, soft_wrap=True)
+        console.say(line.format(found.lowest, usual))
         return 0
 
-    return parse(lr_verb, f"lab lr {name or 'RECIPE'}", rest, lists=LISTS)
+    return parse(lr_verb, f"lab lr {name or 'RECIPE'}", rest)
 
 
 def list_verb(*, folder: Path = HOME) -> int:
@@ -188,9 +180,7 @@ def list_verb(*, folder: Path = HOME) -> int:
     Args:
         folder: The folder with each study's results.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in (tr("study"), tr("runs"), tr("done"), tr("hours"), tr("question")):
-        table.add_column(head, overflow="fold")
+    rows = table(tr("study"), tr("runs"), tr("done"), tr("hours"), tr("question"))
     errors = []
     for name in study_names():
         study = load_study(name)
@@ -204,8 +194,8 @@ def list_verb(*, folder: Path = HOME) -> int:
         with written_in(printed_language()):
             question = report_text(study.plan.question)
         hours = len(trials) * study.plan.minutes_per_run / 60
-        table.add_row(name, str(len(trials)), done, f"{hours:.1f}", question)
-    Output().print(table)
+        rows.add_row(name, str(len(trials)), done, f"{hours:.1f}", question)
+    Output().print(rows)
     if errors:
         raise UserError("\n".join(errors))
     return 0
@@ -230,23 +220,21 @@ def _dask(address: str) -> Executor:
 
 def _executor(named: str) -> Executor:
     """Return what a function of the user's own returns, named as MODULE:FUNCTION."""
-    module, colon, name = named.partition(":")
-    if not (module and colon and name):
-        raise UsageError(f"--executor {named}: expected MODULE:FUNCTION, as in cluster:executor")
-    here = str(Path.cwd())
-    if here not in sys.path:  # a file next to the study, as `python -m` finds it
+    if (here := str(Path.cwd())) not in sys.path:  # a file next to the study
         sys.path.insert(0, here)
-    imported = optional(module, f"--executor {named}: {module} cannot be imported", UsageError)
-    factory = getattr(imported, name, None)
-    if not callable(factory):
-        raise UsageError(f"--executor {named}: {module} has no function {name}")
-    made = factory()
+    try:
+        factory = resolve_name(named)
+    except (AttributeError, ImportError, ValueError) as error:
+        raise UsageError(
+            f"--executor {named}: {error}; expected MODULE:FUNCTION, as in cluster:executor"
+        ) from None
+    made: Any = factory() if callable(factory) else factory
     if not callable(getattr(made, "submit", None)):
         raise UsageError(
-            f"--executor {named}: {name}() returned {made!r}; expected an executor, with submit()"
+            f"--executor {named}: it gives {made!r}; expected MODULE:FUNCTION of a function that "
+            "returns an executor, with submit()"
         )
-    executor: Executor = made
-    return executor
+    return made  # type: ignore[no-any-return]
 
 
 VERBS: dict[str, Callable[..., int]] = {
@@ -270,4 +258,4 @@ def run(arguments: list[str]) -> int:
         )
     if verb == "lr":  # its options' defaults depend on the recipe
         return lr(rest)
-    return parse(VERBS[verb], f"lab {verb}", rest, lists=["--only", "--seeds"])
+    return parse(VERBS[verb], f"lab {verb}", rest)

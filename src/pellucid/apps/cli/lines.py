@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import sys
-import threading
-import time
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
-from io import UnsupportedOperation
 from typing import BinaryIO
 
 from pellucid.core.errors import UserError
 
 WINDOW = 512
+CHUNK = 2**16  # bytes that are read at once, at most
 LONGEST = 2**24  # bytes of a line; a stream without line ends is refused before memory is full
-PATIENCE = 0.02  # seconds that a window stays open for the next line
 
 Line = tuple[int, str | UserError]
-
-
-def decoded(stream: BinaryIO) -> Iterator[Line]:
-    """Yield (number from 1, text) of each line, with an error instead of a text that is not UTF-8.
-
-    A byte order mark before the first line is dropped. Raises `UserError` at a line longer than
-    any text.
-    """
-    for number, line in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
-        if len(line) == LONGEST:
-            raise UserError(f"line {number}: more than {LONGEST:,} bytes; expected a text a line")
-        if number == 1:
-            line = line.removeprefix(BOM_UTF8)
-        try:
-            yield number, line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            yield number, UserError(f"not UTF-8 (byte 0x{line[error.start]:02x}); line left out")
 
 
 def given(texts: Iterable[str]) -> Iterator[Line]:
@@ -49,44 +26,37 @@ def given(texts: Iterable[str]) -> Iterator[Line]:
 
 
 def windows(stream: BinaryIO) -> Iterator[list[Line]]:
-    """Yield the lines of a stream in lists of at most `WINDOW`, without waiting for a full one.
+    """Yield (number from 1, text) of each line of a stream, in lists of at most `WINDOW`.
 
-    A program that writes one line and waits for its answer gets it. At most two windows are held,
-    however long the stream. It is closed at its end.
-
-    Raises what reading the stream raises, once the lines before it have been yielded.
+    Of a text that is not UTF-8 there is an error. A byte order mark before the first line is
+    dropped. What has arrived is not kept waiting for more: a program that writes one line and waits
+    for its answer gets it. The stream is closed at its end. Raises `UserError` at a line longer
+    than any text.
     """
-    arrived: queue.Queue[Line | BaseException | None] = queue.Queue(WINDOW)
-
-    def read() -> None:
-        try:
-            with stream:  # closed by the thread that reads it: another would wait for the next line
-                for line in decoded(stream):
-                    arrived.put(line)
-            arrived.put(None)
-        except BaseException as error:  # raised again where the windows are read
-            arrived.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    item = arrived.get()
-    while isinstance(item, tuple):
-        window, closes = [item], time.monotonic() + PATIENCE
-        with contextlib.suppress(queue.Empty):
-            while len(window) < WINDOW:
-                item = arrived.get(timeout=max(closes - time.monotonic(), 0.0))
-                if not isinstance(item, tuple):
-                    break
-                window.append(item)
-        yield window
-        if isinstance(item, tuple):
-            item = arrived.get()
-    if item is not None:
-        raise item
+    number, rest, ended = 0, b"", False
+    with stream:
+        while not ended:
+            chunk = stream.read1(CHUNK)  # type: ignore[attr-defined]
+            ended = not chunk
+            *lines, rest = (rest + chunk).split(b"\n")
+            if ended and rest:
+                lines.append(rest)
+            if number == 0 and lines:
+                lines[0] = lines[0].removeprefix(BOM_UTF8)
+            for start in range(0, len(lines), WINDOW):
+                yield [
+                    (number + i, _text(line))
+                    for i, line in enumerate(lines[start : start + WINDOW], start + 1)
+                ]
+            number += len(lines)
+            if len(rest) > LONGEST:
+                raise UserError(
+                    f"line {number + 1}: more than {LONGEST:,} bytes; expected a text a line"
+                )
 
 
-def standard_input() -> BinaryIO:
-    """Open standard input once more: Python cannot end while a thread waits inside sys.stdin."""
+def _text(line: bytes) -> str | UserError:
     try:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
-    except UnsupportedOperation:  # standard input was replaced by a stream without a number
-        return sys.stdin.buffer
+        return line.decode("utf-8").rstrip("\r")
+    except UnicodeDecodeError as error:
+        return UserError(f"not UTF-8 (byte 0x{line[error.start]:02x}); line left out")

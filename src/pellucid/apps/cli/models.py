@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rich.table import Table
-
-from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import tr
 from pellucid.tasks.folder import CARD, folder_size, shipped_models
 from pellucid.training.config import load_recipe
@@ -18,14 +16,12 @@ def models() -> int:
     Each was trained by the recipe of its name and stored in int8; its folder has a card with data,
     licence and settings.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in (tr("model"), tr("size"), tr("held out"), tr("description")):
-        table.add_column(head, overflow="fold")
+    rows = table(tr("model"), tr("size"), tr("held out"), tr("description"))
     for name, folder in shipped_models().items():
         card = (folder / CARD).read_text(encoding="utf-8")
         scores = card.partition("## Scores")[2].partition("\n## ")[0]
-        rows = re.findall(r"^\| (PER|WER|accuracy|F1) \| ([\d.]+ ?%)", scores, re.MULTILINE)
-        shown = ", ".join(f"{score} {value}" for score, value in rows)
-        table.add_row(name, folder_size(folder), shown, tr(load_recipe(name).description))
-    Output().print(table)
+        found = re.findall(r"^\| (PER|WER|accuracy|F1) \| ([\d.]+ ?%)", scores, re.MULTILINE)
+        shown = ", ".join(f"{score} {value}" for score, value in found)
+        rows.add_row(name, folder_size(folder), shown, tr(load_recipe(name).description))
+    Output().print(rows)
     return 0

@@ -8,14 +8,12 @@ import io
 import re
 import shutil
 import sys
-import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass, is_dataclass, replace
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import (
@@ -29,6 +27,7 @@ from tyro.constructors import (
 
 from pellucid.apps.cli.language import tr, wrapped
 from pellucid.apps.cli.refusals import refusal
+from pellucid.core.device import CPU
 from pellucid.core.errors import UsageError
 from pellucid.core.parts import read_all
 from pellucid.core.settings import Name
@@ -49,31 +48,19 @@ MANY = 60
 """Options of a command from which on its help names those in groups, and --help-all explains."""
 
 
-def parse(
-    function: Callable[..., int],
-    command: str,
-    arguments: Sequence[str],
-    *,
-    lists: Sequence[str] = (),
-) -> int:
+def parse(function: Callable[..., int], command: str, arguments: Sequence[str]) -> int:
     """Call a command's function with the arguments as typed; return its exit code.
 
     Positional-only parameters are positional, the others options; the docstring is the help.
-
-    Args:
-        function: What the command does.
-        command: How its help names it, after `pellucid`.
-        arguments: What follows the command's name.
-        lists: Options that take several values, which would drop all but the last if repeated.
-
-    Raises `UsageError` on arguments that the command does not take.
+    `command` is how its help names it, after `pellucid`. Raises `UsageError` on arguments that the
+    command does not take.
     """
-    refuse_repeated(arguments, *lists)
     if asks_help(arguments):
         encoding = sys.stdout.encoding or "utf-8"  # what it lacks is printed as "?"
         shown = help_of(function, command, HELP_ALL in arguments)
         print(shown.encode(encoding, "replace").decode(encoding))
         return 0
+    refuse_repeated(function, arguments)
     config = (tyro.conf.AvoidSubcommands, tyro.conf.PositionalMetavarFromFieldName)
     prog = f"pellucid {command}"
 
@@ -86,8 +73,7 @@ def parse(
         with redirect_stderr(printed):
             call: Any = tyro.cli(bound, prog=prog, args=arguments, config=config, registry=RULES)
     except SystemExit:
-        listed = [typed for entries in _groups(function).values() for typed, _ in entries if typed]
-        message = refusal(printed.getvalue(), prog, listed)
+        message = refusal(printed.getvalue(), prog, _typed(function))
         if message is None:
             sys.stderr.write(printed.getvalue())
             raise
@@ -105,26 +91,31 @@ def asks_help(arguments: Sequence[str]) -> bool:
     return bool({"-h", "--help", HELP_ALL} & set(before_text(arguments)))
 
 
-def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return the first argument, unless it is an option, and the rest.
+def named(arguments: Sequence[str], use: str) -> tuple[str | None, list[str]]:
+    """Return the name that comes first, and the other arguments.
 
-    >>> split_name(["runs/g2p", "--json"]), split_name(["--help"])
+    Without a name only help may be asked for: else `UsageError` says `use`.
+
+    >>> named(["runs/g2p", "--json"], ""), named(["--help"], "")
     (('runs/g2p', ['--json']), (None, ['--help']))
     """
-    named = bool(arguments) and not arguments[0].startswith("-")
-    return (arguments[0], list(arguments[1:])) if named else (None, list(arguments))
+    if arguments and not arguments[0].startswith("-"):
+        return arguments[0], list(arguments[1:])
+    if not asks_help(arguments):
+        raise UsageError(use)
+    return None, list(arguments)
 
 
-def refuse_repeated(arguments: Sequence[str], *options: str) -> None:
+def refuse_repeated(function: Callable[..., int], arguments: Sequence[str]) -> None:
     """Raise `UsageError` if an option that takes several values is given more than once.
 
     The argument parser would keep the last and silently drop the others.
-
-    >>> refuse_repeated(["--output", "a.html", "b.txt", "--", "--output"], "--output")
     """
-    names = [word.partition("=")[0] for word in before_text(arguments)]
-    for option in options:
-        if (times := names.count(option)) > 1:
+    names = Counter(word.partition("=")[0] for word in before_text(arguments))
+    if not any(times > 1 and name.startswith("--") for name, times in names.items()):
+        return
+    for typed in _typed(function):
+        if typed.endswith("...]]") and (times := names[option := typed.split()[0]]) > 1:
             raise UsageError(
                 f"{option} is given {times} times, and only the last would count; give all its "
                 "values after one"
@@ -151,21 +142,24 @@ def accepts_changes(arguments: Sequence[str]) -> bool:
     >>> accepts_changes(["--accept-changes"]), accepts_changes(["--", "--accept-changes"])
     (True, False)
     """
-    typed = [word.replace("_", "-") for word in before_text(arguments)]
-    either = [word for word in typed if word in ("--accept-changes", "--no-accept-changes")]
-    return either[-1:] == ["--accept-changes"]
+    return "--accept-changes" in {word.replace("_", "-") for word in before_text(arguments)}
 
 
 def named_model(arguments: Sequence[str], use: str) -> tuple[str | None, list[str], Any]:
-    """Return the model's name, which comes first, the other arguments, and the model.
-
-    Without a name there is no model, but help may be asked for: else `UsageError` says `use`.
-    """
-    name, rest = split_name(arguments)
-    if name is None and not asks_help(rest):
-        raise UsageError(use)
+    """Return what `named` does, and the model of that name."""
+    name, rest = named(arguments, use)
     trained = None if name is None else load_model(Path(name), accepts_changes(rest))
     return name, rest, trained
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a trained model is read."""
+
+    device: str = CPU
+    """Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE."""
+    accept_changes: bool = False
+    """Take a model whose files were changed after it was saved."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +210,11 @@ def help_of(function: Callable[..., int], command: str, whole: bool = True) -> s
     return "\n\n".join(parts)
 
 
+def _typed(function: Callable[..., int]) -> list[str]:
+    """Return how each of a command's options is typed."""
+    return [typed for entries in _groups(function).values() for typed, _ in entries if typed]
+
+
 def _groups(function: Callable[..., int]) -> dict[str, list[tuple[str, str]]]:
     """Return by heading how each of a command's options is typed, and what it does."""
     _, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
@@ -261,8 +260,18 @@ def _entries(group: str, name: str, kind: Any, default: Any, what: str) -> Itera
         prefix, dot, last = flag.rpartition(".")
         typed = f"--{flag}, --{prefix}{dot}no-{last}"
     else:
-        typed = f"--{flag} {read.metavar}"
+        typed = f"--{flag} {_metavar(read.metavar)}"
     yield group, typed, " ".join(filter(None, [tr(" ".join(what.split())), _hint(default, read)]))
+
+
+def _metavar(written: str) -> str:
+    """Return what to type after an option, without the None of what may be unset.
+
+    >>> _metavar("{None}|INT"), _metavar("{None}|{STR STR}"), _metavar("{None,near,far}")
+    ('INT', 'STR STR', '{near,far}')
+    """
+    plain = written.removeprefix("{None}|")
+    return (plain if plain == written else plain.strip("{}")).replace("{None,", "{")
 
 
 def _hint(default: Any, spec: PrimitiveConstructorSpec[Any]) -> str:
@@ -287,28 +296,6 @@ def _row(typed: str, what: str, width: int) -> str:
         return wrapped(what, width, head, " " * len(head)) or head.rstrip()
     rest = wrapped(what, width, " " * INDENT, " " * INDENT)
     return "\n".join(filter(None, [wrapped(typed, width, "  ", " " * 4), rest]))
-
-
-@RULES.primitive_rule
-def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Read T | None as T, or as None where that is typed; its help shows T."""
-    kinds = [kind for kind in get_args(info.type) if kind is not types.NoneType]
-    if info.type_origin not in (Union, types.UnionType) or len(kinds) == len(get_args(info.type)):
-        return None
-    spec = ConstructorRegistry.get_primitive_spec(
-        PrimitiveTypeInfo.make(reduce(or_, kinds), info.markers)
-    )
-    if isinstance(spec, UnsupportedTypeAnnotationError):
-        return None
-    read, write, is_one = spec.instance_from_str, spec.str_from_instance, spec.is_instance
-    return replace(
-        spec,
-        nargs=(1, spec.nargs) if isinstance(spec.nargs, int) and spec.nargs > 1 else spec.nargs,
-        choices=None if spec.choices is None else (*spec.choices, "None"),
-        instance_from_str=lambda words: None if words == ["None"] else read(words),
-        str_from_instance=lambda value: ["None"] if value is None else write(value),
-        is_instance=lambda value: value is None or is_one(value),
-    )
 
 
 @RULES.primitive_rule

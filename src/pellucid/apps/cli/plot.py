@@ -63,5 +63,5 @@ def plot(
     else:
         figure = PICTURES[picture](language)
     save(figure, path)
-    Output().print(f"wrote {path}", markup=False, soft_wrap=True)
+    Output().say(f"wrote {path}")
     return 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import tr
 from pellucid.training.config import load_recipe, recipe_names
 
@@ -25,15 +23,12 @@ def recipes() -> int:
         "Minutes: the recipe's limit (≤), or as measured on one or two cores of an AMD EPYC "
         "server, some of them shared with other work."
     )
-    table = Table(
-        box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left"
-    )
-    for head in (tr("recipe"), tr("minutes"), tr("data"), tr("description")):
-        table.add_column(head, overflow="fold")
+    heads = (tr("recipe"), tr("minutes"), tr("data"), tr("description"))
+    rows = table(*heads, caption=caption, caption_justify="left")
     for name in recipe_names():
         recipe = load_recipe(name)
         limit = f"≤ {recipe.training.minutes:g}" if recipe.training.minutes else ""
         minutes, corpus = str(MINUTES.get(name, limit)), recipe.data.corpus or tr("your own")
-        table.add_row(name, minutes, corpus, tr(recipe.description))
-    Output().print(table)
+        rows.add_row(name, minutes, corpus, tr(recipe.description))
+    Output().print(rows)
     return 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from pellucid.core.settings import nearest
+from pellucid.tasks.generation import ALIASES, PEERS
 
 
 def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
@@ -37,6 +38,7 @@ def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
         return f"{found[2]} must be one of {', '.join(choices)}; got {found[1]!r}"
     if found := re.search(r"Error parsing (.*?): (.*?)(?= Argument helptext|$)", text):
         got = re.search(r"^(?:invalid literal|could not convert).*: ('.*')$", found[2])
+        got = got or re.search(r"^no type matching .* instantiated from \[('.*?)\]", found[2])
         reason = f"got {got[1]}" if got else found[2]
         return f"expected {flags.get(found[1], found[1])}, {reason}; {see}"
     if found := re.search(r"Missing value for argument '(.*?)'", text):
@@ -52,7 +54,12 @@ def _close(name: str, flags: Iterable[str]) -> str:
 
     >>> _close("--epochs", ["--data.epoch-size", "--training.epochs"])
     ' (did you mean --training.epochs?)'
+    >>> _close("--num-beams", ["--beam"])  # as transformers calls it
+    ' (did you mean --beam?)'
     """
     last = {flag.rpartition(".")[2].strip("-"): flag for flag in flags}
-    found = get_close_matches(name.rpartition(".")[2].strip("-"), last, n=1, cutoff=0.7)
+    asked = name.rpartition(".")[2].strip("-")
+    if ours := (PEERS | ALIASES).get(asked.replace("-", "_"), "").replace("_", "-"):
+        return f" (did you mean {last[ours]}?)" if ours in last else ""
+    found = get_close_matches(asked, last, n=1, cutoff=0.7)
     return f" (did you mean {last[found[0]]}?)" if found else nearest(name, last.values())

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from pellucid.apps.cli.console import Output, encodable, scores
+from pellucid.apps.cli.console import Output, encodable, scores, table
 from pellucid.apps.cli.language import tr
 from pellucid.core.errors import UserError
 from pellucid.core.settings import flat, to_mapping
@@ -66,18 +66,15 @@ def write_csv(runs: Sequence[Path], file: TextIO) -> None:
 def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
     """Return the table of the runs in a folder, which a notebook shows as it is."""
     runs = found(Path(folder))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in (tr("run"), tr("settings that differ"), tr("steps"), tr("minutes")):
-        table.add_column(head)
-    table.add_column(tr("best held-out scores"))
-    table.add_column(tr("loss"))
+    heads = (tr("run"), tr("settings that differ"), tr("steps"), tr("minutes"))
+    made = table(*heads, tr("best held-out scores"), tr("loss"))
     for run, different in zip(runs, differences(runs), strict=True):
         records = read_metrics(run)
         seconds = [record["seconds"] for record in records if record["event"] in ENDS]
         validated = [record for record in records if record["event"] == "validated"]
         best = [scores(r["loss"], r["scores"]) for r in validated if r["best"]]
         curve = sparkline([r["loss"] for r in validated if r["loss"] is not None])
-        table.add_row(
+        made.add_row(
             escape(run.resolve().name),
             "\n".join(map(escape, different[:MOST] + ["..."] * (len(different) > MOST))),
             f"{max((record['step'] for record in records), default=0):,}",
@@ -85,11 +82,11 @@ def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
             *(best[-1:] or [""]),
             encodable(curve, encoding, ""),
         )
-    return table
+    return made
 
 
 def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
-    """Yield, for each run, its value of every setting that some run has otherwise.
+    """Yield, for each run, its value of every setting that some run has otherwise, if it has one.
 
     A setting that 0.1.0 left out has its default.
     """
@@ -99,7 +96,8 @@ def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
     named = [name for name in names if name.rpartition(".")[2] not in FOLLOW]
     other = [n for n in named if len({str(settings.get(n)) for settings in found}) > 1]
     for settings in found:
-        yield [f"{name}={_short(settings[name])}" for name in other if name in settings]
+        given = [name for name in other if settings.get(name) not in (None, "", [])]
+        yield [f"{name}={_short(settings[name])}" for name in given]
 
 
 def _short(value: Any) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from pellucid.apps.cli.language import tr, translated
-from pellucid.apps.cli.options import parse
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.files import MOST_BYTES, check_file
@@ -25,87 +24,80 @@ SEPARATE = "pellucid serve needs starlette, uvicorn, httptools, msgspec and prom
 ANSWERED = "stopped: every request was answered"
 
 
-def run(arguments: list[str]) -> int:
-    """Run the command."""
+def serve(
+    model: tuple[str, ...] = (),
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_keys: Path | None = None,
+    rows: int = ROWS,
+    max_tokens: int = 1024,
+    max_seconds: float = 60.0,
+    max_waiting: int = 256,
+    accept_changes: bool = False,
+) -> int:
+    """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
 
-    def serve(
-        model: tuple[str, ...] = (),
-        /,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        api_keys: Path | None = None,
-        rows: int = ROWS,
-        max_tokens: int = 1024,
-        max_seconds: float = 60.0,
-        max_waiting: int = 256,
-        accept_changes: bool = False,
-    ) -> int:
-        """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
+    Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
+    gives another. A model whose name has two language codes, as de-en, translates from the
+    first into the second. Only this machine can reach the server, unless --host says otherwise.
+    SIGTERM and Ctrl-C stop it once every request is answered, or at once while it still loads
+    its models; SIGHUP loads the models anew.
 
-        Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
-        gives another. A model whose name has two language codes, as de-en, translates from the
-        first into the second. Only this machine can reach the server, unless --host says otherwise.
-        SIGTERM and Ctrl-C stop it once every request is answered, or at once while it still loads
-        its models; SIGHUP loads the models anew.
+    Args:
+        model: Models to serve.
+        host: Address to listen on; 0.0.0.0 for all of this machine.
+        port: Port to listen on; 0 for a free one.
+        api_keys: File with the API keys that are let in, one a line; unset: all are let in.
+        rows: Most hypotheses that are generated together.
+        max_tokens: Longest answer, in tokens.
+        max_seconds: Longest time a request may take, in seconds.
+        max_waiting: Most requests that may wait; more are refused (429).
+        accept_changes: Take models whose files were changed after they were saved.
+    """
+    if not model:
+        raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
+    with handling(_end):
+        for name in ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn"):
+            optional(name, SEPARATE, extra="serve")
+        from pellucid.apps.serve.app import Application
+        from pellucid.apps.serve.limits import Limits
+        from pellucid.apps.serve.models import load_models, named_folders, reload_models
+        from pellucid.apps.serve.server import LOOPBACK, address, listen
+        from pellucid.apps.serve.server import serve as run_server
+        from pellucid.apps.serve.service import Service
+        from pellucid.apps.serve.worker import Worker
 
-        Args:
-            model: Models to serve.
-            host: Address to listen on; 0.0.0.0 for all of this machine.
-            port: Port to listen on; 0 for a free one.
-            api_keys: File with the API keys that are let in, one a line; unset: all are let in.
-            rows: Most hypotheses that are generated together.
-            max_tokens: Longest answer, in tokens.
-            max_seconds: Longest time a request may take, in seconds.
-            max_waiting: Most requests that may wait; more are refused (429).
-            accept_changes: Take models whose files were changed after they were saved.
-        """
-        if not model:
-            raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
-        with handling(_end):
-            for name in ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn"):
-                optional(name, SEPARATE, extra="serve")
-            from pellucid.apps.serve.app import Application
-            from pellucid.apps.serve.limits import Limits
-            from pellucid.apps.serve.models import load_models, named_folders, reload_models
-            from pellucid.apps.serve.server import LOOPBACK, address, listen
-            from pellucid.apps.serve.server import serve as run_server
-            from pellucid.apps.serve.service import Service
-            from pellucid.apps.serve.worker import Worker
-
-            if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
-                raise UsageError(
-                    "--rows, --max-tokens, --max-seconds and --max-waiting are at least 1"
-                )
-            keys = _keys(api_keys) if api_keys else []
-            folders = named_folders(model)
-            bound = listen(host, port)
-            try:
-                models = _on_a_thread(lambda: load_models(folders, rows, accept_changes))
-            except BaseException:
-                bound.close()
-                raise
-            service = Service(
-                models,
-                Worker(max_waiting),
-                Limits(tokens=max_tokens, seconds=max_seconds, waiting=max_waiting),
-                keys,
-                (*LOOPBACK, "[::1]") if host in LOOPBACK else (),
-            )
-            _log_requests()
-            begun = tr("serving {} at {}").format(", ".join(models), address(bound))
-            unanswered = run_server(
-                Application(service),
-                service,
-                bound,
-                started=lambda server: print(begun, flush=True),
-                load=lambda before: reload_models(folders, before, rows, accept_changes),
-            )
-        line = "stopped: {} or more requests were not answered"
-        print(translated(line.format(unanswered) if unanswered else ANSWERED), flush=True)
-        return 0
-
-    return parse(serve, "serve", arguments)
+        if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
+            raise UsageError("--rows, --max-tokens, --max-seconds and --max-waiting are at least 1")
+        keys = _keys(api_keys) if api_keys else []
+        folders = named_folders(model)
+        bound = listen(host, port)
+        try:
+            models = _on_a_thread(lambda: load_models(folders, rows, accept_changes))
+        except BaseException:
+            bound.close()
+            raise
+        service = Service(
+            models,
+            Worker(max_waiting),
+            Limits(tokens=max_tokens, seconds=max_seconds, waiting=max_waiting),
+            keys,
+            (*LOOPBACK, "[::1]") if host in LOOPBACK else (),
+        )
+        _log_requests()
+        begun = tr("serving {} at {}").format(", ".join(models), address(bound))
+        unanswered = run_server(
+            Application(service),
+            service,
+            bound,
+            started=lambda server: print(begun, flush=True),
+            load=lambda before: reload_models(folders, before, rows, accept_changes),
+        )
+    line = "stopped: {} or more requests were not answered"
+    print(translated(line.format(unanswered) if unanswered else ANSWERED), flush=True)
+    return 0
 
 
 def _end(number: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ import tyro
 
 from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import tr
-from pellucid.apps.cli.options import accepts_changes, asks_help, parse, split_name, value_of
+from pellucid.apps.cli.options import accepts_changes, named, parse, value_of
 from pellucid.apps.view.film import filming, frames
 from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UsageError
@@ -27,8 +27,8 @@ from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.kernels.choices import Choices
 from pellucid.models.quantize import WeightFormat
 from pellucid.training.config import PARTS, DataConfig, RunConfig, recipe_names
-from pellucid.training.events import Event, Stepped
-from pellucid.training.experiment import train_run
+from pellucid.training.events import Event, Listener, Stepped
+from pellucid.training.experiment import Outcome, train_run
 from pellucid.training.launch import RESTARTS, launch
 from pellucid.training.start import folder_of, settings_of
 from pellucid.training.torch_workers import TIMEOUT, check_alike, join, started_as_worker
@@ -36,7 +36,6 @@ from pellucid.training.workers import Workers
 
 _log = logging.getLogger(__name__)
 
-LISTS = ("--data.train", "--data.valid", "--data.test", "--data.more", "--tokenizer.normalise")
 INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
 
@@ -60,12 +59,11 @@ def run(arguments: list[str]) -> int:
 def _run(arguments: list[str], joined: Workers) -> int:
     _refuse_another_family(arguments)
     resumed = "--resume" in arguments
-    name, rest = split_name([word for word in arguments if word != "--resume"])
-    if name is None and not asks_help(rest):
-        raise UsageError(
-            "which recipe? Use `pellucid train NAME`, with a recipe, a TOML file of your own or, "
-            f"with --resume, a run folder; recipes: {', '.join(recipe_names())}"
-        )
+    name, rest = named(
+        [word for word in arguments if word != "--resume"],
+        "which recipe? Use `pellucid train NAME`, with a recipe, a TOML file of your own or, "
+        f"with --resume, a run folder; recipes: {', '.join(recipe_names())}",
+    )
     base, folder = _start(name, rest, resumed)
     begin = base.start
     base = replace(base, start=None)  # --from is its option
@@ -138,14 +136,24 @@ def _run(arguments: list[str], joined: Workers) -> int:
             return launch(arguments, workers, restarts)
         # Whoever replaces workers goes on with the run that they began.
         going_on = resume or (joined.begun and (run / "config.toml").exists())
-        how = {"resume": going_on, "accept_changes": accept_changes, "weights": weights}
+        how: dict[str, Any] = {"resume": going_on, "accept_changes": accept_changes}
+        how["weights"] = weights
         joined.broadcast_json((to_mapping(config), str(run), how))
-        watch = filming(run, film, film_answer, resume=going_on)
-        own = {"device": device, "precision": precision, "workers": joined, "watch": watch}
+        how |= {"device": device, "precision": precision, "workers": joined}
+        how["watch"] = filming(run, film, film_answer, resume=going_on)
         with Choices() if explain_kernels else nullcontext() as choices:
-            return _train(config, run, choices, {**how, **own})
+            return _train(config, run, choices, how)
 
-    return parse(train, f"train {name or 'RECIPE'}", rest, lists=LISTS)
+    return parse(train, f"train {name or 'RECIPE'}", rest)
+
+
+def show_run(
+    config: RunConfig, folder: Path, listeners: Iterable[Listener] = (), **how: Any
+) -> Outcome:
+    """Train as `train_run` does, and show the progress."""
+    with Progress(Output(), folder.resolve().name) as progress:
+        every: list[Listener] = [progress, *listeners]
+        return train_run(config, folder, listeners=every, say=progress.say, **how)
 
 
 def run_folder(recipe: str, arguments: Sequence[str]) -> Path:
@@ -211,18 +219,15 @@ def _train(config: RunConfig, folder: Path, choices: Choices | None, how: Mappin
     def explain(event: Event) -> None:
         nonlocal choices
         if choices is not None and isinstance(event, Stepped):
-            console.print(str(choices), markup=False, soft_wrap=True)
+            console.say(str(choices))
             choices = None
 
-    with Progress(console, folder.resolve().name) as progress:
-        how = {"listeners": [progress, explain], "say": progress.say, **how}
-        result = train_run(config, folder, **how)
+    result = show_run(config, folder, [explain], **how)
     if result.interrupted is not None:
         return INTERRUPTED.get(result.interrupted, 1)
-    named = shlex.quote(str(folder))
     uses = [(tr("use it:   "), "generate"), (tr("score it: "), "evaluate")]
     if frames(folder):
         uses.append((tr("watch it: "), "view --open"))
     for what, command in uses:
-        console.print(f"{what} pellucid {command} {named}", markup=False, soft_wrap=True)
+        console.say(f"{what} pellucid {command} {shlex.quote(str(folder))}")
     return 0

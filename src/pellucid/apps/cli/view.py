@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,14 +13,15 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.options import named_model, parse, split_name
+from pellucid.apps.cli.options import accepts_changes, named, parse
 from pellucid.apps.view import attention
 from pellucid.apps.view.film import film_page, film_text, frames
-from pellucid.apps.view.picture import Picture, drawable
+from pellucid.apps.view.picture import drawable
 from pellucid.apps.view.runnable import runnable
+from pellucid.apps.view.terminal import attention_map
 from pellucid.core.errors import UsageError
 from pellucid.core.files import write_atomically
-from pellucid.core.language import Language
+from pellucid.core.language import Language, plural
 from pellucid.generation import SearchConfig
 from pellucid.models.walk import UnsupportedError
 from pellucid.tasks import Task
@@ -31,12 +33,12 @@ PAGE, FILM_PAGE = Path("attention.html"), "film.html"
 
 def run(arguments: list[str]) -> int:
     """Run the command: the model named first gives the search its defaults."""
-    name, rest = split_name(arguments)
+    name, rest = named(arguments, USE)
     folder = Path(name or "")
     filmed = name is not None and bool(frames(folder))
     trained = None
-    if not filmed or _trained(folder):
-        name, rest, trained = named_model(arguments, USE)
+    if name is not None and (not filmed or (folder / "model").is_dir()):
+        trained = load_model(folder, accepts_changes(rest))
     saved = getattr(trained, "search", SearchConfig())
     page = _page(folder) if trained is not None else PAGE
 
@@ -83,8 +85,7 @@ def run(arguments: list[str]) -> int:
             accept_changes: Take a model whose files were changed after it was saved.
         """
         try:
-            for path in output:
-                drawable(path)
+            pages = [path for path in output if drawable(path) == "page"]
         except UsageError as error:
             raise UsageError(f"{error}; --answer gives the model an answer") from None
         if filmed and not text:
@@ -94,15 +95,30 @@ def run(arguments: list[str]) -> int:
                     "a film has its text and answer: leave all but --output, "
                     "--lang, --run and --open out, or give a text"
                 )
-            files = (folder / FILM_PAGE,) if output == (page,) else output
-            return _film(folder, files, lang, trained if run else None, open)
+            if len(pages) < len(output):
+                raise UsageError("a film is a page, .html; give a text for a picture of it")
+            pages = [folder / FILM_PAGE] if output == (page,) else pages
+            model = _model(trained, film_text(folder)) if trained is not None and run else None
+            content = film_page(folder, lang, model).encode("utf-8")
+            for path in pages:
+                write_atomically(path, content)
+            steps = len(frames(folder))
+            size = f"{steps} {plural(steps, 'step')} of the training, "
+            return _shown(pages, pages, f"{size}{len(content) / 1e6:.1f} MB", open)
         if filmed:
             find_model(folder)  # raises while the run has no model yet
         if trained is None or not text:
             raise UsageError(USE)
         if search != saved and not trained.generates:
             raise UsageError("this model fills [MASK] without a search: leave out its options")
-        if open and not any(drawable(path) == "page" for path in output):
+        if trained.kind == "label":
+            if (output, answer, kind, layer, head) != ((page,), None, None, None, None):
+                raise UsageError(
+                    "of a model that gives labels only the terminal shows the attention, of the "
+                    "last layer: leave out what to draw, and --output"
+                )
+            return _labelled(trained, text)
+        if open and not pages:
             raise UsageError("--open shows a page, but --output names no .html file; add one")
         picture = attention(trained, text, answer, search=search)
         if with_ is not None or with_text is not None:
@@ -111,33 +127,39 @@ def run(arguments: list[str]) -> int:
             same = (answer or picture.record.own or None) if with_text is None else None
             compared = attention(other, text if with_text is None else with_text, same)
             picture = picture.beside(compared, (name or "", "" if with_ is None else str(with_)))
-        picture = replace(picture, model=_model(trained, text, output) if run else None)
-        return _view(picture, output, (kind, layer, head), lang, open)
+        model = _model(trained, text) if run and pages else None
+        picture = replace(picture, model=model)
+        # Files before the drawing, whose output may be closed; pages first: a drawing may be
+        # refused.
+        for path in sorted(output, key=lambda path: path not in pages):
+            picture.save(path, kind, layer, head, language=lang)
+        drawing = picture.terminal(kind, layer, head, width=Output().width)
+        for note in picture.record.notes:
+            print(f"pellucid: {note.en}", file=sys.stderr)
+        Output().say(f"{picture.record.title}\n\n{drawing}\n")
+        more = ""
+        if model is not None:
+            size = f"{pages[0].stat().st_size / 1e6:.1f} MB"
+            more = f"The model runs in the page ({size}); --no-run leaves it out."
+        return _shown(output, pages, more, open)
 
-    return parse(view, f"view {name or 'MODEL'}", rest, lists=["--output"])
+    return parse(view, f"view {name or 'MODEL'}", rest)
 
 
-def _trained(run: Path) -> bool:
-    return (run / "model").is_dir()
+def _labelled(trained: Any, text: str) -> int:
+    """Draw the attention of a model that gives labels, for which there is no page."""
+    seen, console = list(trained.attention(text).values())[-1], Output()
+    drawing = attention_map(seen.weights.mean(axis=0), seen.queries, seen.keys, console.width)
+    (label,) = trained.generate([text])
+    console.say(f"{text} → {label}\n\nthe last layer, mean of the heads\n\n{drawing}")
+    return 0
 
 
-def _film(
-    run: Path, output: tuple[Path, ...], language: Language | None, trained: Task | None, open: bool
-) -> int:
-    """Write the page of a run's film; the model runs in it, if it has one that can."""
-    for path in output:
-        if drawable(path) != "page":
-            raise UsageError(f"{path}: a film is a page, .html; give a text for a picture of it")
-    model = None if trained is None else _model(trained, film_text(run), output)
-    content = film_page(run, language, model).encode("utf-8")
-    for path in output:
-        write_atomically(path, content)
-    steps = len(frames(run))
-    written = "\n".join(f"wrote {path}" for path in output)
-    size = f"{steps} steps of the training, {len(content) / 1e6:.1f} MB"
-    Output().print(f"{written}\n{size}", markup=False, soft_wrap=True)
+def _shown(written: Sequence[Path], pages: Sequence[Path], more: str, open: bool) -> int:
+    """Say what was written, and open the page if that is asked for."""
+    Output().say("\n".join([*(f"wrote {path}" for path in written), *filter(None, [more])]))
     if open:
-        webbrowser.open(output[0].resolve().as_uri())
+        webbrowser.open(pages[0].resolve().as_uri())
     return 0
 
 
@@ -147,38 +169,10 @@ def _page(model: Path) -> Path:
     return run / PAGE if (run / "config.toml").is_file() and os.access(run, os.W_OK) else PAGE
 
 
-def _model(trained: Task, text: str, output: tuple[Path, ...]) -> dict[str, Any] | None:
-    """Return the model for the page, if one is written; say why it cannot run there."""
-    if not any(drawable(path) == "page" for path in output):
-        return None
+def _model(trained: Task, text: str) -> dict[str, Any] | None:
+    """Return the model for the page; say why it cannot run there."""
     try:
         return runnable(trained, text)
     except UnsupportedError as error:
         print(f"pellucid: the page shows this text only: {error}", file=sys.stderr)
         return None
-
-
-def _view(
-    picture: Picture,
-    output: tuple[Path, ...],
-    which: tuple[Literal["encoder", "decoder", "cross"] | None, int | None, int | None],
-    language: Language | None,
-    shown: bool,
-) -> int:
-    # Files before the drawing, whose output may be closed; pages first: a drawing may be refused.
-    ordered = sorted(output, key=lambda path: drawable(path) != "page")
-    for path in ordered:
-        picture.save(path, *which, language=language)
-    console = Output()
-    drawing = picture.terminal(*which, width=console.width)
-    for note in picture.record.notes:
-        print(f"pellucid: {note.en}", file=sys.stderr)
-    written = "\n".join(f"wrote {path}" for path in output)
-    if picture.model is not None:
-        size = max(path.stat().st_size for path in output if drawable(path) == "page")
-        written += f"\nThe model runs in the page ({size / 1e6:.1f} MB); --no-run leaves it out."
-    drawn = f"{picture.record.title}\n\n{drawing}\n\n{written}"
-    console.print(drawn, markup=False, soft_wrap=True)
-    if shown:
-        webbrowser.open(ordered[0].resolve().as_uri())
-    return 0
