@@ -27,6 +27,7 @@ from pellucid.apps.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ("proof", "demo")
+SPEED = ("step", "goals", "drop-in", "rules", "speed")
 STUDIES = ROOT / "results" / "studies"
 FINDINGS = ("curves", *(f"study {path.stem}" for path in sorted(STUDIES.glob("*.jsonl"))))
 PAGES = (
@@ -34,12 +35,12 @@ PAGES = (
     (ROOT / "README.ko.md", "ko", README),
     (ROOT / "docs" / "index.md", "en", ("proof",)),
     (ROOT / "docs" / "index.ko.md", "ko", ("proof",)),
-    (ROOT / "docs" / "speed.md", "en", ("step", "goals", "speed")),
+    (ROOT / "docs" / "speed.md", "en", SPEED),
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
     (ROOT / "docs" / "quality.md", "en", ("results",)),
     (ROOT / "docs" / "findings.md", "en", FINDINGS),
     (ROOT / "docs" / "robustness.md", "en", ("faults",)),
-    (ROOT / "docs" / "speed.ko.md", "ko", ("step", "goals", "speed")),
+    (ROOT / "docs" / "speed.ko.md", "ko", SPEED),
     (ROOT / "docs" / "decoding.ko.md", "ko", ("decoding",)),
     (ROOT / "docs" / "quality.ko.md", "ko", ("results",)),
     (ROOT / "docs" / "findings.ko.md", "ko", FINDINGS),
@@ -92,10 +93,20 @@ def read_results(path: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.strip()]
 
 
+SLOWER = "as it is, a slower EPYC"
+"""The setting of a step on another EPYC, whose processors multiply at half the rate."""
+
+
+def is_slower(row: Mapping[str, Any]) -> bool:
+    """Return whether a step was measured on the slower of our two EPYCs, with MKL as it is."""
+    return "mkl" not in row and row.get("own_product_gflops", 300) < 300
+
+
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
     keys = ("benchmark", "length", "mkl", "corpus", "batch_tokens", "beam", "batch")
-    last = {tuple(map(row.get, keys)): row for row in rows}
+    rows = [{"mkl": SLOWER} | row if is_slower(row) else row for row in rows]
+    last = {(*map(row.get, keys), *row.get("rules", ())): row for row in rows}
     return list(last.values())
 
 
@@ -124,6 +135,7 @@ MKL = {
         "en": "; MKL as on Intel, AVX2 only",
         "ko": "; MKL 인텔 경로, AVX2까지",
     },
+    SLOWER: {"en": "; a slower EPYC", "ko": "; 더 느린 EPYC"},
 }
 SPEED_NAMES = {
     "train_step": {"en": "training step, length {}, ms", "ko": "학습 스텝 하나, 길이 {}, ms"},
@@ -146,8 +158,7 @@ def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
     def add(kind: str, what: Any, ours: float, theirs: float, ratio: Sequence[float]) -> None:
         name = SPEED_NAMES[kind][language].format(what)
         name += MKL[row["mkl"]][language] if "mkl" in row else ""
-        low, middle, high = ratio if len(ratio) == 3 else (ratio[0], ratio[0], ratio[0])
-        spread = f"{middle:.2f} ({low:.2f}–{high:.2f})" if len(ratio) == 3 else f"{middle:.2f}"
+        spread = quartiles(ratio) if len(ratio) == 3 else f"{ratio[0]:.2f}"
         lines.append(f"| {name} | {ours:,} | {theirs:,} | {spread} |")
 
     order = list(dict.fromkeys(row["benchmark"] for row in rows))
@@ -172,8 +183,14 @@ def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
 
 STEP_HEADS = {
-    "en": ("one training step, ms", "PyTorch as it is", "its fast path", "neither with AVX-512"),
-    "ko": ("학습 스텝 하나, ms", "PyTorch 그대로", "PyTorch의 빠른 경로", "양쪽 모두 AVX-512 없이"),
+    "en": (
+        *("one training step, ms", "PyTorch as it is", "its fast path", "neither with AVX-512"),
+        "PyTorch as it is, a slower EPYC",
+    ),
+    "ko": (
+        *("학습 스텝 하나, ms", "PyTorch 그대로", "PyTorch의 빠른 경로", "양쪽 모두 AVX-512 없이"),
+        "PyTorch 그대로, 더 느린 EPYC",
+    ),
 }
 STEP_ROWS = {
     "en": ("Pellucid", "PyTorch", "the machine's bound"),
@@ -206,6 +223,56 @@ def step_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
         cells = [f"{long:,.0f}; {short:,.0f}" for long, short in pairs]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def drop_in_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
+    """Return a Markdown table of torch's classes with torch's masks, compared with PyTorch."""
+    lines = [
+        "| torch's class, its masks | Pellucid, ms | PyTorch, ms | times PyTorch's speed "
+        "| time over no mask's |",
+        "|---" + "|---:" * 4 + "|",
+    ]
+    (row,) = (row for row in rows if row["benchmark"] == "attention, drop-in")
+    for name, found in row["drop_in"].items():
+        times = (found[f"{who}_ms"][1] for who in ("pellucid", "torch"))
+        cells = [name, *(f"{ms:,.0f}" for ms in times), quartiles(found["ratio"])]
+        over = found.get("over_no_mask")
+        cells.append(quartiles(over) if over else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    table = "\n".join(lines)
+    return korean_block(table) if language == "ko" else table
+
+
+def rules_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
+    """Return a Markdown table of attention's rules by length: our kernel against all others."""
+    others = ("reference", "torch", "flex")
+    lines = [
+        "| tokens | rule | kernel, ms | times the reference op's speed | times PyTorch's speed "
+        "| forward: times FlexAttention's speed | peak MB | the reference op's | PyTorch's "
+        "| FlexAttention's |",
+        "|---:|---" + "|---:" * 8 + "|",
+    ]
+    found = {k: v for row in rows for k, v in row.get("rules", {}).items()}
+    for length, sides_of in sorted(found.items(), key=lambda item: int(item[0])):
+        for name, sides in sides_of.items():
+            ours = sides["fused"]
+            cells = [f"{int(length):,}", name, f"{1e3 * ours['seconds'][1]:,.1f}"]
+            for other in others:
+                what = "forward_seconds" if other == "flex" else "seconds"
+                times = sides[other][what][1] / ours[what][1] if other in sides else None
+                cells.append("–" if times is None else f"{times:.2f}")
+            peaks = (sides[who]["peak_mb"] if who in sides else None for who in ("fused", *others))
+            cells += ["–" if peak is None else f"{peak:,}" for peak in peaks]
+            lines.append(f"| {' | '.join(cells)} |")
+    table = "\n".join(lines)
+    names = {name for sides_of in found.values() for name in sides_of}
+    return korean_block(table, names) if language == "ko" else table
+
+
+def quartiles(found: Sequence[float]) -> str:
+    """Write a median and its quartiles."""
+    low, middle, high = found
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
 
 
 def attention_lengths(row: Mapping[str, Any]) -> list[int]:
@@ -355,20 +422,25 @@ PEERS = {
 }
 
 
+SAME = "int8 answers equal to float32's: Pellucid, CTranslate2"
+
+
 def decoding_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
     """Return a Markdown table of generated tokens per second, compared with other engines."""
     lines = [
-        f"| | Pellucid | Pellucid int8 | {' | '.join(PEERS.values())} |",
-        "|---|---:|---:" + "|---:" * len(PEERS) + "|",
+        f"| | Pellucid | Pellucid int8 | {' | '.join(PEERS.values())} | {SAME} |",
+        "|---|---:|---:" + "|---:" * len(PEERS) + "|---:|",
     ]
     for row in rows:
         if row["benchmark"] == "decoding":
             search = "greedy" if row["beam"] == 1 else f"beam {row['beam']}"
+            same = (row["same_answers"][who] for who in ("pellucid_int8", "ctranslate2_int8"))
             cells = [
                 f"{search}, batch size {row['batch']}",
                 f"{row['tokens_per_s']['pellucid'][1]:,.0f}",
-                _rate(row, "pellucid_int8", row.get("int8_ratio_to_int8")),
+                _rate(row, "pellucid_int8", row["int8_ratio_to_int8"]),
                 *(_rate(row, peer, row["ratio_to"][peer]) for peer in PEERS),
+                "; ".join(same),
             ]
             lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
@@ -376,12 +448,9 @@ def decoding_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
     return korean_block(table, names) if language == "ko" else table
 
 
-def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float] | None) -> str:
-    """Return an engine's tokens per second and a ratio; older rows lack some."""
-    if ratio is None:
-        return "not measured"
-    low, middle, high = ratio
-    return f"{row['tokens_per_s'][engine][1]:,.0f}: {middle:.2f} ({low:.2f}–{high:.2f})"
+def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float]) -> str:
+    """Return an engine's tokens per second and a ratio."""
+    return f"{row['tokens_per_s'][engine][1]:,.0f}: {quartiles(ratio)}"
 
 
 def study_text(name: str, language: str) -> str:
@@ -571,6 +640,10 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
                 block = table(measured, language)
             case "step":
                 block = step_table(benchmarks, language)
+            case "drop-in":
+                block = drop_in_table(benchmarks, language)
+            case "rules":
+                block = rules_table(benchmarks, language)
             case "speed":
                 block = speed_table(benchmarks, language)
             case "proof":
