@@ -99,7 +99,7 @@ def path_of(code: str) -> Path:
         return ROOT / code
     module, _, name = code.partition(":")
     function = getattr(importlib.import_module(module), name)
-    return Path(inspect.getsourcefile(function) or "").resolve()
+    return Path(inspect.getsourcefile(inspect.unwrap(function)) or "").resolve()
 
 
 def page(language: str) -> str:

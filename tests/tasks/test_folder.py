@@ -197,8 +197,8 @@ def test_a_model_stored_in_int8_generates_in_int8(folder: Path, tmp_path: Path) 
     whole = load_model(folder)
     save_model(tmp_path / "small", whole, "", "int8")
     small = load_model(tmp_path / "small")
-    for trained, dtype in ((whole, np.float32), (small, np.int8)):
-        decoder: Any = trained.decoder()  # type: ignore[attr-defined]
-        assert decoder.packed.target.tokens.dtype == dtype
+    for trained, arrays in ((whole, (True, False)), (small, (False, True))):
+        target: Any = trained.decoder().packed.target  # type: ignore[attr-defined]
+        assert (len(target.tokens) > 0, len(target.rounded) > 0) == arrays
     save_model(tmp_path / "widened", small, "", "float32")
     assert load_model(tmp_path / "widened").arithmetic == "float32"  # type: ignore[attr-defined]

@@ -148,5 +148,7 @@ def test_every_setting_has_a_meaning() -> None:
     for kind in {k for k in classes(RunConfig) if dataclasses.is_dataclass(k)}:
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
         for field, after in itertools.pairwise(body):
-            if isinstance(field, ast.AnnAssign) and not isinstance(field.value, ast.Call):
+            if not isinstance(field, ast.AnnAssign) or "ClassVar" in ast.unparse(field.annotation):
+                continue
+            if not isinstance(field.value, ast.Call):
                 assert isinstance(after, ast.Expr), f"{kind.__name__}: {ast.unparse(field)}"

@@ -515,9 +515,9 @@ def _backward(
         gather(q, q_first, length, head, queries)
         gather(dout, q_first, length, head, douts)
         for i in range(length):
-            mean = _f(0.0)
+            mean = np.float64(0.0)  # what is taken from it, dP, may be as large
             for j in range(depth_v if source > KEYS else 0):
-                mean += douts[i, j] * out[q_first + i, head, j]
+                mean += np.float64(douts[i, j]) * np.float64(out[q_first + i, head, j])
             means[i] = mean
         lows_q = lost_q if source > _LONG else none
         lows, lows_v = (lost, lost_v) if length > _LONG else (none, none_v)

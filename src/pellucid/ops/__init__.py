@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pellucid.ops.relu import relu, relu_backward
     from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
     from pellucid.ops.rotary import rotary, rotary_backward
+    from pellucid.ops.scale_norm import scale_norm, scale_norm_backward
     from pellucid.ops.share_heads import share_heads, share_heads_backward
     from pellucid.ops.silu import silu, silu_backward
     from pellucid.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
@@ -83,6 +84,8 @@ __all__ = [
     "rms_norm_backward",
     "rotary",
     "rotary_backward",
+    "scale_norm",
+    "scale_norm_backward",
     "share_heads",
     "share_heads_backward",
     "silu",

@@ -116,7 +116,7 @@ def test_a_study_is_run_in_korean(tmp_path: Path, capsys: Says) -> None:
     options = ["--only", "none", "--seeds", "0", "--workers", "1"]
     main(["--lang", "ko", "lab", "run", str(path), *options])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "scale: 실행 1개, 하나에 코어 하나로 약 0.1분"
+    assert lines[0] == "scale: 실행 1개, 코어 하나로 약 0.1분"
     assert lines[1].startswith("참고: 주요 비교 1개 중 1개는 모든 쌍이 일치해도")
     assert lines[3:4] == ["1개 중 0개 완료"]
     assert lines[4].startswith("1개 중 1개 완료: none, 시드 0: train_loss ")

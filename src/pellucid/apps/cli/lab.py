@@ -28,7 +28,6 @@ from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.apps.lab.wording import tr as report_text
 from pellucid.apps.lab.wording import written_in
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
-from pellucid.core.language import plural
 from pellucid.core.settings import nearest
 from pellucid.training.config import RunConfig, load_recipe
 
@@ -78,8 +77,11 @@ def run_verb(
         Output().say(translated(line))
 
     minutes = found.plan.minutes_per_run
-    runs = f"{len(trials):,} {plural(len(trials), 'run')}"
-    say(f"{found.name}: {runs} of about {minutes:g} min on one core")
+    n, name = len(trials), found.name
+    if n == 1:
+        say(f"{name}: 1 run of about {minutes:g} min on one core")
+    else:
+        say(f"{name}: {n} runs of about {minutes:g} min on one core")
     few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
         say(tr("note: {}").format(translated(few)))
@@ -94,8 +96,7 @@ def run_verb(
         say("stopped; the same command resumes from what is saved")
         return 130
     if ended.failed:
-        failed = f"{ended.failed} of {ended.planned} {plural(ended.planned, 'run')} failed"
-        say(f"{failed}; --retry does them again")
+        say(f"runs failed: {ended.failed} of {ended.planned}; --retry does them again")
     command = ["pellucid", "lab", "report", study]
     for option, given in (("--folder", folder), ("--results", results)):
         command += [option, str(given)] if given else []
