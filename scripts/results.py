@@ -105,7 +105,7 @@ def is_slower(row: Mapping[str, Any]) -> bool:
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
     keys = ("benchmark", "length", "mkl", "corpus", "batch_tokens", "beam", "batch")
-    rows = [{"mkl": SLOWER} | row if is_slower(row) else row for row in rows]
+    rows = [{"mkl": SLOWER, **row} if is_slower(row) else row for row in rows]
     last = {(*map(row.get, keys), *row.get("rules", ())): row for row in rows}
     return list(last.values())
 
