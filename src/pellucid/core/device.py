@@ -49,7 +49,7 @@ def check_device(name: str, precision: Precision = "float32") -> None:
         line = str(error).strip().partition("\n")[0]
         raise UserError(
             f"--device {name}: PyTorch cannot use it: {line}; for a GPU install the build for it "
-            "(pytorch.org/get-started)"
+            "(pytorch.org/get-started), or leave out --device"
         ) from None
 
 
