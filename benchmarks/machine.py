@@ -24,6 +24,7 @@ def machine() -> dict[str, str]:
     return {
         "date": date.today().isoformat(),
         "processor": f"{processor()}, {processors()} threads",
+        "generation": generation(),
         "load": f"{os.getloadavg()[0]:.2f} at the start",
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -35,6 +36,16 @@ def in_turn(calls: Iterable[Callable[[], Any]], rounds: int) -> np.ndarray:
     """Return the seconds of each call (calls, rounds), the calls taking turns in every round."""
     calls = list(calls)
     return np.array([[timed(call) for call in calls] for _ in range(rounds)]).T
+
+
+def generation() -> str:
+    """Return the processor's family and model, which its name may leave out; "" if unknown."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    facts = dict([part.strip() for part in line.split(":", 1)] for line in lines if ":" in line)
+    return f"family {facts.get('cpu family', '?')}, model {facts.get('model', '?')}"
 
 
 def quartiles(values: Any, digits: int = 1) -> list[float]:
