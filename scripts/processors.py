@@ -1,5 +1,7 @@
 """Processors that this one is not, as environments, and the kernels' tests on each of them.
 
+AVX-512 is tested on a processor without it (`wide_vectors`); on one with it `make test` does that.
+
 Then the tests of the thread pool, with the pools of macOS and Windows (`portable_pool`).
 
     python scripts/processors.py [OPTIONS OF PYTEST]
@@ -40,7 +42,7 @@ PLAIN = {
     "NUMBA_CPU_FEATURES": "-avx,-avx2,-fma,-avx512f",
     "OPENBLAS_CORETYPE": "Nehalem",
 }
-TESTED = {"AVX2": AVX2, "x86-64-v2": PLAIN}
+TESTED = {"AVX-512": VNNI, "AVX2": AVX2, "x86-64-v2": PLAIN}
 
 TESTS = (
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/kernels/test_*.py")),
@@ -69,12 +71,16 @@ def main() -> None:
     failed = []
     for name, environment in TESTED.items():
         features = environment["NUMBA_CPU_FEATURES"].split(",")
-        if not all(here[feature[1:]] for feature in features if feature.startswith("+")):
-            print(f"{name}: not tested, since this processor does not have it", flush=True)
+        has = all(here[feature[1:]] for feature in features if feature.startswith("+"))
+        wide = environment is VNNI
+        if has == wide:
+            print(f"{name}: tested by `make test`" if has else f"{name}: not here", flush=True)
             continue
         print(f"The kernels' tests, compiled for {name}:", flush=True)
-        command = [sys.executable, "-m", "pytest", "-q", *sys.argv[1:], *TESTS]
-        run = subprocess.run(command, cwd=ROOT, env=os.environ | without_simd(environment))
+        plugin = ["-p", "wide_vectors"] * wide
+        command = [sys.executable, "-m", "pytest", "-q", *plugin, *sys.argv[1:], *TESTS]
+        own = environment if wide else without_simd(environment)
+        run = subprocess.run(command, cwd=ROOT, env=os.environ | own)
         failed += [name] if run.returncode else []
     for system in ("macos", "windows"):
         print(f"The kernels' threads, as on {system}:", flush=True)

@@ -1,0 +1,116 @@
+"""Kernels for a processor with AVX-512, on one that does not have it.
+
+    NUMBA_CPU_NAME=… NUMBA_CPU_FEATURES=… python -m pytest -p wide_vectors tests/kernels
+
+Their text in LLVM's language is made and optimised for the processor that is named. The machine
+code is for this one: LLVM makes two vectors of 8 numbers of one of 16. Only the int8 products of
+the missing instructions have to be written out, below.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from pellucid.kernels.backend import machine_code
+
+
+def _neighbours(lanes: int) -> str:
+    """Return a function that adds neighbours: of 2 · lanes numbers it makes `lanes`."""
+    both = f"<{2 * lanes} x i32>"
+    halves = ""
+    for first in (0, 1):
+        every_second = ", ".join(f"i32 {i}" for i in range(first, 2 * lanes, 2))
+        halves += (
+            f"  %v{first} = shufflevector {both} %v, {both} poison,"
+            f" <{lanes} x i32> <{every_second}>\n"
+        )
+    return (
+        f"define <{lanes} x i32> @wide.sum.{lanes}({both} %v) alwaysinline {{\n{halves}"
+        f"  %sum = add <{lanes} x i32> %v0, %v1\n  ret <{lanes} x i32> %sum\n}}\n"
+    )
+
+
+def _dots(lanes: int) -> str:
+    """Return vpdpbusd: to each sum are added four products of a byte ≥ 0 and a signed byte."""
+    sums, bytes_, wide = (f"<{n} x {kind}>" for n, kind in
+                          ((lanes, "i32"), (4 * lanes, "i8"), (4 * lanes, "i32")))  # fmt: skip
+    return f"""
+define {sums} @wide.vpdpbusd.{32 * lanes}({sums} %sums, {sums} %x, {sums} %w) alwaysinline {{
+  %x.bytes = bitcast {sums} %x to {bytes_}
+  %w.bytes = bitcast {sums} %w to {bytes_}
+  %x.wide = zext {bytes_} %x.bytes to {wide}
+  %w.wide = sext {bytes_} %w.bytes to {wide}
+  %products = mul {wide} %x.wide, %w.wide
+  %twos = call <{2 * lanes} x i32> @wide.sum.{2 * lanes}({wide} %products)
+  %fours = call {sums} @wide.sum.{lanes}(<{2 * lanes} x i32> %twos)
+  %added = add {sums} %sums, %fours
+  ret {sums} %added
+}}
+"""
+
+
+_PAIRS = """
+declare <32 x i32> @llvm.smax.v32i32(<32 x i32>, <32 x i32>)
+declare <32 x i32> @llvm.smin.v32i32(<32 x i32>, <32 x i32>)
+
+define <32 x i16> @wide.pmaddubs.w.512(<64 x i8> %x, <64 x i8> %w) alwaysinline {
+  %x.wide = zext <64 x i8> %x to <64 x i32>
+  %w.wide = sext <64 x i8> %w to <64 x i32>
+  %products = mul <64 x i32> %x.wide, %w.wide
+  %twos = call <32 x i32> @wide.sum.32(<64 x i32> %products)
+  %low = call <32 x i32> @llvm.smax.v32i32(<32 x i32> %twos, <32 x i32> splat (i32 -32768))
+  %held = call <32 x i32> @llvm.smin.v32i32(<32 x i32> %low, <32 x i32> splat (i32 32767))
+  %short = trunc <32 x i32> %held to <32 x i16>
+  ret <32 x i16> %short
+}
+
+define <16 x i32> @wide.pmaddw.d.512(<32 x i16> %x, <32 x i16> %w) alwaysinline {
+  %x.wide = sext <32 x i16> %x to <32 x i32>
+  %w.wide = sext <32 x i16> %w to <32 x i32>
+  %products = mul <32 x i32> %x.wide, %w.wide
+  %twos = call <16 x i32> @wide.sum.16(<32 x i32> %products)
+  ret <16 x i32> %twos
+}
+"""
+INSTRUCTIONS = ("vpdpbusd.256", "vpdpbusd.512", "pmaddubs.w.512", "pmaddw.d.512")
+WRITTEN_OUT = "".join([*map(_neighbours, (8, 16, 32)), _dots(8), _dots(16), _PAIRS])
+
+
+def written_out(text: str) -> str:
+    """Return a module that calls functions of its own in the place of missing instructions."""
+    for name in INSTRUCTIONS:
+        text = text.replace(f"@llvm.x86.avx512.{name}(", f"@wide.{name}(")
+    if "@wide." not in text:
+        return text
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if "declare" not in line or "@wide." not in line) + (
+        WRITTEN_OUT
+    )
+
+
+def install() -> None:
+    """Compile for this processor from now on, if it lacks what the named one has."""
+    here = llvm.get_host_cpu_features()
+    if all(here.get(one[1:]) for one in machine_code.FEATURES if one.startswith("+")):
+        return
+    named, compiled = machine_code._machine, machine_code.compiled
+    named()  # LLVM knows no processor before it
+    this = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=here.flatten(),
+        opt=3, jit=True, codemodel="jitdefault", reloc="static",
+    )  # fmt: skip
+
+    def compile_here(module: Any, more: str = "") -> bytes:
+        machine_code._machine = cache(lambda: this)
+        try:
+            return compiled(llvm.parse_assembly(written_out(str(module))), more)
+        finally:
+            machine_code._machine = named
+
+    machine_code.compiled = compile_here
+
+
+install()
