@@ -469,7 +469,7 @@ def parts(language: Language) -> str:
         (
             f"`{optimizer.name}`",
             escaped(said(optimizer.about, language)),
-            ", ".join(f"`{state}`" for state in optimizer.remembered),
+            ", ".join(f"`{state}`" for state in optimizer.states),
             yes[bool(kernel_of(optimizer.step.__name__))],
         )
         for optimizer in OPTIMIZERS.values()

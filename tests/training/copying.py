@@ -72,8 +72,8 @@ def settings(config: TrainingConfig = TRAIN) -> dict[str, Any]:
     return {"model": to_mapping(MODEL), "training": to_mapping(config)}
 
 
-RESUMED = replace(TRAIN, optimizer=OptimizerConfig("muon"), use="ema")
-"""What a run keeps at most: AdamW's states, Muon's, and the average of the weights."""
+RESUMED = replace(TRAIN, optimizer=OptimizerConfig("adamw"), use="ema")
+"""What a run keeps at most: the optimizer's states and the average of the weights."""
 
 
 def main(folder: str, resume: str, slowly: str) -> None:

@@ -27,7 +27,6 @@ class FurtherNetwork(nn.Module):
         options: dict[str, Any] = {"bias": config.linear_bias, "dtype": dtype, "seed": None}
         gates = gates_of(self.activation)
         self.linear1 = nn.Linear(e, gates * f, **options)
-        self.linear1.weight.packed = (f,) * gates
         self.dropout = nn.Dropout(_or(config.activation_dropout, config.dropout))
         self.linear2 = nn.Linear(f, e, **options)
         self.norm = norm_of(config, dtype)

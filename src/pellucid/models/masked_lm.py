@@ -32,7 +32,6 @@ class MaskedHead(nn.Module):
         self.activation = config.activation_function
         gates, width = gates_of(self.activation), config.d_model
         self.dense = nn.Linear(width, gates * width, dtype=dtype, seed=None)
-        self.dense.weight.packed = (width,) * gates
         self.norm = norm_of(config, dtype)
 
     def forward(self, input: Array) -> Forward:

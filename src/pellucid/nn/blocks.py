@@ -218,7 +218,6 @@ class TransformerLayer(Module):
         known = as_activation(activation)
         gates = gates_of(known)
         self.linear1 = Linear(d_model, gates * dim_feedforward, bias, dtype=dtype, seed=None)
-        self.linear1.weight.packed = (dim_feedforward,) * gates
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype, seed=None)
         steps = range(1, 4 if self.attends_to_memory else 3)

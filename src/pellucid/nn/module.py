@@ -58,9 +58,9 @@ class Parameter(Buffer):
 
     `init(generator, shape)` initialises it. `requires_grad = False` freezes it: gradients
     are not kept, and an optimiser leaves a parameter without a gradient as it is. `fixed_row` is a
-    row of a table that gets no gradient, whichever layer uses the table. `packed` has the numbers
-    of rows of matrices that it holds one above the other. `master`, if set, is the
-    array that is learnt and saved, and `data` a copy of it in a narrower dtype, to compute with.
+    row of a table that gets no gradient, whichever layer uses the table. `master`, if set, is
+    the array that is learnt and saved, and `data` a copy of it in a narrower dtype, to compute
+    with.
     Raises `TypeError` for float16 and what is no real number, `ValueError` for a size that is none.
     """
 
@@ -77,7 +77,6 @@ class Parameter(Buffer):
         self.master: Array | None = None
         self.requires_grad = True
         self.fixed_row: int | None = None
-        self.packed: tuple[int, ...] = ()
 
     @property
     def learnt(self) -> Array:

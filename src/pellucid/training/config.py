@@ -163,20 +163,16 @@ class OptimizerConfig:
     """How parameters are stepped; torch's names and defaults."""
 
     name: OptimizerName = "adam"
-    """adam (weight decay is added to the gradient), adamw (it shrinks the weights directly), lion
-    (takes steps of one size, so needs a 3 to 10 times lower rate), muon (orthogonal steps for the
-    matrices of the layers, adamw for all else, at adamw's rate) or adafactor (little memory; its
-    rate is relative to a parameter's size, usually 0.01)."""
+    """adam (weight decay is added to the gradient) or adamw (it shrinks the weights directly)."""
     betas: tuple[float, float] = None  # type: ignore[assignment]
-    """How slowly the running means of the gradient and of its square forget; unset: the
-    optimizer's own, 0.9 and 0.999 for adam, adamw and muon's adamw, 0.9 and 0.99 for lion."""
+    """How slowly the running means of the gradient and of its square forget; unset: 0.9 and
+    0.999."""
     momentum: float | None = None
-    """How slowly muon's mean of the gradient forgets; unset: 0.95. The others do not read it."""
+    """For an optimizer of your own; adam and adamw do not read it."""
     eps: float = 1e-8
-    """Added to the root of the mean square; lion and adafactor do not read it."""
+    """Added to the root of the mean square."""
     weight_decay: float | None = None
-    """λ; unset: the optimizer's own, 0 for adam, lion and adafactor, 0.01 for adamw, 0.1 for
-    muon."""
+    """λ; unset: the optimizer's own, 0 for adam, 0.01 for adamw."""
     clip: float = 1.0
     """Largest global gradient norm; inf for no limit."""
 
@@ -186,7 +182,7 @@ class OptimizerConfig:
             self, momentum="[0, 1)", eps="(0, inf]", weight_decay="[0, inf]", clip="(0, inf]"
         )
         if self.betas is None:  # written out, as in every run's settings
-            object.__setattr__(self, "betas", OPTIMIZERS[self.name].defaults.get("betas", BETAS))
+            object.__setattr__(self, "betas", OPTIMIZERS[self.name].settings.get("betas", BETAS))
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
 
@@ -196,7 +192,7 @@ class OptimizerConfig:
         >>> OptimizerConfig("adamw").settings()["weight_decay"]
         0.01
         """
-        defaults = OPTIMIZERS[self.name].defaults
+        defaults = OPTIMIZERS[self.name].settings
         given = {name: getattr(self, name) for name in defaults}
         return {name: defaults[name] if x is None else x for name, x in given.items()}
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pellucid.training.optimizers.adafactor import ADAFACTOR
 from pellucid.training.optimizers.adam import ADAM, ADAMW
-from pellucid.training.optimizers.lion import LION
-from pellucid.training.optimizers.muon import MUON
 from pellucid.training.optimizers.optimizer import Optimizer
 
-OPTIMIZERS: dict[str, Optimizer] = {
-    optimizer.name: optimizer for optimizer in (ADAM, ADAMW, LION, MUON, ADAFACTOR)
-}
+OPTIMIZERS: dict[str, Optimizer] = {optimizer.name: optimizer for optimizer in (ADAM, ADAMW)}
 
 __all__ = ["OPTIMIZERS", "Optimizer"]

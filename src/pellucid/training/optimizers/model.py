@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +20,7 @@ from pellucid.core.settings import changes
 from pellucid.core.vjp import Call, Declined, check_gradient
 from pellucid.nn.module import Parameter
 from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers import OPTIMIZERS, Optimizer
+from pellucid.training.optimizers import OPTIMIZERS
 
 
 def global_norm(gradients: Iterable[Array]) -> float:
@@ -69,8 +68,6 @@ class _Slot:
     """A parameter and what is remembered of it."""
 
     parameter: Parameter
-    owner: Optimizer
-    """What steps it."""
     states: tuple[Array, ...]
     step: int = 0
 
@@ -82,12 +79,6 @@ class _Slot:
         assert parameter.grad is not None  # only parameters with a gradient are stepped
         theta = parameter.learnt
         return theta, _whole(parameter.grad, theta.dtype)
-
-    def matrices(self) -> list[Any]:
-        """Return the rows of each matrix that the parameter holds."""
-        packed = self.parameter.packed
-        ends = list(accumulate(packed))
-        return [slice(end - rows, end) for rows, end in zip(packed, ends, strict=True)] or [...]
 
 
 class ModelOptimizer:
@@ -113,8 +104,7 @@ class ModelOptimizer:
         for name, parameter in dict(parameters).items():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                owner = self.optimizer.of(name, parameter.shape)
-                self._slots[name] = _Slot(parameter, owner, owner.initial(parameter.learnt))
+                self._slots[name] = _Slot(parameter, self.optimizer.initial(parameter.learnt))
 
     def norm(self) -> float:
         """Return the global norm of the gradients that there are."""
@@ -146,31 +136,30 @@ class ModelOptimizer:
         alike: dict[Any, list[_Slot]] = {}
         for slot in stepped.values():
             slot.step += 1
-            alike.setdefault((id(slot.owner), slot.parameter.learnt.dtype), []).append(slot)
+            alike.setdefault(slot.parameter.learnt.dtype, []).append(slot)
         for slots in alike.values():
-            self._step(slots[0].owner, slots, float(lr), float(scale))
+            self._step(slots, float(lr), float(scale))
             for slot in slots:
                 if slot.parameter.master is not None:
                     slot.parameter.narrow(slot.parameter.data.dtype)
 
-    def _step(self, owner: Optimizer, slots: list[_Slot], lr: float, scale: float) -> None:
+    def _step(self, slots: list[_Slot], lr: float, scale: float) -> None:
         # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
-        settings = self.config.settings()
-        options = {name: settings[name] for name in owner.settings} | {"lr": lr, **owner.options}
+        options = {**self.config.settings(), "lr": lr, **self.optimizer.options}
         thetas, gradients = map(list, zip(*(slot.arrays() for slot in slots), strict=True))
         states, steps = [slot.states for slot in slots], [slot.step for slot in slots]
-        call = Call(owner.step, (thetas, gradients, states), {"step": steps, **options})
+        call = Call(self.optimizer.step, (thetas, gradients, states), {"step": steps, **options})
         call.arguments["scale"] = scale  # a kernel's own: it makes no scaled gradient
         if not isinstance(kernels.fused(call), Declined):
             return
         for slot, theta, gradient in zip(slots, thetas, gradients, strict=True):
             gradient = gradient if scale == 1.0 else gradient * scale
-            for at in slot.matrices() if owner.apart else [...]:
-                before = tuple(state[at] for state in slot.states)
-                new, after = owner.step(theta[at], gradient[at], before, step=slot.step, **options)
-                theta[at] = new
-                for state, new_state in zip(slot.states, after, strict=True):
-                    state[at] = new_state
+            new, after = self.optimizer.step(
+                theta, gradient, slot.states, step=slot.step, **options
+            )
+            theta[...] = new
+            for state, new_state in zip(slot.states, after, strict=True):
+                state[...] = new_state
 
     def zero_grad(self) -> None:
         """Forget the gradient of every parameter that is stepped."""
@@ -184,7 +173,7 @@ class ModelOptimizer:
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():
-            for kept, array in zip(slot.owner.states, slot.states, strict=True):
+            for kept, array in zip(self.optimizer.states, slot.states, strict=True):
                 state[f"{kept}.{name}"] = to_host(array)
             state[f"step.{name}"] = np.array(slot.step, np.int64)
         return state
@@ -200,6 +189,6 @@ class ModelOptimizer:
                 f"{self.config.name}:\n  {listed}"
             )
         for name, slot in self._slots.items():
-            theta, kept = slot.parameter.learnt, slot.owner.states
+            theta, kept = slot.parameter.learnt, self.optimizer.states
             slot.states = tuple(like(np.array(state[f"{s}.{name}"]), theta) for s in kept)
             slot.step = int(state[f"step.{name}"])
