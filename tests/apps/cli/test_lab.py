@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -155,30 +154,6 @@ def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) 
     assert "--only is given 2 times" in shown
 
 
-@pytest.mark.parametrize(
-    ("address", "code", "message"),
-    [
-        ("nonsense", 2, "--dask nonsense: expected a scheduler's address like tcp://"),
-        ("tcp://127.0.0.1:9", 1, "no scheduler answers there within 0.2 seconds; start one"),
-    ],
-)
-@pytest.mark.oracle("distributed")
-def test_a_scheduler_that_is_not_there(
-    tmp_path: Path, address: str, code: int, message: str
-) -> None:
-    """Each in a separate process: what Dask leaves of one client can trip the next."""
-    call = ["lab", "run", str(write_study(tmp_path)), "--dask", address]
-    script = (
-        "import sys; from pellucid.apps.cli.main import main; from pellucid.apps.cli import lab; "
-        f"lab.PATIENCE = 0.2; sys.exit(main({call}))"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, message in ended.stderr) == (code, True), ended.stderr
-    assert not (tmp_path / "lab").exists()
-
-
 def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(
     tmp_path: Path, capsys: Says
 ) -> None:
@@ -223,7 +198,7 @@ def test_the_runs_are_done_by_an_executor_of_the_users_own(
         assert words in found[1]
     both = refused(capsys, study, "--executor", "my_cluster:executor", "--workers", "1")
     assert both == (2, both[1])
-    assert "give one of --workers, --dask and --executor" in both[1]
+    assert "give --workers or --executor, not both" in both[1]
     some = ["--only", "linear", "--seeds", "0", "--executor", "my_cluster:executor"]
     assert main(["lab", "run", study, *some]) == 0
     assert "1/1 done: linear, seed 0" in capsys.readouterr().out

@@ -27,13 +27,11 @@ from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.apps.lab.wording import tr as report_text
 from pellucid.apps.lab.wording import written_in
-from pellucid.core.errors import UsageError, UserError, optional, pip_install
+from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
 from pellucid.training.config import RunConfig, load_recipe
 
 HOME = Path("lab")
-PATIENCE = 5.0
-"""Seconds in which a Dask scheduler has to answer."""
 
 
 def run_verb(
@@ -45,7 +43,6 @@ def run_verb(
     folder: Path | None = None,
     results: Path | None = None,
     workers: int | None = None,
-    dask: str | None = None,
     executor: str | None = None,
     retry: bool = False,
 ) -> int:
@@ -58,16 +55,15 @@ def run_verb(
         folder: Where results and run folders go; unset: lab/STUDY.
         results: The results file; unset: results.jsonl in the folder.
         workers: How many runs at a time, one thread each; unset: as processors and memory allow.
-        dask: Address of a Dask scheduler whose workers do the runs; they must see the folder.
         executor: MODULE:FUNCTION of yours, called without arguments; the executor that it returns
             does the runs (any of concurrent.futures' kind). Its workers must see the folder.
         retry: Do failed runs again.
     """
-    if sum(given is not None for given in (workers, dask, executor)) > 1:
-        raise UsageError("give one of --workers, --dask and --executor")
+    if workers is not None and executor is not None:
+        raise UsageError("give --workers or --executor, not both")
     found = load_study(study)
     trials = select_trials(found.trials(), only, seeds)
-    own = _executor(executor) if executor is not None else None if dask is None else _dask(dask)
+    own = None if executor is None else _executor(executor)
     home = folder or HOME / found.name
     file = results or home / "results.jsonl"
     if own is None:  # another engine's workers read the data where they are
@@ -200,23 +196,6 @@ def list_verb(*, folder: Path = HOME) -> int:
     if errors:
         raise UserError("\n".join(errors))
     return 0
-
-
-def _dask(address: str) -> Executor:
-    message = f"--dask needs Dask: {pip_install('distributed')}"
-    distributed = optional("distributed", message, UsageError)
-    try:
-        executor: Executor = distributed.Client(address, timeout=PATIENCE).get_executor()
-    except ValueError as error:
-        raise UsageError(
-            f"--dask {address}: expected a scheduler's address like tcp://localhost:8786 ({error})"
-        ) from None
-    except OSError:
-        raise UserError(
-            f"--dask {address}: no scheduler answers there within {PATIENCE:g} seconds; start one "
-            "(dask scheduler), or give the address that it prints"
-        ) from None
-    return executor
 
 
 def _executor(named: str) -> Executor:
