@@ -18,7 +18,7 @@ from pellucid.apps.serve import server as serving
 from pellucid.apps.serve.app import Application
 from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import serve_model
-from pellucid.apps.serve.server import Load, Server, address, listen, serve
+from pellucid.apps.serve.server import Server, address, listen, serve
 from pellucid.apps.serve.service import Service
 from pellucid.apps.serve.worker import Worker
 from pellucid.data.tokenizers import train_tokenizer
@@ -106,7 +106,6 @@ class Running(NamedTuple):
 def running(
     limits: Limits = DEFAULT,
     keys: tuple[str, ...] = (),
-    load: Load | None = None,
     grace: float = 0.02,
 ) -> Iterator[Running]:
     serving.GRACE = grace
@@ -116,7 +115,7 @@ def running(
     url, port = address(bound), bound.getsockname()[1]
     servers: list[Server] = []
     thread = threading.Thread(
-        target=serve, args=(Application(service), service, bound, servers.append, load)
+        target=serve, args=(Application(service), service, bound, servers.append)
     )
     thread.start()
     try:

@@ -43,7 +43,7 @@ def serve(
     gives another. A model whose name has two language codes, as de-en, translates from the
     first into the second. Only this machine can reach the server, unless --host says otherwise.
     SIGTERM and Ctrl-C stop it once every request is answered, or at once while it still loads
-    its models; SIGHUP loads the models anew.
+    its models.
 
     Args:
         model: Models to serve.
@@ -63,7 +63,7 @@ def serve(
             optional(name, SEPARATE, extra="serve")
         from pellucid.apps.serve.app import Application
         from pellucid.apps.serve.limits import Limits
-        from pellucid.apps.serve.models import load_models, named_folders, reload_models
+        from pellucid.apps.serve.models import load_models, named_folders
         from pellucid.apps.serve.server import LOOPBACK, address, listen
         from pellucid.apps.serve.server import serve as run_server
         from pellucid.apps.serve.service import Service
@@ -93,7 +93,6 @@ def serve(
             service,
             bound,
             started=lambda server: print(begun, flush=True),
-            load=lambda before: reload_models(folders, before, rows, accept_changes),
         )
     line = "stopped: {} or more requests were not answered"
     print(translated(line.format(unanswered) if unanswered else ANSWERED), flush=True)

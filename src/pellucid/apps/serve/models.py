@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
-import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +21,6 @@ from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model, load_model
 from pellucid.tasks.masked_lm import MASK
 from pellucid.training.card import about_and_examples
-
-_log = logging.getLogger(__name__)
 
 Use = Literal["translate", "chat", "pronounce", "words", "continue", "fill"]
 
@@ -148,26 +144,6 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
         while not batcher.idle:
             batcher.round()
     return served
-
-
-def reload_models(
-    folders: dict[str, Path],
-    before: Mapping[str, Served],
-    rows: int = ROWS,
-    accept_changes: bool = False,
-) -> dict[str, Served]:
-    """Load every model anew; one that cannot be read stays as it was before, and is logged."""
-    models: dict[str, Served] = {}
-    for name, folder in folders.items():
-        try:
-            models[name] = _loaded(name, folder, rows, accept_changes)
-            _log.info("%s", json.dumps({"loaded": name}))
-        except Exception as error:  # whatever it is, requests are answered as before
-            models[name] = before[name]
-            about = str(error) if isinstance(error, UserError) else type(error).__name__
-            line = {"not_loaded": name, "error": about, "answers": "as before"}
-            _log.error("%s", json.dumps(line, ensure_ascii=False))
-    return models
 
 
 # what a model is for ------------------------------------------------------------------------------

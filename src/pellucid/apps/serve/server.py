@@ -7,21 +7,16 @@ import errno
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from pellucid.apps.serve.connection import Connection, State
-from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Service
 from pellucid.core.errors import UserError
 from pellucid.training.signals import handling
-
-Load = Callable[[Mapping[str, Served]], Mapping[str, Served]]
-
-STOP = (signal.SIGINT, signal.SIGTERM)
 
 GRACE = 1.0
 """Seconds in which a server that stops still takes requests: some are in the system's queue, and
@@ -65,7 +60,7 @@ class Server(uvicorn.Server):
 
     server_state: State
 
-    def __init__(self, app: ASGIApp, service: Service, load: Load | None = None) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -81,9 +76,7 @@ class Server(uvicorn.Server):
         self.server_state = State(service.limits)
         self.unanswered = 0
         """Requests that were closed without an answer when the server stopped."""
-        self.service, self.load = service, load
-        self._reloading: asyncio.Task[None] | None = None
-        self._stale = False
+        self.service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what was sent, and what comes within `GRACE`, then stop.
@@ -101,25 +94,8 @@ class Server(uvicorn.Server):
         """Leave the signals to `serve`: uvicorn would send them again when all is done."""
         yield
 
-    async def on_tick(self, counter: int) -> bool:
-        """Do what is due every tenth of a second; return whether to stop."""
-        if self._stale and (self._reloading is None or self._reloading.done()):
-            self._stale = False
-            self._reloading = asyncio.create_task(self._reload())
-        return await super().on_tick(counter)
-
-    async def _reload(self) -> None:
-        assert self.load is not None
-        self.service.models = await asyncio.to_thread(self.load, self.service.models)
-
     def signalled(self, number: int) -> None:
-        """Stop, on a signal of this number; on SIGHUP load the models anew, next to the requests.
-
-        Those that have begun are answered by the model that they began with.
-        """
-        if number not in STOP:
-            self._stale = True
-            return
+        """Stop, on a signal of this number."""
         self.service.stopping = True
         if self.should_exit and number == signal.SIGINT:
             self.force_exit = True
@@ -131,19 +107,16 @@ def serve(
     service: Service,
     bound: socket.socket,
     started: Callable[[Server], object] = lambda server: None,
-    load: Load | None = None,
 ) -> int:
     """Answer requests until a signal comes; return how many had no answer when it stopped.
 
     started: called once signals are handled; may set the server's `should_exit`, too.
-    load: returns the models anew, given those there are; SIGHUP calls it.
     """
-    server = Server(app, service, load)
-    reload = (signal.SIGHUP,) if load is not None and sys.platform != "win32" else ()
+    server = Server(app, service)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        with handling(server.signalled, (*STOP, *reload)), bound:
+        with handling(server.signalled), bound:
             started(server)
             server.run([bound])
     finally:
