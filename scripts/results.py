@@ -461,7 +461,7 @@ def study_text(name: str, language: str) -> str:
     found = gather(study, lines)
     claims = f"### Claims written down before the first run\n\n{claims_table(found)}\n\n"
     answers = re.sub(
-        r"### What was asked.*?\n\n.*?\n\n(?=#)",
+        r"### Primary comparisons.*?\n\n.*?\n\n(?=#)",
         lambda _: claims,
         answers_to_markdown(found, "###").strip(),
         flags=re.DOTALL,

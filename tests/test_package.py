@@ -27,7 +27,7 @@ def test_recipes_and_studies_are_in_it(path: str) -> None:
     assert files("pellucid").joinpath(path).is_file()
 
 
-def test_type_checkers_are_told_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert "Typing :: Typed" in PROJECT["classifiers"]
     assert files("pellucid").joinpath("py.typed").is_file()
 

@@ -95,7 +95,7 @@ def test_multiply_sums_the_rows_of_a_transposed_array(m: int, k: int, n: int) ->
     np.testing.assert_allclose(sums, a.sum(axis=1, dtype=np.float64), atol=2e-4)
 
 
-def test_rows_that_cannot_be_told_from_panels_are_copied() -> None:
+def test_rows_that_look_like_panels_are_copied() -> None:
     assert matmul.is_near(7, 3 * matmul.WIDTH)
     assert not matmul.is_near(3, 3 * matmul.WIDTH)
     assert not matmul.is_near(7, matmul.FAR + 1)

@@ -67,7 +67,7 @@ def test_packed_rows_and_torchs_padded_road_are_equal() -> None:
     np.testing.assert_allclose(out[~padding], packed, rtol=0, atol=1e-13)
 
 
-def test_segments_are_told_apart() -> None:
+def test_segments_change_the_rows() -> None:
     model = shaken(replace(BASE, type_vocab_size=2)).eval()
     text = Packed.of(TEXTS)
     plain = model(text)

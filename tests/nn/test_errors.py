@@ -401,7 +401,7 @@ def test_gradients_of_weights_that_were_not_handed_out() -> None:
         backward(y, np.ones((L, N, N)))
 
 
-def test_a_gradient_is_told_in_the_callers_own_axes() -> None:
+def test_a_gradients_shape_is_reported_in_the_callers_axes() -> None:
     x = our_ones(L, N, E)
     (y, _), backward = nn.MultiheadAttention(E, H).forward(x, x, x)
     says = re.escape(f"expected {(L, N, E)}, got {(N, L, E)}")

@@ -108,7 +108,7 @@ def run_blocks(
     step = _pre_norm if norm_first else _post_norm
     backwards, shape = [], x.shape
     for i, block in enumerate(blocks):
-        within, path = context.part(block.name, site=i), joined(context.path, str(i))
+        within, path = context.child(block.name, site=i), joined(context.path, str(i))
         x, back = part(step, x, block, within, path, path=path)
         backwards.append(back)
 
@@ -134,7 +134,7 @@ def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array
 
 
 def _post_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
-    inner = context.part("", site=0)
+    inner = context.child("", site=0)
     y, sublayer_backward = part(block.sublayer, x, inner, path=f"{path}.sublayer")  # 1
     norm = block.norm
     p, rng = dropout_of(block.dropout, context)
@@ -154,7 +154,7 @@ def _post_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
 
 def _pre_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
     n, norm_backward = block.norm.run(x, path)  # 1
-    inner = context.part("", site=0)
+    inner = context.child("", site=0)
     y, sublayer_backward = part(block.sublayer, n, inner, path=f"{path}.sublayer")  # 2
     p, rng = dropout_of(block.dropout, context)
     if p and rng is not None:

@@ -121,8 +121,8 @@ class Context:
     inference: bool = False
     path: str = ""
 
-    def part(self, name: str, site: int | None = None) -> Context:
-        """Return the context of a child: `name` added to the path, `site` folded into the rng."""
+    def child(self, name: str, site: int | None = None) -> Context:
+        """Return the context inside: `name` added to the path, `site` folded into the rng."""
         made = object.__new__(Context)  # `replace` would take longer than a small kernel
         made.__dict__.update(self.__dict__)
         if name:

@@ -118,7 +118,7 @@ class Stack(Module):
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
         backwards = []
         for i, layer in enumerate(self.layers):
-            x, back = layer.run(x, context.part(f"layers.{i}", site=i))
+            x, back = layer.run(x, context.child(f"layers.{i}", site=i))
             backwards.append(back)
         norm_backward = None
         if self.norm is not None:

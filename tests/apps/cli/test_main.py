@@ -540,9 +540,7 @@ class TestStopping:
         assert self.metrics(whole) == self.metrics(run)
 
 
-def test_every_command_that_loads_a_model_takes_a_changed_one_if_told_to(
-    place: Path, tmp_path: Path
-) -> None:
+def test_every_command_that_loads_a_model_accepts_changes(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place, tmp_path, dirs_exist_ok=True)
     search = tmp_path / "runs" / "tiny" / "model" / "generation_config.json"
     settings = json.loads(search.read_text(encoding="utf-8"))

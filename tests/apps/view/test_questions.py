@@ -87,7 +87,11 @@ def expected(record: Record, state: dict[str, int]) -> dict[str, list[str | None
             f"{np.exp(-(row * np.log(row)).sum()):.1f}",
             f"{unscaled.max(-1).mean():.2f}",
         ],
-        "backward": [first.label.text, record.side(end.side)[int(end.leaves.argmax())].text, None],
+        "backward": [
+            first.label.text,
+            record.labels(end.side)[int(end.leaves.argmax())].text,
+            None,
+        ],
         "generation": [step.label.text, rivals[0].label.text, None],
     }
 

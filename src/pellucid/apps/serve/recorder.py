@@ -82,7 +82,7 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
         length = min(own.max_length, limits.view_answer)
         search = replace(own, beam=asked.beam or own.beam, best=1, max_length=length)
         if target is None and asked.temperature:
-            shown = _sampled(served, asked, length)
+            shown = _sample_tokens(served, asked, length)
     drawn = view.attention(pipeline, source, shown, search=search).record
     cell = select_cell(drawn, asked.kind, asked.layer, asked.head) if drawn.maps else None
     return Made(drawn.title, dumps(as_json(drawn, cell, asked.language)))
@@ -104,8 +104,8 @@ def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[in
     return masked
 
 
-def _sampled(served: Served, asked: RecordRequest, length: int) -> tuple[int, ...]:
-    """Sample an answer, and return its tokens."""
+def _sample_tokens(served: Served, asked: RecordRequest, length: int) -> tuple[int, ...]:
+    """Sample an answer; return its tokens."""
     decoder = served.batchers[0].decoder
     config = SampleConfig(
         asked.temperature, seed=asked.seed, max_length=length,

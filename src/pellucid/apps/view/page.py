@@ -222,10 +222,10 @@ def _strip(record: Record, room: int, cell: Cell | None) -> dict[str, Any]:
     for part in record.parts:
         arrays = [x for x in (part.rows, part.drows) if x is not None]
         sizes[part.side] += INPUT_BITS // 6 * sum(int(x.shape[1]) for x in arrays)
-    needed = sum(len(record.side(side)) * size for side, size in sizes.items())
+    needed = sum(len(record.labels(side)) * size for side, size in sizes.items())
     kept: dict[Side, list[int]] = {}
     for side in sizes:
-        tokens = range(len(record.side(side)))
+        tokens = range(len(record.labels(side)))
         near = sorted(tokens, key=lambda token: abs(token - opened.get(side, 0)))
         kept[side] = sorted(near[: max(1, len(tokens) * room // max(needed, 1))])
     return {"kept": kept, "parts": [_part(part, kept[part.side]) for part in record.parts]}

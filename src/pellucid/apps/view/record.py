@@ -348,17 +348,17 @@ class Record:
         """The kinds of attention that the model has, in the order in which they run."""
         return tuple(kind for kind in KINDS if any(m.kind == kind for m in self.maps))
 
-    def side(self, side: Side) -> tuple[Label, ...]:
+    def labels(self, side: Side) -> tuple[Label, ...]:
         """Return the labels of the source or of the target."""
         return self.source if side == "source" else self.target
 
     def queries(self, kind: Kind) -> tuple[Label, ...]:
         """Return the labels of the rows."""
-        return self.side(KINDS[kind][0])
+        return self.labels(KINDS[kind][0])
 
     def keys(self, kind: Kind) -> tuple[Label, ...]:
         """Return the labels of the columns."""
-        return self.side(KINDS[kind][1])
+        return self.labels(KINDS[kind][1])
 
     def layers(self, kind: Kind) -> tuple[Map, ...]:
         """Return the layers of a kind, first to last."""
