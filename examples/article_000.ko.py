@@ -78,6 +78,22 @@ print("축을 되돌려 이어 붙인 것 = Q:", bool((together == split).all())
 
 # %% [markdown]
 # ## 왜, 무엇에 걸쳐 정규화하는가
+# 글은 배치마다 데이터의 분포가 다르다고 합니다. 앞 층의 출력이 다음 층의 입력이므로 그 차이는
+# 층마다 이어지고, 앞 층은 학습하면서 변하기도 합니다. 가중치와 ReLU로 된 층 여섯 개에 같은 행을
+# 그대로, 그리고 세 배로 키워 넣어 봅니다. 정규화하면 모든 층이 같은 크기의 입력을 받습니다.
+
+# %%
+own = np.random.default_rng(1)
+matrices, row = own.standard_normal((6, 16, 16)) / 4, own.standard_normal((5, 16))
+for name, norm in (("정규화 없음", lambda x: x), ("layer norm", lambda x: ops.layer_norm(x)[0])):
+    for size in (1, 3):
+        x, spread = size * row, []
+        for matrix in matrices:
+            x = norm(np.maximum(x @ matrix, 0))
+            spread.append(f"{x.std():.2f}")
+        print(f"{name:<10} 입력 × {size}: 층별 표준편차", *spread)
+
+# %% [markdown]
 # 글에 나오는 세 정규화는 어떤 수들이 평균과 분산을 함께 쓰는지가 다릅니다. 토큰 다섯 개짜리 문장
 # 셋, 곧 (N, L, E) 배열에서 BatchNorm은 *모든* 토큰의 한 특징을 씁니다. 그래서 한 문장의 출력이
 # 옆 문장과 패딩에 따라 달라집니다. 나머지 둘은 그렇지 않습니다.
@@ -93,11 +109,11 @@ def unit(x, axes):
 
 
 norms = {
-    "batch norm": (lambda x: unit(x, (0, 1)), "N과 L에 걸쳐"),
-    "layer norm": (lambda x: unit(x, 2), "E에 걸쳐"),
+    "batch norm": (lambda x: unit(x, (0, 1)), "N과 L에 걸쳐(특징마다 평균 하나)"),
+    "layer norm": (lambda x: unit(x, 2), "E에 걸쳐(토큰마다 하나)"),
     "group norm": (
         lambda x: unit(x.reshape(-1, 5, 4, 4), 3).reshape(x.shape),
-        "E의 4분의 1에 걸쳐",
+        "E의 4분의 1에 걸쳐(토큰마다 넷)",
     ),
 }
 print()

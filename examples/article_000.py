@@ -78,6 +78,22 @@ print("transposed back and joined = Q:", bool((together == split).all()))
 
 # %% [markdown]
 # ## Why normalise, and over what
+# Batches differ in their distribution, says the article, and every layer passes that on: its input
+# is the output of the one before, which training changes too. Six layers of weights and ReLU read
+# rows, then the same three times as large. A norm gives every layer inputs of one size.
+
+# %%
+own = np.random.default_rng(1)
+matrices, row = own.standard_normal((6, 16, 16)) / 4, own.standard_normal((5, 16))
+for name, norm in (("no norm", lambda x: x), ("layer norm", lambda x: ops.layer_norm(x)[0])):
+    for size in (1, 3):
+        x, spread = size * row, []
+        for matrix in matrices:
+            x = norm(np.maximum(x @ matrix, 0))
+            spread.append(f"{x.std():.2f}")
+        print(f"{name:<10} input × {size}: standard deviation by layer", *spread)
+
+# %% [markdown]
 # The article names three norms. They differ in the numbers that share a mean and a variance. Of an
 # array (N, L, E), three sentences of five tokens: batch norm takes one feature of *all* tokens, so
 # the output of a sentence depends on its neighbours and on padding. The others do not.
@@ -93,11 +109,11 @@ def unit(x, axes):
 
 
 norms = {
-    "batch norm": (lambda x: unit(x, (0, 1)), "over N and L"),
-    "layer norm": (lambda x: unit(x, 2), "over E"),
+    "batch norm": (lambda x: unit(x, (0, 1)), "over N and L, one mean for each feature"),
+    "layer norm": (lambda x: unit(x, 2), "over E, one for each token"),
     "group norm": (
         lambda x: unit(x.reshape(-1, 5, 4, 4), 3).reshape(x.shape),
-        "over a quarter of E",
+        "over a quarter of E, four for each token",
     ),
 }
 print()

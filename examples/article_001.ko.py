@@ -85,6 +85,34 @@ for length in (64, 256, 1024):
 # 쪽이든 토큰을 하나씩 씁니다(`pellucid explain generation`).
 
 # %% [markdown]
+# ## 깊이로 재면: 왜 x + f(x)인가
+# 글은 잔차 연결을, 덜 잊도록 RNN에 더한 셀에 비유합니다. 같은 것을 토큰 대신 층으로 재어 봅니다.
+# f는 피드포워드 네트워크이고 여러 개를 이었으며, 역전파는 손으로 구했습니다. f(x)에서는 기울기가
+# 모든 행렬을 지나야 하지만, x + f(x)에서는 비켜 가는 길도 있습니다. 깊을수록 기울기가 커지는 것은
+# 정규화가 필요한 또 하나의 이유입니다.
+
+
+# %%
+def arriving(depth, residual):
+    """피드포워드 층들을 지나서 도착하는 기울기의 비율을 반환한다. 1.0이면 그대로다."""
+    own = np.random.default_rng(1)
+    x, layers = own.standard_normal((16, 64)), []
+    for _ in range(depth):
+        w1, w2 = own.standard_normal((2, 256, 64)) / np.sqrt(160)  # Xavier
+        hidden = np.maximum(x @ w1.T, 0)
+        layers.append((w1, w2, hidden))
+        x = residual * x + hidden @ w2
+    first = dy = own.standard_normal(x.shape)
+    for w1, w2, hidden in layers[::-1]:
+        dy = residual * dy + ((dy @ w2.T) * (hidden > 0)) @ w1
+    return np.linalg.norm(dy) / np.linalg.norm(first)
+
+
+print("\n층      f(x)       x + f(x)   (x에 도착하는 기울기)")
+for depth in (1, 6, 12, 24):
+    print(f"{depth:<8} {arriving(depth, 0):<10.1e} {arriving(depth, 1):.1e}")
+
+# %% [markdown]
 # ## 찾아보기: 쿼리 하나에 답 하나
 # 글의 동영상 데이터베이스입니다. 제목은 무엇에 관한 것인지로 나타냅니다. 쿼리 "dog videos"를 모든
 # 제목과 비교해서 가장 잘 맞는 것의 주소를 돌려줍니다.
@@ -156,11 +184,12 @@ lesson.show("positions", pictures.positions)
 chatbot = lesson.chatbot()
 record = attention(chatbot, "너는 자랑하고 있어").record
 print("\n" + record.title)
-for kind in ("encoder", "cross"):
+names = {"encoder": "인코더의 셀프 어텐션", "cross": "크로스 어텐션"}
+for kind in names:
     seen = record.layers(kind)[-1]
     head = int(seen.entropies.argmin())
     labels = ([t.text for t in record.queries(kind)], [t.text for t in record.keys(kind)])
-    title = f"{kind} 어텐션, 층 {seen.layer}, 헤드 {head + 1}"
+    title = f"{names[kind]}, 층 {seen.layer}, 헤드 {head + 1}"
     lesson.show(f"scores-{kind}", pictures.score_map, seen.probabilities[head], *labels, title)
     for row, label in zip(seen.probabilities[head], labels[0], strict=True):
         most = labels[1][int(row.argmax())]
@@ -194,6 +223,10 @@ for index, name in enumerate(layer.name for layer in records[0].maps):
 # 그래서 크로스 어텐션의 헤드마다 맞는 자리에 준 가중치의 평균을 점수로 매길 수 있습니다. 작은
 # 모델이 과제마다 몇 초 만에 배우며, 어디를 보아야 하는지는 아무도 알려 주지 않습니다. 괄호가 가장
 # 어렵습니다. A B ) ) C )처럼 겹친 원문에 B A C, 곧 )마다 무엇을 닫는지 답합니다.
+#
+# 네 헤드가 모두 그 자리를 찾는데, 네 헤드가 다 같은 자리를 찾습니다. 필요한 관계가 하나뿐인
+# 과제라 헤드끼리 나눌 일이 없기 때문입니다. 헤드가 서로 *다를 수* 있다는 것은 위의 표가 보여
+# 줍니다. 글이 상상하는 것처럼 동의어와 품사를 나누어 맡는지는 여기서 알 수 없습니다.
 
 # %%
 print("\n과제      맞은 토큰     맞는 자리의 가중치, 헤드 1~4             고르게 보면")

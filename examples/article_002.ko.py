@@ -97,7 +97,8 @@ print("기울기를 받은 매개변수:", sum(p.grad is not None for p in model
 # ## 마스크를 그려 보면
 # 글에 나오는 모든 종류입니다. `explain_mask`는 누가 누구를 볼 수 있는지, 나머지는 어느 마스크가
 # 막는지 보여 줍니다. bool 마스크에서 True는 허용하지 않는다는 뜻이고, 실수 마스크는 점수에
-# 더해집니다.
+# 더해집니다. 출력은 영어입니다. sees는 그 쿼리(query)가 볼 수 있는 키(key)의 개수와 번호이고,
+# 점(may look)은 볼 수 있다는 표시입니다.
 
 # %%
 padding = np.array([[False, False, False, True]])

@@ -37,6 +37,9 @@ first, as the table says; with `--model runs/chat` (from `make demo`) 000 trains
 half a minute. Pictures need matplotlib: `pip install '.[lab]'` in the repository. `pellucid view
 runs/chat` writes a page that shows a trained model: all its layers, each step, and the backward.
 
+![A Transformer as boxes: the encoder reads the source, the decoder writes the answer](\
+../assets/transformer.svg)
+
 A test runs every command, in English, and looks for our figures in its output. Of the commands
 marked "trains" without minutes it checks only the names.
 
@@ -53,17 +56,19 @@ Pellucid는 한국어로 쓰인 글 다섯 편에서 출발했습니다. 글을 
 
 글마다 스크립트와 노트북이 [`examples/`](../../examples)에 있습니다. `python
 examples/article_000.ko.py`를 실행하거나 노트북을 여세요. 노트북에는 출력이 저장되어 있습니다.
-`.ko`가 없는 것은 같은 코드의 영어판입니다. 몇몇은 표에 적힌 대로 작은 모델을 먼저 학습합니다.
+`.ko`가 없는 것은 같은 코드의 영어판입니다. 표에 학습 시간이 적힌 것은 작은 모델을 먼저 학습합니다.
 `--model runs/chat`(`make demo`의 결과)을 주면 000은 학습하지 않고 001은 30초쯤만 학습합니다.
 그림에는 matplotlib가 필요합니다. 저장소에서 `pip install '.[lab]'`으로 설치하세요. `pellucid view
 runs/chat`은 학습한 모델의 모든 층과 단계, 역전파를 보여 주는 페이지를 만듭니다.
 
-모든 명령을 테스트가 영어로 실행해 출력에서 Pellucid의 수치를 확인합니다(한국어 스크립트는 영어판과
-코드가 같은지 테스트합니다). 시간 없이 '학습 필요'라고만 적힌 명령은 이름만 확인합니다.
+![트랜스포머의 그림: 인코더가 원문을 읽고 디코더가 답을 씁니다](../assets/transformer.ko.svg)
+
+테스트가 모든 명령을 영어로 실행해, Pellucid의 수치가 출력에 있는지 확인합니다(한국어 스크립트는
+영어판과 코드가 같은지 확인합니다). 시간 없이 '학습 필요'라고만 적힌 명령은 이름만 확인합니다.
 
 [transformer.ko.py](../../examples/transformer.ko.py)는 이 모두를 파일 하나에 담은 것입니다.
-NumPy만으로 쓴 350줄이고, 부분마다 글의 어느 절인지 적었습니다. 학습하기 전에 자신의 기울기를
-검산하며, 테스트가 손실과 모든 기울기를 Pellucid와 비교합니다.
+NumPy만으로 쓴 350줄이고, 부분마다 글의 어느 절에 해당하는지 적었습니다. 학습하기 전에 기울기를
+스스로 검산하며, 손실과 모든 기울기가 Pellucid와 같은지는 테스트가 확인합니다.
 """,
 }
 WORDS: dict[str, tuple[str, str]] = {
@@ -82,7 +87,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "slow": ("trains", "학습 필요"),
     "minutes": ("trains {} min", "{}분 학습"),
-    "chat": ("after `make demo`", "`make demo` 다음에"),
+    "chat": ("after `make demo`", "`make demo`를 먼저 실행"),
     "picture": ("Picture: ", "그림: "),
 }
 

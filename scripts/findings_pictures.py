@@ -39,6 +39,9 @@ WORDS = {
     "Evenness of the decoder's self-attention": "디코더 셀프 어텐션이 고르게 보는 정도",
     "entropy / that of equal weights": "엔트로피 / 가중치가 모두 같을 때의 엔트로피",
     "step": "스텝",
+    "learned scale: encoder": "학습한 스케일: 인코더",
+    "learned scale: decoder": "학습한 스케일: 디코더",
+    "learned scale: cross": "학습한 스케일: 크로스",
 }
 """The Korean of what the pictures say; text stays text in them."""
 

@@ -107,6 +107,25 @@ def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "quoted"),
+    [
+        ("p.csv", "Q,A\na b,x y\n", ["'Q' to 'A'"]),
+        ("p.csv.gz", f'"a {"b" * 50}",x\na b,x y\n', ["'a…' to 'x'"]),
+        ("p.tsv", "Word\tsound\na b\tx y\n", ["'Word' to 'sound'"]),
+        ("p.tsv", "a b\tx y\nc\tz\n", []),
+        ("p.csv", "source,target\nc,z\n", []),
+    ],
+)
+def test_a_first_line_that_may_be_names_is_a_pair_and_a_warning_quotes_it(
+    name: str, content: str, quoted: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs = read_pairs(write(tmp_path, name, content))
+    assert len(pairs) == content.count("\n") - ("target" in content)
+    assert [text for text in caplog.messages for part in quoted if part in text] == caplog.messages
+    assert len(caplog.messages) == len(quoted)
+
+
 ERRORS = [
     ("p.tsv", "", "p.tsv: is empty"),
     ("p.tsv", " \n\n", "p.tsv: is empty"),

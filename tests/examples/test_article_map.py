@@ -163,5 +163,5 @@ def test_a_command_that_trains_runs(row: dict[str, Any], tmp_path: Path) -> None
 def test_its_pictures_exist(language: str) -> None:
     path = article_map().PAGES[language]
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", path.read_text(encoding="utf-8"))
-    assert len(pictures) == 6
+    assert len(pictures) == 7
     assert all((path.parent / name).exists() for name in pictures)

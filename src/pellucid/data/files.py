@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import shorten
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import check_file
@@ -28,12 +29,19 @@ LONGEST_LINE = 50_000
 
 COLUMNS = ("source", "target")
 
+USUAL_NAMES = {
+    *("source", "src", "input", "question", "prompt", "text", "word"),
+    *("target", "tgt", "trg", "output", "answer", "response", "label", "pronunciation"),
+}
+"""Names that other files have for their columns; a TSV that begins with one surely names them."""
+
 
 def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[TextPair, ...]:
     """Read the pairs of one file; the format is that of its name: .tsv, .csv, .jsonl, any with .gz.
 
-    TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. In
-    CSV blanks before a field in quotes are skipped.
+    TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. A
+    first line of other names is a pair; a warning quotes it where it may be names after all: in
+    every CSV, and in TSV by `USUAL_NAMES`. In CSV blanks before a field in quotes are skipped.
     JSON lines are objects; their target is a text or a list of texts, all of them right.
     `columns` are the names to take, "source" and "target" unless given. All but the last are texts
     of the source, which has a tab between them.
@@ -281,7 +289,14 @@ def _column_pairs(
         )
     else:
         at, width = [0, 1], 2
-        yield _column_pair(path, header, at, width)
+        pair = _column_pair(path, header, at, width)
+        if _format(path) == ".csv" or not USUAL_NAMES.isdisjoint(map(str.casefold, first)):
+            source, target = (shorten(name, 40, placeholder="…") for name in first)
+            _log.warning(
+                f"{path}: line 1 is read as a pair, {source!r} to {target!r}; if it names the "
+                "columns, give the names of source and target to --data.columns"
+            )
+        yield pair
     for row in rows:
         yield _column_pair(path, row, at, width)
 

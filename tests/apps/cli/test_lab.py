@@ -107,7 +107,7 @@ def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("epochs = 2", "epochs = 1"))
     main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
-    assert "note: 1 lines of the results file belong to no run" in capsys.readouterr().out
+    assert "of the study as it is now: 1\n" in capsys.readouterr().out
 
 
 def test_a_study_is_run_in_korean(tmp_path: Path, capsys: Says) -> None:

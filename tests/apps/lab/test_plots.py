@@ -112,6 +112,16 @@ def test_a_name_is_drawn_literally(drawn: list[Figure], name: str) -> None:
         assert not any(text.get_parse_math() for text in every_text(figure))
 
 
+def test_the_legend_names_each_shape_of_the_marks_once(drawn: list[Figure]) -> None:
+    two = curves(["v0", "v1"])
+    marks = [plots.Mark(name, 1.0, 1.0, "D", "learned: encoder") for name in two]
+    plots.draw_curves({"": two}, "", "p", "loss", marks=marks)
+    legend = drawn[0].axes[0].get_legend()
+    assert legend is not None
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named[2:] == ["learned: encoder"]
+
+
 def test_text_of_any_script_stays_text() -> None:
     svg = plots.draw_curves({"": curves(["없음"])}, "", "epoch", "loss")
     assert "없음 (3)</text>" in svg

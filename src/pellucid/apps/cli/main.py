@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_debug(typed) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
-    logging.basicConfig(handlers=[Warnings()], format="pellucid: %(message)s")
+    logging.basicConfig(handlers=[Warnings()])
     logging.getLogger("pellucid.kernels").setLevel(logging.INFO)  # when they take time to compile
     asked: Language | None = None
     try:
@@ -72,7 +72,7 @@ class Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
         with contextlib.suppress(OSError):
-            print(self.format(record), file=sys.stderr)
+            print(f"pellucid: {translated(record.getMessage())}", file=sys.stderr)
 
 
 def describe(error: Exception) -> str:

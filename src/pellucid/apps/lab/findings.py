@@ -12,7 +12,7 @@ from pellucid.apps.lab.statistics import Comparison, compare, with_holm
 from pellucid.apps.lab.study import Study, Trial
 from pellucid.core.errors import UserError
 
-UNKNOWN = "{} lines of the results file belong to no run of the study as it is now"
+UNKNOWN = "lines of the results file that belong to no run of the study as it is now: {}"
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,13 @@ Curves = Mapping[str, Sequence[Points]]
 
 
 class Mark(NamedTuple):
-    """A point next to the curves of a variant, in its colour."""
+    """A point next to the curves of a variant, in its colour; the shape has a label."""
 
     name: str
     x: float
     y: float
     shape: str
+    label: str
 
 
 INK = "#1b2b30"
@@ -124,13 +125,19 @@ def _ends(curves: Curves) -> dict[str, float]:
     return {name: median(column[0]) for name, column in last.items() if column}
 
 
-def add_legend(axes: Axes, curves: Curves) -> None:
-    """Name the lines next to the panel, with their seeds: the one that ends highest first."""
+def add_legend(axes: Axes, curves: Curves, marks: Sequence[Mark] = ()) -> None:
+    """Name the lines next to the panel, with their seeds, the one that ends highest first; marks.
+
+    A shape of a mark has one name, whatever its colour.
+    """
     ends = {name: end for name, end in _ends(curves).items() if math.isfinite(end)}
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     ordered = sorted(ends, key=lambda name: -ends[name])
     labels = [f"{name} ({len(curves[name])})" for name in ordered]
     lines = [handles[name] for name in ordered]
+    for label, shape in {mark.label: mark.shape for mark in marks}.items():
+        lines += axes.plot([], [], shape, color="none", markersize=8, markeredgecolor=INK)
+        labels.append(label)
     axes.legend(lines, labels, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
@@ -178,7 +185,7 @@ def draw_curves(
 ) -> str:
     """Draw a panel of curves for each group of variants; all panels have the same axes.
 
-    marker: of every point. marks: further points of the first panel.
+    marker: of every point. marks: further points of the first panel, with a legend of their shapes.
     """
     columns = min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
@@ -205,7 +212,7 @@ def draw_curves(
             if whole and axis.get_scale() == "linear":
                 axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         for axes, (_, curves) in shown:
-            add_legend(axes, curves)
+            add_legend(axes, curves, marks if axes is first else ())
         figure.supxlabel(xlabel, fontsize=9)
         figure.supylabel(ylabel, fontsize=9)
         for axes in grid.flat[len(panels) :]:

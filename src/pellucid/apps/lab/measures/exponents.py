@@ -135,7 +135,8 @@ def _against(findings: Findings, groups: Sequence[Group], metric: str) -> Block:
         for kind in KINDS if learned else ():
             if ends := group.ends(kind, seeds)[0]:
                 y = median(learned.values())
-                marks.append(Mark(group.title, median(ends), y, SHAPES[kind]))
+                label = tr("learned scale: {kind}", kind=tr(kind))
+                marks.append(Mark(group.title, median(ends), y, SHAPES[kind], label))
     never = any(math.isinf(y) for runs in curves.values() for _, ys in runs for y in ys)
     better = tr(f"{record.better} is better")
     title = tr("{metric} over the exponent p ({better})", metric=metric, better=better)
