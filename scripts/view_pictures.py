@@ -48,7 +48,11 @@ class Shot(NamedTuple):
 
 
 SHOTS = {
-    "whole": Shot("whole", "light", 1280, 1180),
+    "whole": Shot(
+        "whole", "light", 1280, 1900,
+        after="""pellucid.model.choosePart(
+            pellucid.model.parts.findIndex(p => p.role === 'softmax'))""",
+    ),
     "feed-forward": Shot(
         "backward", "light", 1280, 1180,
         state="{through: pellucid.record.derivations.findIndex(d => d.role === 'feed_forward')}",
@@ -108,7 +112,7 @@ def scenes() -> Iterator[Scene]:
             "model.parts.findLastIndex(p => p.stack === model.parts.at(-1).stack && "
             f"p.role === '{role}')"
         )
-        yield Scene(f"model.choosePart({part})", 480, ".stack:last-child")
+        yield Scene(f"model.choosePart({part})", 480, ".unfolded")
     yield Scene("model.store.set({tab: 'attention', form: 'lines', scale: null})", 700)
     for head in range(4):
         yield Scene(f"model.chooseHead(model.state.layer, {head})", 320)

@@ -6,14 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import shapes
 from tests.oracles import NODE_MODULES, PACKAGES, chromium, installed
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page, Request
 
     from pellucid.data.pairs import Splits
 
@@ -26,6 +26,7 @@ ARGUMENTS = [
 ]
 shapes.install()
 os.environ["PELLUCID_LANG"] = "en"  # whatever the locale; tests of the language set it themselves
+WIDE = {"width": 1400, "height": 1000}
 LEFT_OUT = "compares with "
 NO_DATA = "needs a corpus: "
 
@@ -105,6 +106,39 @@ def browser() -> Iterator[Browser]:
         running = driver.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         yield running
         running.close()
+
+
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Make an empty page of its own context, in English unless the options say otherwise.
+
+    At the end no script may have failed, the console must be empty, unless the test expects errors
+    there (console=False), and nothing but the servers that were opened may have been asked.
+    """
+    reported: list[str] = []
+    opened: set[str] = set()
+    asked: set[str] = set()
+    contexts = []
+
+    def made(*, console: bool = True, **options: Any) -> Page:
+        context = browser.new_context(**{"viewport": WIDE, "locale": "en-US", **options})
+        contexts.append(context)
+        page = context.new_page()
+        if console:
+            page.on("console", lambda message: reported.append(message.text))
+        page.on("pageerror", lambda error: reported.append(str(error)))
+        context.on("request", lambda request: kind(request).add(request.url))
+        return page
+
+    def kind(request: Request) -> set[str]:
+        return opened if request.is_navigation_request() else asked
+
+    yield made
+    for context in contexts:
+        context.close()
+    assert not reported
+    servers = {"/".join(url.split("/")[:3]) + "/" for url in opened if url.startswith("http")}
+    assert all(url.startswith(("data:", *servers)) for url in asked)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import { DARK, Model } from "./model.ts";
 import { Opening } from "./opening.ts";
 import { dataOf } from "./record.ts";
 import type { Kind, PageRecord } from "./record.ts";
+import { River } from "./river.ts";
 import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
@@ -22,7 +23,6 @@ import { trialPanel } from "./run/tab.ts";
 import { Trial } from "./run/trial.ts";
 import { preferred, speak, t } from "./text.ts";
 import { Tour } from "./tour.ts";
-import { Whole } from "./whole.ts";
 
 const FORMAT = 3;
 const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
@@ -194,7 +194,7 @@ function show(record: PageRecord, state: State): void {
   const questions = chapters(model);
   const asks = (tab: keyof typeof questions) => new Opening(model, tab, questions[tab]).root;
   const panels = {
-    whole: panel("whole", asks("whole"), new Whole(model).root),
+    whole: panel("whole", asks("whole"), new River(model).root),
     attention: panel("attention", asks("attention"), large.root),
     steps: panel("steps", asks("steps"), steps.root),
     backward: panel("backward", asks("backward"), new Backward(model, readTrial).root),

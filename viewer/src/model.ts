@@ -6,7 +6,7 @@ import type { Colours } from "./colours.ts";
 import { headsOf } from "./heads.ts";
 import type { Head } from "./heads.ts";
 import { kindsOf, layersOf } from "./record.ts";
-import type { Kind, Label, PageRecord, Part, Side } from "./record.ts";
+import type { AttentionMap, Kind, Label, PageRecord, Part, Side } from "./record.ts";
 import { Store } from "./store.ts";
 import type { State } from "./store.ts";
 import { clamp } from "./dom.ts";
@@ -32,7 +32,7 @@ export class Model {
   readonly kinds: Kind[];
   readonly store: Store;
   colours: Colours;
-  private readonly heads = new WeakMap<PageRecord, { kind: Kind; all: Head[][] }>();
+  private readonly heads = new WeakMap<PageRecord, { [kind in Kind]?: Head[][] }>();
 
   constructor(record: PageRecord, state: State, other: PageRecord | null = null) {
     [this.record, this.other] = [record, other];
@@ -102,13 +102,15 @@ export class Model {
     return this.headsOf(this.record);
   }
 
-  private headsOf(record: PageRecord): Head[][] {
-    const { kind } = this.state;
-    const kept = this.heads.get(record);
-    if (kept?.kind === kind) return kept.all;
-    const all = headsOf(layersOf(record, kind));
-    this.heads.set(record, { kind, all });
-    return all;
+  private headsOf(record: PageRecord, kind = this.state.kind): Head[][] {
+    const kept = this.heads.get(record) ?? {};
+    this.heads.set(record, kept);
+    return (kept[kind] ??= headsOf(layersOf(record, kind)));
+  }
+
+  /** The heads of one attention of the record in view. */
+  headsIn({ kind, name }: AttentionMap): Head[] {
+    return this.headsOf(this.record, kind).find((layer) => layer[0]!.map.name === name)!;
   }
 
   /** The record that the head in view is compared within, where it is compared. */

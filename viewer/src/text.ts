@@ -243,15 +243,25 @@ const en = {
   whole: {
     name: "The whole model",
     hint:
-      "Every part that a token passes through, in order. ‖·‖ is the length of the chosen token’s " +
-      "row after that part. Choose a token and a part to see its shape, parameters and numbers.",
+      "Each token’s residual stream runs from its embedding down to what is predicted, as wide as ‖x‖ is long; " +
+      "what each part adds flows into it. Choose a token to follow it, and a part to unfold it: " +
+      "shape, parameters and numbers.",
+    arcs: "Attention drawn",
+    mean: "Mean of heads",
+    legend: {
+      around: "residual stream, as wide as ‖x‖; after a final norm on a scale of its own",
+      through: "what a network or a position adds, ‖y‖",
+      between: "attention from key to query: weights from 10 % and each query’s largest, each its share of ‖y‖",
+      cross: "the encoder’s memory, and cross-attention to it",
+    },
+    stations: { self: "self-attention", cross: "cross-attention", network: "feed-forward" },
+    adds: (norm: string) => `adds ‖y‖ ${norm}`,
+    attends: (keys: string) => `attends to ${keys}`,
     tokens: { source: "Tokens of the encoder", target: "Tokens of the decoder" },
     stacks: { encoder: "Encoder", decoder: "Decoder" },
     layer: (n: number) => `Layer ${n}`,
-    layerNorm: (norm: string) => `‖x‖ after it: ${norm}`,
-    before: "Before the layers",
-    after: "After the layers",
-    feedForward: "Feed-forward",
+    before: "embedding",
+    after: "output",
     shape: (letters: string, sizes: string) => `Returns (${letters}) = ${sizes}`,
     times: (factor: string) => `Multiplied by ${factor}.`,
     scale: (factor: string) => `c = ${factor}.`,
@@ -260,8 +270,8 @@ const en = {
     window: (reach: number) => `A query sees keys less than ${reach} places away.`,
     given: "in",
     returned: "out",
-    norms: "‖row‖ of every token",
-    gradientNorms: "‖∂L/∂row‖ of every token",
+    norms: "‖row‖",
+    gradientNorms: "‖∂L/∂row‖",
     noRows: "This part adds no rows.",
     onlyNorms: (tokens: string) =>
       `To keep this file small it has the rows of these tokens only: ${tokens}. Lengths are of all.`,
@@ -628,15 +638,25 @@ const ko: Text = {
   whole: {
     name: "모델 전체",
     hint:
-      "토큰이 지나가는 모든 단계를 순서대로 보여 줍니다. ‖·‖는 그 단계를 지난 뒤 선택한 토큰의 행의 " +
-      "길이(노름)입니다. 토큰과 단계를 고르면 모양, 파라미터, 실제 값이 보입니다.",
+      "토큰마다 잔차 스트림이 임베딩에서 예측까지 흘러내립니다. 너비는 ‖x‖에 비례하고, 각 단계가 더하는 " +
+      "값은 곁에서 흘러듭니다. 토큰을 고르면 그 흐름이 두드러지고, 단계를 누르면 그 자리에서 펼쳐져 모양, " +
+      "파라미터, 실제 값이 보입니다.",
+    arcs: "그릴 어텐션",
+    mean: "헤드 평균",
+    legend: {
+      around: "잔차 스트림, 너비는 ‖x‖(마지막 정규화 뒤에는 따로 정한 척도)",
+      through: "네트워크나 위치가 더하는 값, ‖y‖",
+      between: "키에서 쿼리로 가는 어텐션: 10 % 이상이거나 쿼리에서 가장 큰 가중치, 너비는 ‖y‖의 몫",
+      cross: "인코더의 메모리와 크로스 어텐션",
+    },
+    stations: { self: "셀프 어텐션", cross: "크로스 어텐션", network: "피드포워드" },
+    adds: (norm) => `더하는 ‖y‖ ${norm}`,
+    attends: (keys) => `집중하는 키: ${keys}`,
     tokens: { source: "인코더의 토큰", target: "디코더의 토큰" },
     stacks: { encoder: "인코더", decoder: "디코더" },
     layer: (n) => `${n}층`,
-    layerNorm: (norm) => `이 층을 지난 ‖x‖: ${norm}`,
-    before: "층에 들어가기 전",
-    after: "층을 지난 뒤",
-    feedForward: "피드포워드",
+    before: "임베딩",
+    after: "출력",
     shape: (letters, sizes) => `출력 (${letters}) = ${sizes}`,
     times: (factor) => `${factor}을(를) 곱합니다.`,
     scale: (factor) => `c = ${factor}입니다.`,
@@ -645,8 +665,8 @@ const ko: Text = {
     window: (reach) => `쿼리는 ${reach}칸보다 가까운 키만 봅니다.`,
     given: "입력",
     returned: "출력",
-    norms: "모든 토큰의 ‖행‖",
-    gradientNorms: "모든 토큰의 ‖∂L/∂행‖",
+    norms: "‖행‖",
+    gradientNorms: "‖∂L/∂행‖",
     noRows: "이 단계에서 더하는 행은 없습니다.",
     onlyNorms: (tokens) =>
       `파일을 작게 유지하려고 다음 토큰의 행만 담았습니다: ${tokens}. 길이는 모든 토큰의 값이 있습니다.`,

@@ -11,7 +11,7 @@ import { unpackHead } from "./record.ts";
 import type { Derivation, Derived } from "./record.ts";
 import { vectors } from "./strips.ts";
 import { t } from "./text.ts";
-import { nameOf } from "./whole.ts";
+import { nameOf } from "./part.ts";
 
 type Code = (name: string) => HTMLElement | null;
 /** Names of gradients as they are written. */

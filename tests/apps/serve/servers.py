@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -33,6 +35,7 @@ from pellucid.models import (
 )
 from pellucid.tasks import CausalLMTask, MaskedLMTask, Seq2SeqTask
 
+T = TypeVar("T")
 DEFAULT = Limits()
 TOKENIZER = train_tokenizer(
     ["안녕하세요 오늘 기분이 어때요", "hello there, der Hund"] * 3, "bpe", 290
@@ -151,3 +154,9 @@ def write(folder: Path) -> Path:
 
     save_model(folder, PIPELINES["endless"], "")
     return folder
+
+
+def apart(work: Coroutine[None, None, T]) -> T:
+    """Run a coroutine on a loop of its own, in a thread: this one's may be a browser's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.apps.serve.servers import apart
 
 from pellucid import reference
 from pellucid.apps.serve.batcher import SPLIT, Batcher, Job, Waiting, batchers_for
@@ -218,7 +219,7 @@ def test_a_second_thread_shares_the_work_once_the_first_has_some(
         worker.stop()
         return asked
 
-    for job in asyncio.run(ask()):
+    for job in apart(ask()):
         assert tuple(job.answer) == alone(decoder, job)
 
 

@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 
 import numpy as np
 import pytest
-from tests.apps.serve.servers import PIPELINES, Running, running
+from tests.apps.serve.servers import PIPELINES, Running, apart, running
 from tests.oracles import oracle
 
 from pellucid.generation import SampleConfig
@@ -132,7 +132,7 @@ def test_many_async_clients_get_the_answers_of_one(server: Running) -> None:
 
             return await asyncio.gather(*(one(i, text) for i, text in enumerate(texts)))
 
-    assert asyncio.run(everybody()) == PIPELINES["chat"].generate(texts)
+    assert apart(everybody()) == PIPELINES["chat"].generate(texts)
 
 
 def test_embeddings_are_the_pipelines(client: Any) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Iterator
 
 import pytest
 from benchmarks.serve_faults import crowd, documented, garbage, good, halves, raw
-from tests.apps.serve.servers import Running, running
+from tests.apps.serve.servers import Running, apart, running
 
 from pellucid.apps.serve.limits import Limits
-
-T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +28,6 @@ def answering(server: Running, caplog: pytest.LogCaptureFixture) -> Iterator[Non
     yield
     assert apart(good(server.port)) == "200"
     assert [r.message for r in caplog.records if r.levelno >= logging.ERROR] == []
-
-
-def apart(work: Coroutine[None, None, T]) -> T:
-    """Run a coroutine on a loop of its own, in a thread: this one's may be a browser's."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
 
 
 def failed(seen: Counter[str]) -> list[str]:

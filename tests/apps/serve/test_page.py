@@ -10,7 +10,7 @@ import pytest
 from tests.apps.serve.servers import PIPELINES, Running, running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 Open = Callable[..., "Page"]
 
@@ -29,29 +29,16 @@ def server() -> Iterator[Running]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, server: Running) -> Iterator[Open]:
-    """Open the front page; at the end the console must be empty, all requests the server's."""
-    said: list[str] = []
-    asked: list[str] = []
-    contexts = []
+def open_page(new_page: Callable[..., Page], server: Running) -> Open:
+    """Open the front page."""
 
     def opened(locale: str = "ko-KR", **options: Any) -> Page:
-        options = {"viewport": {"width": 390, "height": 844}, **options}
-        context = browser.new_context(locale=locale, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        context.on("request", lambda request: asked.append(request.url))
+        page = new_page(**{"viewport": {"width": 390, "height": 844}, "locale": locale, **options})
         page.goto(server.url)
         page.wait_for_selector("#model option", state="attached")
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert said == []
-    assert all(url.startswith((f"{server.url}/", "data:")) for url in asked)
+    return opened
 
 
 def send(page: Page, use: str, text: str, model: str | None = None) -> None:

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from pellucid.generation import SearchConfig
 from pellucid.tasks.masked_lm import MASK
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Page
 
 PATH = "/view/record"
 
@@ -210,12 +210,9 @@ def test_with_api_keys_a_browser_asks_its_user_for_one() -> None:
 
 
 def test_a_browser_opens_the_page_and_may_ask_for_a_record(
-    server: Running, browser: Browser
+    server: Running, new_page: Callable[..., Page]
 ) -> None:
-    said: list[str] = []
-    page = browser.new_page()
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    page = new_page()
     page.goto(f"{server.url}/view?model=chat&text=hello")
     page.wait_for_function("pellucid.model.colours !== undefined")
     assert page.evaluate("pellucid.record.title") == record(server, "chat", "hello")["title"]
@@ -226,8 +223,6 @@ def test_a_browser_opens_the_page_and_may_ask_for_a_record(
         return (await answer.json()).title;
     }"""
     assert page.evaluate(script, asked) == record(server, **asked)["title"]
-    assert said == []
-    page.close()
 
 
 def test_the_cell_named_in_a_request_is_the_one_that_the_library_selects(server: Running) -> None:

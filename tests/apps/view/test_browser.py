@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.apps.view.browsing import settle
 from tests.apps.view.samples import CONFIG, bert, bpe, gpt, shaken, speaking
 from tests.apps.view.test_variants import DISTANCES, TOGETHER
 
@@ -46,41 +47,18 @@ def file(picture: view.Picture, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
-    """Open the file, or another picture's, at the last layer's first head and cell.
-
-    At the end the console must be empty and nothing but the files requested.
-    """
-    reported: list[str] = []
-    asked: list[str] = []
-    files: set[str] = set()
-    contexts = []
+def open_page(new_page: Callable[..., Page], file: Path, tmp_path: Path) -> Open:
+    """Open the file, or another picture's, at the last layer's first head and cell."""
 
     def opened(other: view.Picture | None = None, **options: Any) -> Page:
-        path = file if other is None else other.save(tmp_path / "other.html")
-        files.add(path.as_uri())
-        context = browser.new_context(**{"viewport": WIDE, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: reported.append(message.text))
-        page.on("pageerror", lambda error: reported.append(str(error)))
-        context.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
+        page = new_page(**{"locale": None, **options})
+        page.goto((file if other is None else other.save(tmp_path / "other.html")).as_uri())
         page.wait_for_function("pellucid.model.colours !== undefined")
         page.evaluate(FIRST_CELL)
         settle(page)
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not reported
-    assert set(asked) == files
-
-
-def settle(page: Page) -> None:
-    """Wait until what was changed has been drawn."""
-    page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 120))")
+    return opened
 
 
 def pixels(page: Page, selector: str) -> str:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.apps.view.browsing import settle
 from tests.apps.view.reversing import reversing
 from tests.apps.view.samples import speaking
 
 from pellucid.apps import view
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 Open = Callable[..., "Page"]
 TEXT = "가나다라"
@@ -33,29 +34,16 @@ def second(first: view.Picture) -> view.Picture:
 
 
 @pytest.fixture
-def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Open a picture's page at an address; at the end the console must be empty."""
-    reported: list[str] = []
-    pages = []
+def opened(new_page: Callable[..., Page], tmp_path: Path) -> Open:
+    """Open a picture's page at an address."""
 
     def open_page(picture: view.Picture, address: str = "", **options: Any) -> Page:
-        options = {"viewport": {"width": 1400, "height": 1000}, "locale": "en-US", **options}
-        page = browser.new_page(**options)
-        pages.append(page)
-        page.on("console", lambda message: reported.append(message.text))
-        page.on("pageerror", lambda error: reported.append(str(error)))
+        page = new_page(**options)
         page.goto(picture.save(tmp_path / "compared.html").as_uri() + address)
         settle(page)
         return page
 
-    yield open_page
-    for page in pages:
-        page.close()
-    assert not reported
-
-
-def settle(page: Page) -> None:
-    page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 120))")
+    return open_page
 
 
 def compared(page: Page) -> np.ndarray:

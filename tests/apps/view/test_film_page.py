@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.apps.view.browsing import settle
 from tests.apps.view.reversing import reversing
-from tests.apps.view.test_browser import heads, settle
+from tests.apps.view.test_browser import heads
 
 from pellucid.apps import view
 from pellucid.apps.view.film import Camera, film_page
@@ -19,7 +20,7 @@ from pellucid.tasks import Seq2SeqTask
 from pellucid.training.events import Ended, Started, Stepped
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 TEXT, ANSWER = "바다가자", "자가다바"
 STEPS = [0, 1, 2, 4]
@@ -56,26 +57,17 @@ def filmed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[view.Re
 
 
 @pytest.fixture
-def open_page(browser: Browser, filmed: tuple[Path, Any]) -> Iterator[Open]:
-    """Open the film's page; at the end nothing may be on the console."""
-    reported: list[str] = []
-    contexts = []
+def open_page(new_page: Callable[..., Page], filmed: tuple[Path, Any]) -> Open:
+    """Open the film's page."""
 
     def opened(address: str = "", **options: Any) -> Page:
-        context = browser.new_context(**{"viewport": {"width": 1400, "height": 950}, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: reported.append(message.text))
-        page.on("pageerror", lambda error: reported.append(str(error)))
+        page = new_page(**options)
         page.goto((filmed[0] / "film.html").as_uri() + address)
         page.wait_for_function("pellucid.model.colours !== undefined")
         settle(page)
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not reported
+    return opened
 
 
 def frame(page: Page) -> int:

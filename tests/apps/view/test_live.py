@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,26 +63,19 @@ def stub() -> Stub:
 
 
 @pytest.fixture
-def opened(browser: Browser, stub: Stub) -> Iterator[Open]:
-    reported: list[str] = []
-    contexts = []
+def opened(new_page: Callable[..., Page], stub: Stub) -> Open:
+    """Open the live page; the browser writes refused requests to the console."""
 
     def open_page(live: dict[str, Any] | None = None, **options: Any) -> Page:
         stub.asked, stub.failure = [], None
         opened = {"opened": {"model": "chat", "text": "가나"}}
         stub.html = stub.page(**(opened if live is None else live))
-        context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: reported.append(str(error)))
+        page = new_page(console=False, **options)
         page.route(f"{ADDRESS}/**", stub.answer)
         page.goto(f"{ADDRESS}/view")
         return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not reported
+    return open_page
 
 
 def submit(page: Page, title: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.apps.view.browsing import settle
 from tests.apps.view.reversing import reversing
 from tests.apps.view.samples import bert, gpt
 
@@ -25,29 +26,17 @@ def picture() -> view.Picture:
 
 
 @pytest.fixture
-def opened(browser: Browser, picture: view.Picture, tmp_path: Path) -> Iterator[Open]:
-    """Open the page at an address; at the end the console must be empty."""
-    reported: list[str] = []
-    pages = []
+def opened(new_page: Callable[..., Page], picture: view.Picture, tmp_path: Path) -> Open:
+    """Open the page at an address."""
     path = picture.save(tmp_path / "opening.html")
 
     def open_page(address: str = "", **options: Any) -> Page:
-        page = browser.new_page(**{"viewport": WIDE, "locale": "en-US", **options})
-        pages.append(page)
-        page.on("console", lambda message: reported.append(message.text))
-        page.on("pageerror", lambda error: reported.append(str(error)))
+        page = new_page(**{"viewport": WIDE, **options})
         page.goto(path.as_uri() + address)
         settle(page)
         return page
 
-    yield open_page
-    for page in pages:
-        page.close()
-    assert not reported
-
-
-def settle(page: Page) -> None:
-    page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 120))")
+    return open_page
 
 
 def sentence(page: Page) -> str:

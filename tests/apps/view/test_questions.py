@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.apps.view.browsing import settle
 from tests.apps.view.reversing import reversing
 from tests.apps.view.samples import bert, gpt
 
@@ -16,7 +17,7 @@ from pellucid.apps import view
 from pellucid.apps.view.record import Record
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 TABS = {
     "whole": "Model",
@@ -32,20 +33,11 @@ def picture() -> view.Picture:
 
 
 @pytest.fixture
-def page(browser: Browser, picture: view.Picture, tmp_path: Path) -> Iterator[Page]:
-    reported: list[str] = []
-    page = browser.new_page(viewport={"width": 1400, "height": 1000}, locale="en-US")
-    page.on("console", lambda message: reported.append(message.text))
-    page.on("pageerror", lambda error: reported.append(str(error)))
+def page(new_page: Callable[..., Page], picture: view.Picture, tmp_path: Path) -> Page:
+    page = new_page()
     page.goto(picture.save(tmp_path / "questions.html").as_uri())
     settle(page)
-    yield page
-    page.close()
-    assert not reported
-
-
-def settle(page: Page) -> None:
-    page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 120))")
+    return page
 
 
 def answers(page: Page, tab: str) -> list[tuple[str, list[str], str]]:
@@ -113,10 +105,10 @@ def test_the_right_answers_are_the_records(page: Page, picture: view.Picture, ta
 
 
 @pytest.mark.parametrize("model", ["gpt", "bert"])
-def test_a_single_stack_is_asked_too(browser: Browser, tmp_path: Path, model: str) -> None:
-    reported: list[str] = []
-    page = browser.new_page(viewport={"width": 1400, "height": 1000}, locale="ko-KR")
-    page.on("pageerror", lambda error: reported.append(str(error)))
+def test_a_single_stack_is_asked_too(
+    new_page: Callable[..., Page], tmp_path: Path, model: str
+) -> None:
+    page = new_page(locale="ko-KR")
     picture = view.attention(gpt() if model == "gpt" else bert(), "가나다 bc")
     page.goto(picture.save(tmp_path / "one.html").as_uri())
     settle(page)
@@ -124,5 +116,3 @@ def test_a_single_stack_is_asked_too(browser: Browser, tmp_path: Path, model: st
         for question, _, said in answers(page, tab):
             assert "?" in question
             assert said.startswith(("맞습니다", "아닙니다"))
-    page.close()
-    assert not reported

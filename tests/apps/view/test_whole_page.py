@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.apps.view.browsing import settle
 from tests.apps.view.samples import CONFIG, bert, gpt, shaken, speaking
 
 from pellucid.apps import view
 from pellucid.apps.view import page as page_module
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 Open = Callable[..., "Page"]
-WIDE = {"width": 1400, "height": 900}
 
 
 @pytest.fixture(scope="module")
@@ -28,31 +28,17 @@ def picture() -> view.Picture:
 
 
 @pytest.fixture
-def opened(browser: Browser, picture: view.Picture, tmp_path: Path) -> Iterator[Open]:
-    """Open a picture on the whole model; at the end the console must be empty."""
-    reported: list[str] = []
-    pages = []
+def opened(new_page: Callable[..., Page], picture: view.Picture, tmp_path: Path) -> Open:
+    """Open a picture on the whole model."""
 
     def open_page(other: view.Picture | None = None, **options: Any) -> Page:
-        page = browser.new_page(**{"viewport": WIDE, "locale": "en-US", **options})
-        pages.append(page)
-        page.on("console", lambda message: reported.append(message.text))
-        page.on("pageerror", lambda error: reported.append(str(error)))
+        page = new_page(**options)
         page.goto((other or picture).save(tmp_path / "whole.html").as_uri())
         page.locator("#tab-whole").click()
         settle(page)
         return page
 
-    yield open_page
-    for page in pages:
-        page.close()
-    assert not reported
-
-
-def settle(page: Page) -> None:
-    """Wait until what was changed has been drawn."""
-    page.evaluate("""() => new Promise(done => requestAnimationFrame(() =>
-        requestAnimationFrame(() => setTimeout(done))))""")
+    return open_page
 
 
 def choose(page: Page, number: int) -> str:
@@ -145,25 +131,25 @@ def test_names_and_shapes_are_those_of_the_description(
     model = shaken(replace(CONFIG, **settings))
     picture = view.attention(model, [5, 6, 7], [4, 8])
     page = opened(picture)
-    text = page.locator("#panel-whole").text_content() or ""
-    for name in names:
-        assert name in text
     parts = picture.record.parts
+    found: set[str] = set()
     for number, part in enumerate(parts):
         shown = choose(page, number)
+        found |= {name for name in names if name in shown}
         letters = ", ".join(letter for letter, _ in part.shape)
         assert f"({letters}) = {' × '.join(str(n) for _, n in part.shape)}" in shown
         for name, shape, _ in part.tensors:
             assert f"{name} ({', '.join(map(str, shape))})" in shown
         if part.role == "positions" and part.kind == "rotary":
             assert "nothing is added here" in shown
+    assert found == set(names)
 
 
 @pytest.mark.parametrize("make", [gpt, bert])
-def test_a_single_stack_has_its_own_strip(opened: Open, make: Callable[[], Any]) -> None:
+def test_a_single_stack_has_its_own_river(opened: Open, make: Callable[[], Any]) -> None:
     picture = view.attention(make(), "a[MASK]가")
     page = opened(picture)
-    stacks = page.locator(".stack > h3").all_text_contents()
+    stacks = page.locator(".spring > h3").all_text_contents()
     assert stacks == (["Decoder"] if make is gpt else ["Encoder"])
     roles = [part.role for part in picture.record.parts]
     assert roles[-1] == "output"
@@ -174,18 +160,113 @@ def test_a_single_stack_has_its_own_strip(opened: Open, make: Callable[[], Any])
     assert f"“{step.label.text}”" in (page.locator("#part-detail").text_content() or "")
 
 
-def test_layers_fold_and_tokens_are_chosen_by_keyboard(opened: Open) -> None:
+def stations(picture: view.Picture) -> list[list[Any]]:
+    """Return the parts of the forward pass as the river groups them."""
+    found: list[list[Any]] = []
+    for part in picture.record.parts:
+        last = found[-1][-1] if found else None
+        place = part.stack, part.layer, part.block
+        if last is not None and (last.stack, last.layer, last.block) == place:
+            found[-1].append(part)
+        else:
+            found.append([part])
+    return found
+
+
+def norms(rows: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(np.asarray(rows, np.float64), axis=1)
+
+
+def drawn(page: Page, selector: str, *names: str) -> list[list[str]]:
+    """Return the data of paths."""
+    return page.locator(f".course {selector}").evaluate_all(
+        "(paths, names) => paths.map(path => names.map(name => path.dataset[name]))", list(names)
+    )
+
+
+@pytest.mark.parametrize("make", [speaking, gpt, bert])
+def test_streams_are_as_wide_as_the_rows_are_long(opened: Open, make: Callable[[], Any]) -> None:
+    picture = view.attention(make(), "가나 b")
+    page = opened(picture)
+    streams = {at: float(x) for at, x in drawn(page, ".around[data-x]", "at", "x")}
+    count = 0
+    for n, parts in enumerate(stations(picture)):
+        rows = [part.rows for part in parts if part.rows is not None]
+        for i, norm in enumerate(norms(rows[-1]) if rows else []):
+            assert streams[f"{n},{i}"] == pytest.approx(norm, rel=1e-6), (n, i)
+            count += 1
+    assert count >= 12
+    added = [
+        norm
+        for parts in stations(picture)
+        if not any(part.map for part in parts)
+        for part in parts
+        if part.role in ("positions", "feed_forward") and part.rows is not None
+        for norm in norms(part.rows)
+    ]
+    shown = [float(y) for (y,) in drawn(page, ".through", "y")]
+    np.testing.assert_allclose(shown, added, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [speaking, gpt, bert])
+def test_arcs_are_the_strong_weights(opened: Open, make: Callable[[], Any]) -> None:
+    picture = view.attention(make(), "가나 b")
+    page = opened(picture)
+    by_name = {m.name: m for m in picture.record.maps}
+    maps = {
+        n: by_name[part.map]
+        for n, parts in enumerate(stations(picture))
+        for part in parts
+        if part.role == "softmax"
+    }
+    for head in (None, 1):
+        if head is not None:
+            page.evaluate(f"pellucid.model.store.set({{head: {head}}})")
+            settle(page)
+            page.get_by_role("button", name=f"Head {head + 1}").click()
+            settle(page)
+        arcs = {at: float(w) for at, w in drawn(page, "[data-weight]", "at", "weight")}
+        expected = {}
+        for n, m in maps.items():
+            p = m.probabilities
+            weights = p.mean(axis=0) if head is None else p[head]
+            for (query, key), weight in np.ndenumerate(weights):
+                if weight >= 0.1 or weight == weights[query].max():
+                    expected[f"{n},{query},{key}"] = weight
+        assert arcs.keys() == expected.keys()
+        for at, weight in expected.items():
+            assert arcs[at] == pytest.approx(weight, abs=1e-6)
+
+
+def test_the_memory_is_what_cross_attention_reads(opened: Open, picture: view.Picture) -> None:
     page = opened()
-    layer = page.get_by_role("button", name="Layer 1").first
-    assert layer.get_attribute("aria-expanded") == "false"
-    layer.focus()
+    memory = next(
+        part.rows
+        for part in reversed(picture.record.parts)
+        if part.stack == "encoder" and part.rows is not None
+    )
+    shown = [float(x) for (x,) in drawn(page, ".memory[data-memory]", "memory")]
+    np.testing.assert_allclose(shown, norms(memory), rtol=1e-6)
+
+
+def test_stations_unfold_and_tokens_are_chosen_by_keyboard(opened: Open) -> None:
+    page = opened()
+    assert not page.locator("#part-detail").is_visible()
+    station = page.get_by_role("button", name="1 self-attention").first
+    assert station.get_attribute("aria-expanded") == "false"
+    station.focus()
+    assert "Layer 1, self-attention" in (page.locator(".river-readout").text_content() or "")
     page.keyboard.press("Enter")
-    assert layer.get_attribute("aria-expanded") == "true"
-    part = page.locator(".part.feed_forward").first
+    settle(page)
+    assert station.get_attribute("aria-expanded") == "true"
+    softmax = page.locator(".part.softmax")
+    assert softmax.get_attribute("aria-pressed") == "true"
+    part = page.locator(".part.projection")
     part.focus()
     page.keyboard.press("Enter")
     settle(page)
     assert part.get_attribute("aria-pressed") == "true"
+    assert page.evaluate("document.activeElement.className") == "part projection"
     before = part.locator(".length").text_content()
     tokens = page.get_by_role("listbox", name="Tokens of the encoder")
     tokens.locator("[aria-selected=true]").focus()
@@ -195,6 +276,32 @@ def test_layers_fold_and_tokens_are_chosen_by_keyboard(opened: Open) -> None:
     assert page.evaluate("pellucid.model.tokens.source") != at
     assert part.locator(".length").text_content() != before
     assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
+    station.focus()
+    page.keyboard.press("ArrowDown")
+    following = page.get_by_role("button", name="1 feed-forward").first
+    assert following.evaluate("button => button === document.activeElement")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert station.get_attribute("aria-expanded") == "false"
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator("#part-detail").count() == 0
+
+
+def test_the_mouse_reads_and_chooses_tokens_in_the_river(opened: Open) -> None:
+    page = opened()
+    station = page.locator(".station").nth(1)
+    box = station.bounding_box()
+    tokens = page.get_by_role("listbox", name="Tokens of the encoder").locator("[role=option]")
+    token = tokens.nth(2).bounding_box()
+    assert box is not None
+    assert token is not None
+    page.mouse.move(token["x"] + token["width"] / 2, box["y"] + 30)
+    label = tokens.nth(2).text_content()
+    assert f"self-attention: “{label}”" in (page.locator(".river-readout").text_content() or "")
+    page.mouse.click(token["x"] + token["width"] / 2, box["y"] + 30)
+    settle(page)
+    assert page.evaluate("pellucid.model.tokens.source") == 2
 
 
 def test_rows_that_are_left_out_are_named(
@@ -216,7 +323,7 @@ def test_rows_that_are_left_out_are_named(
     assert any(
         close(number, float(np.linalg.norm(row[other])))
         for number in re.findall(r"[\d.]+(?:e−?\d+)?$", page.locator(
-            "#part-detail .forward p").text_content() or "")
+            "#part-detail .forward").text_content() or "")
     )  # fmt: skip
 
 
@@ -238,7 +345,7 @@ def test_backward_of_norms_networks_and_the_loss(opened: Open, picture: view.Pic
             assert "pellucid/ops/" in (card.locator(".code").first.text_content() or "")
 
 
-def test_backward_is_reached_from_the_strip_and_by_its_buttons(
+def test_backward_is_reached_from_the_river_and_by_its_buttons(
     opened: Open, picture: view.Picture
 ) -> None:
     page = opened()
@@ -269,7 +376,7 @@ def states(picture: view.Picture) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("width", [380, 800, 1400])
+@pytest.mark.parametrize("width", [380, 800, 1400, 1920])
 def test_nothing_is_wider_than_the_screen(opened: Open, width: int, picture: view.Picture) -> None:
     page = opened(viewport={"width": width, "height": 900})
     for state in states(picture):
