@@ -247,8 +247,7 @@ def _block(block: Block, here: str, language: Language) -> Iterator[str]:
         case "section":
             yield f"## {block.text}"
         case "step":
-            yield f'<p class="step">{block.step}</p>\n'
-            yield formula(block.text)
+            yield formula(block.text, f'<span class="step">{block.step}</span>')
         case "formula":
             yield from map(formula, block.text.split("\n"))
         case "code":
@@ -270,6 +269,8 @@ def _paragraph(text: str) -> str:
 
     >>> _paragraph("From q_i to [Softmax](softmax.md); article 003")[:65]
     'From <math><msub><mi>q</mi><mi>i</mi></msub></math> to [Softmax]('
+    >>> _paragraph("a row x: y_t = s x_t").count("<math>")
+    1
     """
     parts = TOPIC_LINK.split(text)  # text, title, name, text, …
     parts[::3] = [ARTICLE.sub(r"[\g<0>](../articles/map.md)", _with_symbols(p)) for p in parts[::3]]
@@ -279,10 +280,16 @@ def _paragraph(text: str) -> str:
 
 
 ARTICLE = re.compile(r"(?:article|글) \d{3}")
-SYMBOL = re.compile(
-    r"`[^`]+`|(?<![\w/.])[√∂]?(?:[A-ZΣΠa-z]|d[a-zA-Z])_(?:[a-z]{1,2}|[A-Z]|model)(?![\w(])"
+LETTER = r"[b-zB-HJ-Z]²?(?![a-zA-Z\d_'’])"  # "a", "A" and "I" may be words
+INDEXED = (
+    r"(?:√[A-Za-z]|[√∂]?(?:[A-ZΣΠa-zω]|d[a-zA-Z])_(?:[a-z]{1,2}|[A-Z]|model))"
+    r"(?![a-zA-Z\d_²(])"
 )
-"""Code, or a letter with an index in a paragraph, as in "W_ls" or "√d_k"."""
+SYMBOL = re.compile(
+    rf"`[^`]+`|(?<![\w/.'’])(?:−?(?:{LETTER} )*{INDEXED}|{LETTER}·{LETTER})"
+    rf"(?:(?: ?[=·] ?| )(?:{INDEXED}|{LETTER}))*"
+)
+"""Code, or a term in a paragraph, as in "W_ls", "√d_k", "q·k" or "Z_lj = Σ_s W_ls V_sj"."""
 
 
 def _with_symbols(text: str) -> str:
@@ -304,10 +311,10 @@ def symbol(text: str) -> str:
     return "<math>" + xml.partition(">")[2]
 
 
-def formula(text: str) -> str:
+def formula(text: str, before: str = "") -> str:
     """Return a formula as HTML with MathML, a clause to a line where the page is narrow."""
     parts = "".join(f"<span>{mathml(clause)}</span>" for clause in clauses(text))
-    return f'<div class="formula">{parts}</div>'
+    return f'<div class="formula">{before}{parts}</div>'
 
 
 def _quoted(of: str, here: str, language: Language) -> Iterator[str]:

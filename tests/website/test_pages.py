@@ -126,7 +126,23 @@ def test_nothing_is_clipped_on_a_narrow_page(site: Path, browser: Browser, name:
             "box => getComputedStyle(box).overflowX === 'auto' || box.scrollWidth <= innerWidth"
         )
         assert box.evaluate(scrolls)
+    for box in page.locator(".highlight > pre > code:not(:has(.go))").all():  # code wraps
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), box.inner_text()
     page.close()
+
+
+def test_a_card_of_the_landing_page_is_its_link(site: Path, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    page.locator(".cards li").first.click(position={"x": 200, "y": 60})
+    page.wait_for_url("**/start.html")
+    page.close()
+
+
+def test_a_term_of_a_paragraph_is_one_formula_in_both_languages() -> None:
+    for text in ("Z_lj = Σ_s W_ls V_sj. Value s", "Z_lj = Σ_s W_ls V_sj입니다. s번째"):
+        assert pages.SYMBOL.findall(text) == ["Z_lj = Σ_s W_ls V_sj"]
+    assert pages.SYMBOL.findall("a d_k of x's q·k, not W's or a `q_i`") == ["d_k", "q·k", "`q_i`"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
