@@ -96,7 +96,9 @@ def facts(text: str) -> dict[str, list[str]]:
     """Return what both languages of a page must share."""
     code = [re.sub(r" *#.*", "", body) for kind, _, body in BLOCK.findall(text) if kind != "text"]
     prose = BLOCK.sub("", text)
-    links = [link.replace(".ko.md", ".md") for link in re.findall(r"\]\(([^)]+)\)", prose)]
+    links = [
+        re.sub(r"\.ko\.(md|svg)", r".\1", link) for link in re.findall(r"\]\(([^)]+)\)", prose)
+    ]
     return {
         "code": code,
         "headings": re.findall(r"^(#+) ", prose, re.MULTILINE),
