@@ -52,6 +52,8 @@ TESTS = (
     "tests/nn/test_whole_gradients.py",
 )
 """What a kernel computes; how it is compiled, cached and run in threads is the same everywhere."""
+OTHER_PROCESS = "tests/kernels/test_attention_function.py::test_bits_do_not_depend_on_the_threads"
+"""It starts processes, which would not have the plugin."""
 POOL_TESTS = tuple(f"tests/kernels/backend/test_{name}.py" for name in ("threads", "many_threads"))
 
 
@@ -77,7 +79,7 @@ def main() -> None:
             print(f"{name}: tested by `make test`" if has else f"{name}: not here", flush=True)
             continue
         print(f"The kernels' tests, compiled for {name}:", flush=True)
-        plugin = ["-p", "wide_vectors"] * wide
+        plugin = ["-p", "wide_vectors", "--deselect", OTHER_PROCESS] * wide
         command = [sys.executable, "-m", "pytest", "-q", *plugin, *sys.argv[1:], *TESTS]
         own = environment if wide else without_simd(environment)
         run = subprocess.run(command, cwd=ROOT, env=os.environ | own)
