@@ -44,7 +44,7 @@ test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and ot
 test-pythons: setup  ## Try the machine's other Pythons: install, train, fast tests (PYTHONS="...")
 	@$(PARALLEL) $(BIN)/python scripts/test_pythons.py $(or $(PYTHONS),$(ACCEPTED))
 
-test-processors: setup  ## Run the kernels' tests again, compiled for AVX2 and for SSE
+test-processors: setup  ## Run the kernels' tests again, compiled for AVX-512, AVX2 and SSE
 	@$(PARALLEL) $(BIN)/python scripts/processors.py $(SPREAD)
 
 lint: setup

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,11 +117,12 @@ def test_what_is_not_finite_stays_in_its_row(value: float) -> None:
     ],
 )
 def test_every_processor_computes_the_same_bits(
-    processor: str, features: str, expected: str
+    processor: str, features: str, expected: str, tmp_path: Path
 ) -> None:
-    """Other processors than this one are imitated."""
+    """Other processors than this one are imitated; nothing is from the cache."""
     environment = os.environ | {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
-    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    path = os.pathsep.join(filter(None, sys.path))
+    environment |= {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(tmp_path)}
     test = (
         "import wide_vectors\n"
         "from pellucid.kernels.backend import int8\n"
