@@ -1,6 +1,7 @@
 """Processors that this one is not, as environments, and the kernels' tests on each of them.
 
-AVX-512 is tested on a processor without it (`wide_vectors`); on one with it `make test` does that.
+AVX-512 is tested on a processor without it (`wide_vectors`). What this processor is itself,
+`make test` has tested.
 
 Then the tests of the thread pool, with the pools of macOS and Windows (`portable_pool`).
 
@@ -73,10 +74,13 @@ def main() -> None:
     failed = []
     for name, environment in TESTED.items():
         features = environment["NUMBA_CPU_FEATURES"].split(",")
-        has = all(here[feature[1:]] for feature in features if feature.startswith("+"))
-        wide = environment is VNNI
-        if has == wide:
-            print(f"{name}: tested by `make test`" if has else f"{name}: not here", flush=True)
+        contained = all(here[feature[1:]] for feature in features if feature.startswith("+"))
+        if all(here[feature[1:]] == feature.startswith("+") for feature in features):
+            print(f"{name}: tested by `make test`", flush=True)
+            continue
+        wide = environment is VNNI and not contained
+        if not (contained or wide):
+            print(f"{name}: not here", flush=True)
             continue
         print(f"The kernels' tests, compiled for {name}:", flush=True)
         plugin = ["-p", "wide_vectors", "--deselect", OTHER_PROCESS] * wide
