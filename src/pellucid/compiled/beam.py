@@ -40,17 +40,17 @@ def log_probabilities(x, rounded, width, w, output, log_p):
     fill(x, rounded, width, w, output.weight, output.bias, log_p, wide // WIDTH)
     for i in range(m):
         here = i * wide
-        tops = splat(_LOWEST)
+        maxima = splat(_LOWEST)
         for j in range(0, wide, LANES):
             z = load(log_p, here + j)
-            tops = select(z > tops, z, tops)
-        top = reduce_max(tops)
+            maxima = select(z > maxima, z, maxima)
+        maximum = reduce_max(maxima)
         sums = splat(_ZERO)
         for j in range(0, wide, LANES):
-            sums = sums + exp(load(log_p, here + j) - top)
+            sums = sums + exp(load(log_p, here + j) - maximum)
         log_sum = _f(np.log(reduce_add(sums)))
         for j in range(0, wide, LANES):
-            store(log_p, here + j, (load(log_p, here + j) - top) - log_sum)
+            store(log_p, here + j, (load(log_p, here + j) - maximum) - log_sum)
 
 
 @inner()

@@ -118,7 +118,7 @@ def bias_and_softcap(scores, count, softcap, w, at, reach, distance):
 
     `at` is where the number of distance 0 is; the first key is `distance` positions back.
     """
-    top = _NEVER
+    maximum = _NEVER
     for j in range(count):
         s = scores[0, j]
         if softcap > _ZERO:
@@ -126,8 +126,8 @@ def bias_and_softcap(scores, count, softcap, w, at, reach, distance):
         if at >= 0:
             s += get(w, at + max(-reach, min(reach, distance - j)))
         scores[0, j] = s
-        top = max(top, s)
-    return top
+        maximum = max(maximum, s)
+    return maximum
 
 
 @inner()
@@ -141,7 +141,7 @@ def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, sc
     sharing, wide = stack.heads // stack.key_heads, 2 * stack.reach + 1
     for head in range(stack.heads):
         here, there = head * width, head // sharing * width
-        top = _NEVER
+        maximum = _NEVER
         for j in range(count):
             at = where[j] + there
             sums = load(q, q_at + here) * load(keys, at)
@@ -149,15 +149,17 @@ def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, sc
                 sums = sums + load(q, q_at + here + c) * load(keys, at + c)
             s = reduce_add(sums) * scale
             scores[0, j] = s
-            top = max(top, s)
+            maximum = max(maximum, s)
         if distances >= 0 or stack.softcap > _ZERO:
             middle = distances + head * wide + stack.reach if distances >= 0 else distances
-            top = bias_and_softcap(scores, count, stack.softcap, w, middle, stack.reach, distance)
+            maximum = bias_and_softcap(
+                scores, count, stack.softcap, w, middle, stack.reach, distance
+            )
         for j in range(count, end):
             scores[0, j] = _NEVER
         weights = splat(_ZERO)
         for j in range(0, end, LANES):
-            e = exp(load(scores, j) - top)
+            e = exp(load(scores, j) - maximum)
             store(scores, j, e)
             weights = weights + e
         factor = _ONE / reduce_add(weights) if count else _ZERO

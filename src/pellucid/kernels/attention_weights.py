@@ -70,7 +70,7 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
         longest = max(longest, sources[n])
     stride = padded(longest) + LANES
     queries = empty((flash.QUERIES, depth), np.float32)
-    tops, totals = empty(flash.QUERIES, np.float32), empty(flash.QUERIES, np.float64)
+    maxima, totals = empty(flash.QUERIES, np.float32), empty(flash.QUERIES, np.float64)
     none = empty((0, 0), np.float32)
     keys, scores = empty((depth, stride), np.float32), empty((flash.QUERIES, stride), np.float32)
     share = _f(1.0) / _f(heads // out.shape[1])
@@ -80,7 +80,7 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
         q_first, length, source = q_firsts[n], lengths[n], sources[n]
         flash.gather_transposed(k, k_firsts[n], source, head, keys, 0)
         width = padded(source)
-        top_0, total_0 = sink_of(terms, head)
+        maximum_0, total_0 = sink_of(terms, head)
         for first in range(0, length if source else 0, flash.QUERIES):
             m = min(flash.QUERIES, length - first)
             flash.gather(q, q_first + first, m, head, queries)
@@ -88,16 +88,17 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
                     address_of(scores, 0), stride, 0, 0)  # fmt: skip
             rows, steps = rows_of(terms, n, head, first, 0, 0, 0)
             for i in range(m):
-                tops[i], totals[i] = top_0, total_0
+                maxima[i], totals[i] = maximum_0, total_0
             if ruled:
                 ruled_block(
                     scores, stride, m, width, q_first + first, 0, terms.first, terms.last, scale,
-                    rows, steps, terms.cap, tops, totals, none, none, names, head, site, threshold,
+                    rows, steps, terms.cap, maxima, totals, none, none, names, head, site,
+                    threshold,
                 )  # fmt: skip
             else:
                 softmax_block(
                     scores, stride, m, width, q_first + first, 0, terms.first, terms.last, scale,
-                    0, 0, terms.cap, tops, totals, none, none, names, head, site, threshold,
+                    0, 0, terms.cap, maxima, totals, none, none, names, head, site, threshold,
                 )  # fmt: skip
             _add_weights(scores, m, source, totals, keep * share, out, n,
                          head if out.shape[1] > 1 else 0, first)  # fmt: skip

@@ -146,10 +146,10 @@ def attend(
     scale = max(q.shape[2], 1) ** -0.5 if scale is None else scale
     q, k, v = writeable(q), writeable(k), writeable(v)
     out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
-    tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
+    maxima, inverses = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
     bounds, longest = tasks_of(spans, *q.shape[1:])
     tasks = len(bounds) - 1
-    forward_kernel(tasks, q, k, v, spans, bounds, terms, scale, dropout, out, tops, shares)
+    forward_kernel(tasks, q, k, v, spans, bounds, terms, scale, dropout, out, maxima, inverses)
     reads_out = longest > KEYS
     kept = out if reads_out else _NOTHING
 
@@ -161,7 +161,7 @@ def attend(
         distances, learnt = (
             np.zeros((n * heads, x.shape[1])) for x in (terms.by_distance, terms.learnt)
         )
-        backward_kernel(tasks, dout, q, k, v, kept, tops, shares, spans, bounds, terms, scale,
+        backward_kernel(tasks, dout, q, k, v, kept, maxima, inverses, spans, bounds, terms, scale,
                         dropout, dq, dk, dv, distances, learnt)  # fmt: skip
         return rule.backward(
             *(x.reshape(n, heads, x.shape[1]).sum(axis=0) for x in (distances, learnt))
@@ -271,19 +271,19 @@ def _passes(score, pull, ruled):
     rows_at = row_at if ruled else _no_row
 
     @inner()
-    def row(scores, at, width, low, count, scale, rows, cap, top, key, first, threshold):
-        """Turn a row of q·k into exp(score − top), zero where the hash drops it.
+    def row(scores, at, width, low, count, scale, rows, cap, maximum, key, first, threshold):
+        """Turn a row of q·k into exp(score − maximum), zero where the hash drops it.
 
-        Returns the top of the row and of those before it, and the sum before dropping.
+        Returns the maximum of the row and of those before it, and the sum before dropping.
         """
-        tops = splat(top)
+        maxima = splat(maximum)
         for j in range(0, width, LANES):
             a = score(scores, at, j, low, count, scale, rows, cap)
-            tops = select(a > tops, a, tops)
+            maxima = select(a > maxima, a, maxima)
             if ruled:
                 store(scores, at + j, a)
-        top, total = reduce_max(tops), np.float64(0.0)
-        base = _f(0.0) if top == _f(-np.inf) else top
+        maximum, total = reduce_max(maxima), np.float64(0.0)
+        base = _f(0.0) if maximum == _f(-np.inf) else maximum
         for start in range(0, width, _LONG):
             sums = splat(_f(0.0))
             for j in range(start, min(start + _LONG, width), LANES):
@@ -298,40 +298,40 @@ def _passes(score, pull, ruled):
                     e = select(drawn >= threshold, e, _f(0.0))
                 store(scores, at + j, e)
             total += np.float64(reduce_add(sums))
-        return top, total
+        return maximum, total
 
     @inner()
     def block(
-        scores, stride, m, width, query, s, firsts, lasts, scale, rows, steps, cap, tops, totals,
+        scores, stride, m, width, query, s, firsts, lasts, scale, rows, steps, cap, maxima, totals,
         context, lows, names, head, site, threshold,
     ):  # fmt: skip
         """Take m rows of q·k, from `query` and key s on, through `row`.
 
-        Their tops, totals and what was summed of their context follow.
+        Their maxima, totals and what was summed of their context follow.
         """
         for i in range(m):
             t = query + i
             low = firsts[t] - s
             count = max(lasts[t] - firsts[t], 0)
             key = row_key(names, t, head, site) if threshold else site
-            top, sum_ = row(
+            maximum, sum_ = row(
                 scores, i * stride, width, low, count, scale, rows_at(rows, steps, i), cap,
-                tops[i], key, s, threshold,
+                maxima[i], key, s, threshold,
             )  # fmt: skip
-            if tops[i] != _f(-np.inf) and top != tops[i]:
-                rescale = exp(tops[i] - top)
+            if maxima[i] != _f(-np.inf) and maximum != maxima[i]:
+                rescale = exp(maxima[i] - maximum)
                 totals[i] *= np.float64(rescale)
                 for j in range(context.shape[1]):
                     context[i, j] *= rescale
                 for j in range(context.shape[1] if lows.size else 0):
                     lows[i, j] *= rescale
-            tops[i] = top
+            maxima[i] = maximum
             totals[i] += sum_
 
     @inner()
     def row_backward(
-        scores, dscores, at, width, low, count, scale, rows, cap, top, share, mean, whole, key,
-        first, threshold, keep, p, raw,
+        scores, dscores, at, width, low, count, scale, rows, cap, maximum, inverse, mean, whole,
+        key, first, threshold, keep, p, raw,
     ):  # fmt: skip
         """Compute, from a row of q·k and of dW, W (into scores) and dA (into dscores).
 
@@ -340,7 +340,7 @@ def _passes(score, pull, ruled):
         sums = splat(_f(0.0))
         for j in range(0, width, LANES):
             a = score(scores, at, j, low, count, scale, rows, cap)
-            p_j = exp(a - top) * share
+            p_j = exp(a - maximum) * inverse
             w, dp = p_j, load(dscores, at + j)
             if threshold:
                 drawn = channel_bits(key, iota() + np.uint32(first + j))
@@ -361,8 +361,8 @@ def _passes(score, pull, ruled):
 
     @inner()
     def block_backward(
-        scores, dscores, m, width, query, s, firsts, lasts, scale, rows, steps, cap, tops, shares,
-        means, mean_0, whole, names, head, site, threshold, keep, p, raw,
+        scores, dscores, m, width, query, s, firsts, lasts, scale, rows, steps, cap, maxima,
+        inverses, means, mean_0, whole, names, head, site, threshold, keep, p, raw,
     ):  # fmt: skip
         """Take m rows of q·k and of dW, from `query` and key s on, through `row_backward`.
 
@@ -375,8 +375,8 @@ def _passes(score, pull, ruled):
             key = row_key(names, t, head, site) if threshold else site
             means[mean_0 + i] = row_backward(
                 scores, dscores, i * ROW, width, low, count, scale, rows_at(rows, steps, i), cap,
-                tops[t, head], shares[t, head], means[mean_0 + i], whole, key, s, threshold, keep,
-                p, raw,
+                maxima[t, head], inverses[t, head], means[mean_0 + i], whole, key, s, threshold,
+                keep, p, raw,
             )  # fmt: skip
 
     return block, block_backward
@@ -404,7 +404,7 @@ def _add_diagonals(diagonals, distances, at):
 
 @threads.parallel(HEADS, HEADS, HEADS, *CALL, _OUT, _PER_ROW, _PER_ROW)
 def _forward(
-    task, tasks, q, k, v, spans, bounds, terms, scale, dropout, out, tops, shares,
+    task, tasks, q, k, v, spans, bounds, terms, scale, dropout, out, maxima, inverses,
 ):  # fmt: skip
     q_firsts, lengths, k_firsts, sources = spans
     names, site, threshold, keep = dropout
@@ -421,7 +421,7 @@ def _forward(
     scores = empty((QUERIES, ROW), np.float32)
     context, part = empty((QUERIES, wide), np.float32), empty((QUERIES, wide), np.float32)
     lost, none = empty((QUERIES, wide), np.float32), empty((0, wide), np.float32)
-    tops_now, totals = empty(QUERIES, np.float32), empty(QUERIES, np.float64)
+    maxima_now, totals = empty(QUERIES, np.float32), empty(QUERIES, np.float64)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
@@ -429,7 +429,7 @@ def _forward(
         for s in range(0, source, KEYS):
             gather_transposed(k, k_first + s, min(KEYS, source - s), head, keys, s // KEYS * depth)
         gather(v, k_first, source, head, values)
-        top_0, total_0 = sink_of(terms, head)
+        maximum_0, total_0 = sink_of(terms, head)
         lows = lost if source > _LONG else none
 
         for first in range(0, length, QUERIES):
@@ -438,7 +438,7 @@ def _forward(
             _clear(context, m)
             _clear(lows, m)
             for i in range(m):
-                tops_now[i], totals[i] = top_0, total_0
+                maxima_now[i], totals[i] = maximum_0, total_0
             begins, ends = seen_by(terms, q_first + first, m, source)
             for s in range(begins // KEYS * KEYS, ends, KEYS):
                 used = min(KEYS, ends - s)
@@ -452,12 +452,12 @@ def _forward(
                 if ruled:
                     ruled_block(
                         scores, ROW, m, width, q_first + first, s, firsts, lasts, scale, rows,
-                        steps, cap, tops_now, totals, context, lows, names, head, site, threshold,
+                        steps, cap, maxima_now, totals, context, lows, names, head, site, threshold,
                     )  # fmt: skip
                 else:
                     softmax_block(
                         scores, ROW, m, width, q_first + first, s, firsts, lasts, scale, 0,
-                        0, cap, tops_now, totals, context, lows, names, head, site, threshold,
+                        0, cap, maxima_now, totals, context, lows, names, head, site, threshold,
                     )  # fmt: skip
                 add_product(
                     m, wide, used, address_of(scores, 0), ROW, 1,
@@ -467,11 +467,11 @@ def _forward(
             for i in range(m):
                 t = q_first + first + i
                 dead = totals[i] == 0.0
-                tops[t, head] = _f(0.0) if dead else tops_now[i]
-                share = _f(0.0) if dead else _f(1.0 / totals[i])
-                shares[t, head] = share
+                maxima[t, head] = _f(0.0) if dead else maxima_now[i]
+                inverse = _f(0.0) if dead else _f(1.0 / totals[i])
+                inverses[t, head] = inverse
                 for j in range(v.shape[2]):
-                    out[t, head, j] = context[i, j] * (share * keep)
+                    out[t, head, j] = context[i, j] * (inverse * keep)
 
 
 @threads.parallel(
@@ -479,7 +479,7 @@ def _forward(
     "f8[:,::1],f8[:,::1]",
 )  # fmt: skip
 def _backward(
-    task, tasks, dout, q, k, v, out, tops, shares, spans, bounds, terms, scale, dropout,
+    task, tasks, dout, q, k, v, out, maxima, inverses, spans, bounds, terms, scale, dropout,
     dq, dk, dv, distances, learnt,
 ):  # fmt: skip
     q_firsts, lengths, k_firsts, sources = spans
@@ -510,7 +510,7 @@ def _backward(
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
         sums = address_of(learnt, piece * learnt.shape[1])
-        sink, top_0 = sums + 8 * (learnt.shape[1] - 1), sink_of(terms, head)[0]
+        sink, maximum_0 = sums + 8 * (learnt.shape[1] - 1), sink_of(terms, head)[0]
         q_first, length, k_first, source = q_firsts[n], lengths[n], k_firsts[n], sources[n]
         gather(q, q_first, length, head, queries)
         gather(dout, q_first, length, head, douts)
@@ -559,13 +559,13 @@ def _backward(
                 if ruled:
                     ruled_block_backward(
                         scores, dscores, m, width, q_first + first, s, firsts, lasts, scale, rows,
-                        steps, cap, tops, shares, means, first, source <= KEYS, names, head, site,
-                        threshold, keep, p, raw,
+                        steps, cap, maxima, inverses, means, first, source <= KEYS, names, head,
+                        site, threshold, keep, p, raw,
                     )  # fmt: skip
                 else:
                     softmax_block_backward(
                         scores, dscores, m, width, q_first + first, s, firsts, lasts, scale, 0,
-                        0, cap, tops, shares, means, first, source <= KEYS, names, head, site,
+                        0, cap, maxima, inverses, means, first, source <= KEYS, names, head, site,
                         threshold, keep, p, raw,
                     )  # fmt: skip
                 if terms.by_distance.size:
@@ -591,7 +591,7 @@ def _backward(
         for i in range(length if terms.sinks else 0):
             # dA of the sink: its probability times 0 − Σ P dP
             t = q_first + i
-            add_double(sink, -(exp(top_0 - tops[t, head]) * shares[t, head] * means[i]))
+            add_double(sink, -(exp(maximum_0 - maxima[t, head]) * inverses[t, head] * means[i]))
         _add(dqueries, lows_q, length)
         _scatter(dqueries, length, scale, dq, q_first, head)
 

@@ -142,14 +142,14 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
                 logits[i, v] = _f(0.0)
             continue
 
-        tops = splat(_f(-np.inf))
+        maxima = splat(_f(-np.inf))
         for v in range(0, whole, LANES):
             a = load(logits, at + v)
-            tops = select(a > tops, a, tops)
-        top = reduce_max(tops)
+            maxima = select(a > maxima, a, maxima)
+        maximum = reduce_max(maxima)
         for v in range(whole, vocabulary):
-            top = logits[i, v] if logits[i, v] > top else top
-        base = _f(0.0) if top == _f(-np.inf) else top
+            maximum = logits[i, v] if logits[i, v] > maximum else maximum
+        base = _f(0.0) if maximum == _f(-np.inf) else maximum
 
         right, mean = np.float64(logits[i, t]), np.float64(0.0)
         if smoothing > 0.0:

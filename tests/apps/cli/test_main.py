@@ -27,7 +27,7 @@ from pellucid.training.events import TIME_FIELDS
 
 Done = subprocess.CompletedProcess[str]
 COMPILES = (
-    b"pellucid: compiling the kernels for this processor; this happens once and takes some seconds"
+    b"pellucid: compiling kernels that this command is the first to need; they are kept"
     b"\n"
 )
 

@@ -90,7 +90,7 @@ class Inner:
 @cache
 def announce() -> None:
     """Say once that kernels are compiled."""
-    _log.info("compiling the kernels for this processor; this happens once and takes some seconds")
+    _log.info("compiling kernels that this command is the first to need; they are kept")
 
 
 class Code:

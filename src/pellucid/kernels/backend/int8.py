@@ -102,13 +102,13 @@ def round_rows(x, k, bytes_, scales):
     """
     for i in range(len(x)):
         row, to = i * x.shape[1], i * bytes_.shape[1]
-        top, poison = splat(_ZERO), splat(_ZERO)
+        largest, poison = splat(_ZERO), splat(_ZERO)
         for l in range(0, k, LANES):  # noqa: E741 - as in the equations
             v = load(x, row + l)
-            top = select(v > top, v, top)
-            top = select(_ZERO - v > top, _ZERO - v, top)
+            largest = select(v > largest, v, largest)
+            largest = select(_ZERO - v > largest, _ZERO - v, largest)
             poison = poison + v * _ZERO
-        most = reduce_max(top)
+        most = reduce_max(largest)
         factor = _LARGEST / most if most > _TINY else _ZERO
         scales[i] = most / _LARGEST + reduce_add(poison)
         for l in range(0, k, LANES):  # noqa: E741
