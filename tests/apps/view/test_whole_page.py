@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.apps.view.browsing import settle
 from tests.apps.view.samples import CONFIG, bert, gpt, shaken, speaking
+from tests.apps.view.test_runnable import made
 
 from pellucid.apps import view
 from pellucid.apps.view import page as page_module
@@ -88,6 +89,49 @@ def test_every_part_shows_the_numbers_of_the_record(opened: Open, picture: view.
         assert close(norm.removeprefix("‖·‖ "), float(np.linalg.norm(row))), part
         checked += 1
     assert checked > 30
+
+
+def numbers(texts: list[str]) -> np.ndarray:
+    return np.array([float(text.replace("−", "-")) for text in texts])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm": "pre"},
+        {"embedding_norm": True},
+        {"norm": "pre", "norm_type": "rms_norm", "activation_function": "swiglu",
+         "positions": "rotary", "qk_norm": True, "tie_embeddings": "all"},
+    ],
+    ids=["pre", "post", "newer"],
+)  # fmt: skip
+def test_a_page_with_the_model_computes_the_rows_that_it_does_not_hold(
+    opened: Open, settings: dict[str, Any]
+) -> None:
+    picture = view.attention(made(**settings), "cab A.B", "ban", run=True)
+    page = opened(picture)
+    assert page.evaluate("pellucid.record.parts.some(part => part.rows || part.drows)") is False
+    checked = 0
+    for number, part in enumerate(picture.record.parts):
+        if part.rows is None:
+            continue
+        choose(page, number)
+        at = page.evaluate("pellucid.model.tokens")[part.side]
+        shown = table_of(page)
+        for name, rows in (("out", part.rows), ("∂L/∂·", part.drows)):
+            assert (name in shown) == (rows is not None), part
+            if rows is not None:
+                tolerance = 1e-5 * np.abs(rows).max()
+                np.testing.assert_allclose(
+                    numbers(shown[name]), rows[at], rtol=6e-4, atol=tolerance, err_msg=str(part)
+                )
+                checked += 1
+    assert checked > 60
+
+
+def test_a_page_whose_weights_are_rounded_keeps_the_models_own_rows(opened: Open) -> None:
+    page = opened(view.attention(speaking(), "가나 b", "나a", run=True))
+    assert page.evaluate("pellucid.record.parts.some(part => part.rows)")
 
 
 def test_a_residual_step_is_the_sum_of_what_is_shown(opened: Open, picture: view.Picture) -> None:

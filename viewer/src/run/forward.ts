@@ -135,22 +135,31 @@ export class Runner {
   }
 
   /** Tokens and positions, before the embedding's norm. */
-  embedded({ embed }: Stack, ids: readonly number[], offset = 0): Rows {
+  embedded(stack: Stack, ids: readonly number[], offset = 0): Rows {
+    const tokens = this.tokenRows(stack, ids);
+    const places = this.places(stack, ids.length, offset);
+    return places ? { ...tokens, values: tokens.values.map((x, i) => x + places.values[i]!) } : tokens;
+  }
+
+  tokenRows({ embed }: Stack, ids: readonly number[]): Rows {
     const { values: table, columns: width } = this.tensors[embed.tokens]!;
-    const learned = embed.table === null ? null : this.tensors[embed.table]!.values;
-    const halves = embed.positions === "sinusoidal_halves";
-    const values = new Float32Array(ids.length * width);
-    ids.forEach((id, t) => {
-      for (let i = 0; i < width; i++) {
-        let x = table[id * width + i]! * embed.factor;
-        if (embed.positions !== null) {
-          const place = learned ? learned[(offset + t) * width + i]! : sinusoid(offset + t, i, width, halves);
-          x += place * embed.position_factor;
-        }
-        values[t * width + i] = x;
-      }
+    const values = Float32Array.from({ length: ids.length * width }, (_, at) => {
+      return table[ids[Math.floor(at / width)]! * width + (at % width)]! * embed.factor;
     });
     return { values, count: ids.length, width };
+  }
+
+  /** What positions add, if they add anything. */
+  places({ embed }: Stack, count: number, offset = 0): Rows | null {
+    if (embed.positions === null) return null;
+    const { columns: width } = this.tensors[embed.tokens]!;
+    const learned = embed.table === null ? null : this.tensors[embed.table]!.values;
+    const halves = embed.positions === "sinusoidal_halves";
+    const values = Float32Array.from({ length: count * width }, (_, at) => {
+      const [place, i] = [offset + Math.floor(at / width), at % width];
+      return (learned ? learned[place * width + i]! : sinusoid(place, i, width, halves)) * embed.position_factor;
+    });
+    return { values, count, width };
   }
 
   /** The blocks of a stack; those before `from` are taken from another run of the same rows. */
