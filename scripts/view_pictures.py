@@ -4,7 +4,7 @@
         [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"] [--film runs/g2p]
 
 The still pictures are of a model that reverses its input, trained in a few seconds
-(`tests/apps/view/reversing.py`), but try.png is of g2p-en, and film.png, taken with --film only, of
+(`tests/apps/view/reversing.py`), but try.png is of g2p-demo, and film.png, taken with --film only, of
 `pellucid train g2p-demo --film transformer --training.steps 1200 --run runs/g2p`; the moving ones,
 tour.webp and tour-dark.webp, of the model and the text given, else of the same. Needs playwright,
 Chromium and Pillow.
@@ -74,7 +74,7 @@ TRY = Shot(
     1180,
     after="""new Promise(done => {
         const look = () => pellucid.trial.measured
-            ? done(pellucid.trial.toggle(["decoder.8", "decoder.7.1"])) : setTimeout(look, 50);
+            ? done(pellucid.trial.toggle(["decoder.5", "decoder.4.1"])) : setTimeout(look, 50);
         look();
     })""",
 )
@@ -213,7 +213,7 @@ def main() -> None:
         )
         for name, shot in SHOTS.items():
             take(browser, file, shot, options.folder / f"{name}.png")
-        trying = view.attention(pellucid.load("g2p-en"), "attention", run=True)
+        trying = view.attention(pellucid.load("g2p-demo"), "attention", run=True)
         trying.save(Path(folder) / "try.html")
         take(browser, Path(folder) / "try.html", TRY, options.folder / "try.png")
         if options.film is not None:

@@ -108,7 +108,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     if config.plugins["i18n"].building:  # type: ignore[attr-defined]
         return
     site = Path(config.site_dir)
-    view.attention(pellucid.load("g2p-en"), "attention", run=True).save(site / TRY)
+    view.attention(pellucid.load("g2p-demo"), "attention", run=True).save(site / TRY)
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     parts: dict[str, list[dict[str, Any]]] = {"": [], "ko/": []}
     for entry in index["docs"]:
