@@ -4,10 +4,10 @@
         [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"] [--film runs/g2p]
 
 The still pictures are of a model that reverses its input, trained in a few seconds
-(`tests/apps/view/reversing.py`), but try.png is of g2p-demo, and film.png, taken with --film only, of
-`pellucid train g2p-demo --film transformer --training.steps 1200 --run runs/g2p`; the moving ones,
-tour.webp and tour-dark.webp, of the model and the text given, else of the same. Needs playwright,
-Chromium and Pillow.
+(`tests/apps/view/reversing.py`), but try.png is of g2p-demo, and film.png, taken with --film only,
+of `pellucid train g2p-demo --film transformer --training.steps 1200 --run runs/g2p`; the moving
+ones, tour.webp and tour-dark.webp, of the model and the text given, else of the same. Needs
+playwright, Chromium and Pillow.
 """
 
 from __future__ import annotations

@@ -217,6 +217,13 @@ def stations(picture: view.Picture) -> list[list[Any]]:
     return found
 
 
+def end_width(path: str) -> float:
+    """Return how wide a stream is at its lower end."""
+    match = re.search(r" (-?[\d.]+) -?[\d.]+H(-?[\d.]+)C", path)
+    assert match, path
+    return float(match[2]) - float(match[1])
+
+
 def norms(rows: np.ndarray) -> np.ndarray:
     return np.linalg.norm(np.asarray(rows, np.float64), axis=1)
 
@@ -228,8 +235,32 @@ def drawn(page: Page, selector: str, *names: str) -> list[list[str]]:
     )
 
 
+@pytest.mark.parametrize("make", [speaking, gpt])
+def test_widths_are_the_root_of_the_lengths_and_a_scale_says_so(
+    opened: Open, make: Callable[[], Any]
+) -> None:
+    page = opened(view.attention(make(), "가나 b"))
+    paths = page.locator(".course .around[data-x]").evaluate_all(
+        "paths => paths.map(p => [p.dataset.at, +p.dataset.x, p.getAttribute('d')])"
+    )
+    scales = page.locator(".widths i").evaluate_all(
+        "bars => bars.map(bar => [+bar.dataset.width, bar.getBoundingClientRect().width])"
+    )
+    first = page.evaluate(
+        "pellucid.model.parts.filter(p => p.stack === pellucid.model.parts[0].stack)"
+        ".map(p => `${p.layer} ${p.block}`).filter((p, i, all) => p !== all[i - 1]).length"
+    )
+    for top, scale in ((True, scales[:3]), (False, scales[3:])):
+        for norm, wide in scale:
+            assert (norm / scale[-1][0]) ** 0.5 == pytest.approx(wide / scale[-1][1], rel=0.01)
+        for at, norm, path in paths:
+            if (int(at.partition(",")[0]) < first) == top and scale:
+                expected = scale[-1][1] * (norm / scale[-1][0]) ** 0.5
+                assert end_width(path) == pytest.approx(max(1, expected), rel=0.01), at
+
+
 @pytest.mark.parametrize("make", [speaking, gpt, bert])
-def test_streams_are_as_wide_as_the_rows_are_long(opened: Open, make: Callable[[], Any]) -> None:
+def test_streams_have_the_lengths_of_the_rows(opened: Open, make: Callable[[], Any]) -> None:
     picture = view.attention(make(), "가나 b")
     page = opened(picture)
     streams = {at: float(x) for at, x in drawn(page, ".around[data-x]", "at", "x")}
