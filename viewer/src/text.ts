@@ -343,7 +343,6 @@ const en = {
   tooLarge: "Left out to keep this file small.",
   lossTable: ["token", "p", "y", "dℓ = p − y", "finite difference"],
   inputRow: (row: string) => `dx of ${row}`,
-  ourCode: "our code",
 
   through: {
     choose: "Backward through",
@@ -737,7 +736,6 @@ const ko: Text = {
   tooLarge: "파일을 작게 유지하려고 뺐습니다.",
   lossTable: ["토큰", "p", "y", "dℓ = p − y", "유한 차분"],
   inputRow: (row) => `${row}의 dx`,
-  ourCode: "실제 코드",
 
   through: {
     choose: "역전파 대상",

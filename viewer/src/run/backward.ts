@@ -5,7 +5,7 @@
 import { GATES, activationOf } from "../activations.ts";
 import { slopeOf } from "../attention.ts";
 import type { Rows } from "../record.ts";
-import { NOTHING, activate, byHead, dot, loss, spread, turn } from "./forward.ts";
+import { NOTHING, activate, added, byHead, dot, loss, spread, turn } from "./forward.ts";
 import type { Looks, Memory, Off, Run, Runner } from "./forward.ts";
 import type { Attention, Linear, Network, Norm, Stack, StackName } from "./model.ts";
 
@@ -245,8 +245,4 @@ class Backward {
 
 function zeros(x: Rows): Rows {
   return { ...x, values: new Float32Array(x.values.length) };
-}
-
-function added(a: Rows, b: Rows): Rows {
-  return { ...a, values: a.values.map((x, i) => x + b.values[i]!) };
 }

@@ -138,7 +138,7 @@ export class Runner {
   embedded(stack: Stack, ids: readonly number[], offset = 0): Rows {
     const tokens = this.tokenRows(stack, ids);
     const places = this.places(stack, ids.length, offset);
-    return places ? { ...tokens, values: tokens.values.map((x, i) => x + places.values[i]!) } : tokens;
+    return places ? added(tokens, places) : tokens;
   }
 
   tokenRows({ embed }: Stack, ids: readonly number[]): Rows {
@@ -186,7 +186,7 @@ export class Runner {
       else if (block.kind === "network") y = this.network(given, block);
       else [y, run.looks[i]] = this.attend(given, block, `${name}.${i}`, off, offset, i, memory, past);
       run.outputs[i] = y;
-      x = { ...x, values: x.values.map((value, at) => value + y.values[at]!) };
+      x = added(x, y);
       if (!block.norm_first) x = this.norm(x, block.norm);
     }
     run.inputs[blocks.length] = x;
@@ -412,6 +412,10 @@ export function dot(a: Float32Array, i: number, b: Float32Array, j: number, widt
   let sum = 0;
   for (let d = 0; d < width; d++) sum += a[i + d]! * b[j + d]!;
   return sum;
+}
+
+export function added(a: Rows, b: Rows): Rows {
+  return { ...a, values: a.values.map((x, i) => x + b.values[i]!) };
 }
 
 function joined(a: Rows, b: Rows): Rows {

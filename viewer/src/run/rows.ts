@@ -3,6 +3,7 @@
 
 import type { PageRecord, Rows } from "../record.ts";
 import { gradients } from "./backward.ts";
+import { added } from "./forward.ts";
 import type { StackName } from "./model.ts";
 import type { Trial } from "./trial.ts";
 
@@ -49,8 +50,7 @@ export function returned({ runner, source }: Trial, { parts = [], steps, target 
         : { rows: inputs[i + 1]!, drows: back.arrives[i]! };
     }
     if (role === "residual" && norm_first) return { rows: inputs[i + 1]!, drows: back.arrives[i]! };
-    const [x, y] = [inputs[i]!, outputs[i]!];
-    const sum = { ...x, values: x.values.map((value, at) => value + y.values[at]!) };
-    return { rows: role === "residual" ? sum : y, drows: back.sums[i]! };
+    const y = outputs[i]!;
+    return { rows: role === "residual" ? added(inputs[i]!, y) : y, drows: back.sums[i]! };
   });
 }
