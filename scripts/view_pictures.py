@@ -1,12 +1,12 @@
 """Take the pictures of docs/view.md and of the READMEs: the page, still and at work.
 
     python -m scripts.view_pictures [--folder docs/view] [--browser /usr/bin/chromium]
-        [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"] [--film runs/g2p]
+        [--film runs/g2p]
 
 The still pictures are of a model that reverses its input, trained in a few seconds
-(`tests/apps/view/reversing.py`), but try.png is of g2p-en, and film.png, taken with --film only, of
-`pellucid train g2p-demo --film transformer --training.steps 1200 --run runs/g2p`; the moving ones,
-tour.webp and tour-dark.webp, of the model and the text given, else of the same. Needs playwright,
+(`tests/apps/view/reversing.py`); try.png and the moving ones, tour.webp and tour-dark.webp, are of
+g2p-demo; film.png, taken with --film only, is of
+`pellucid train g2p-demo --film transformer --training.steps 1200 --run runs/g2p`. Needs playwright,
 Chromium and Pillow.
 """
 
@@ -67,17 +67,13 @@ SHOTS = {
     "tour-korean": Shot("attention", "light", 1280, 900, "ko", "{form: 'lines', tour: 1}"),
     "narrow": Shot("attention", "light", 390, 844),
 }  # fmt: skip
-TRY = Shot(
-    "run",
-    "light",
-    1280,
-    1180,
-    after="""new Promise(done => {
-        const look = () => pellucid.trial.measured
-            ? done(pellucid.trial.toggle(["decoder.8", "decoder.7.1"])) : setTimeout(look, 50);
-        look();
-    })""",
-)
+MEASURED = """new Promise(done => {
+    const look = () => pellucid.trial.measured ? done() : setTimeout(look, 50);
+    look();
+})"""
+"""Ends when every part has been switched off in turn."""
+OFF = f"{MEASURED}.then(() => pellucid.trial.toggle(['decoder.5', 'decoder.4.1']))"
+TRY = Shot("run", "light", 1280, 1180, after=OFF)
 """That of the pronunciation model, which runs in its page."""
 
 FILM = Shot("attention", "light", 1280, 900, after="location.hash = '#at=203'")
@@ -104,14 +100,12 @@ class Scene(NamedTuple):
 
 
 def scenes() -> Iterator[Scene]:
-    """The opening sentence, the whole model, heads, the slider, one backward step, the search."""
+    """The opening, the whole model, heads, the slider, backward, the search, parts switched off."""
     yield Scene("model.store.set({tab: 'attention', form: 'matrix'})", 1200, "header.page")
-    yield Scene("model.store.set({tab: 'whole'})", 700, "header.page")
-    for role in ("sum", "queries", "softmax", "projection", "feed_forward", "output"):
-        part = (
-            "model.parts.findLastIndex(p => p.stack === model.parts.at(-1).stack && "
-            f"p.role === '{role}')"
-        )
+    yield Scene("model.store.set({tab: 'whole', query: 1, key: 1})", 1400, ".course")
+    for role in ("queries", "softmax", "projection", "residual", "feed_forward"):
+        cross = "p.layer === 0 && p.block > 0 && p.stack === 'decoder'"
+        part = f"model.parts.findIndex(p => {cross} && p.role === '{role}')"
         yield Scene(f"model.choosePart({part})", 480, ".unfolded")
     yield Scene("model.store.set({tab: 'attention', form: 'lines', scale: null})", 700)
     for head in range(4):
@@ -126,7 +120,9 @@ def scenes() -> Iterator[Scene]:
     yield Scene("", 1000, "[data-step=dA]")
     number = "pellucid.record.derivations.findIndex(d => d.role === 'feed_forward')"
     yield Scene(f"model.store.set({{through: {number}}})", 1100, ".backward-steps:visible")
-    yield Scene("model.store.set({tab: 'generation', step: 1})", 1800)
+    yield Scene("model.store.set({tab: 'generation', step: 5})", 1000)
+    yield Scene(f"model.store.set({{tab: 'run'}}); return {MEASURED}", 1000)
+    yield Scene(f"return {OFF}", 2200)
 
 
 def film(browser: Browser, file: Path, scheme: str, path: Path) -> None:
@@ -160,7 +156,7 @@ def film(browser: Browser, file: Path, scheme: str, path: Path) -> None:
 
 
 def _frame(page: Page, scene: Scene) -> Image.Image:
-    page.evaluate(f"(() => {{ const {{ model }} = pellucid; {scene.script} }})()")
+    page.evaluate(f"(async () => {{ const {{ model }} = pellucid; {scene.script} }})()")
     page.wait_for_timeout(250)
     page.locator(scene.top).first.evaluate(
         "part => scrollTo(0, part.getBoundingClientRect().top + scrollY - 12)"
@@ -185,7 +181,9 @@ def take(browser: Browser, file: Path, shot: Shot, path: Path) -> None:
     page.evaluate(shot.after)
     page.mouse.move(0, 0)
     page.wait_for_timeout(400)
-    page.screenshot(path=path)
+    # 256 colours are enough for a page, and a third of the bytes.
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     page.close()
 
 
@@ -195,33 +193,27 @@ def main() -> None:
     parser.add_argument(
         "--browser", default=os.environ.get("PELLUCID_CHROMIUM") or shutil.which("chromium")
     )
-    parser.add_argument("--model", type=Path, help="a run or a model, for the moving pictures")
-    parser.add_argument("--text", default=TEXT, help="what that model reads")
     parser.add_argument("--film", type=Path, help="a run with a film, for its picture")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         model = reversing()
         file = view.attention(model, TEXT).save(Path(folder) / "attention.html")
-        moving = file
-        if options.model is not None:
-            search = SearchConfig(beam=3, max_length=40)
-            drawn = view.attention(pellucid.load(options.model), options.text, search=search)
-            moving = drawn.save(Path(folder) / "moving.html")
         browser = driver.chromium.launch(
             executable_path=options.browser, args=["--no-sandbox", "--disable-gpu"]
         )
         for name, shot in SHOTS.items():
             take(browser, file, shot, options.folder / f"{name}.png")
-        trying = view.attention(pellucid.load("g2p-en"), "attention", run=True)
-        trying.save(Path(folder) / "try.html")
-        take(browser, Path(folder) / "try.html", TRY, options.folder / "try.png")
+        search = SearchConfig(beam=3, max_length=40)
+        drawn = view.attention(pellucid.load("g2p-demo"), "attention", search=search, run=True)
+        trying = drawn.save(Path(folder) / "try.html")
+        take(browser, trying, TRY, options.folder / "try.png")
         if options.film is not None:
             filmed = Path(folder) / "film.html"
             filmed.write_text(film_page(options.film), encoding="utf-8")
             take(browser, filmed, FILM, options.folder / "film.png")
-        film(browser, moving, "light", options.folder / "tour.webp")
-        film(browser, moving, "dark", options.folder / "tour-dark.webp")
+        film(browser, trying, "light", options.folder / "tour.webp")
+        film(browser, trying, "dark", options.folder / "tour-dark.webp")
         browser.close()
 
 

@@ -69,12 +69,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if here in GENERATED:
         return markdown
     korean = here.endswith(".ko.md")
+    up = "../" if korean else ""
     if LIVE in markdown:
-        page_url = f"{'../' if korean else ''}{TRY}#tab=run"
         words = "여기서 바로 해 보기" if korean else "Try it here"
-        markdown = markdown.replace(LIVE, f'<a href="{page_url}" target="_blank">{words}</a>')
+        place = f'<a href="{up}{TRY}#tab=run" target="_blank">{words}</a>'
+        markdown = markdown.replace(LIVE, place)
     for name in FIGURE.findall(markdown):
-        place = pages.figure(name, "ko" if korean else "en", page=f"{'../' if korean else ''}{TRY}")
+        place = pages.figure(name, "ko" if korean else "en", page=up + TRY, model=up + MODEL)
         markdown = markdown.replace(f"<!-- figure {name} -->", place)
     markdown = pages.LINK.sub(inside, OTHER_LANGUAGE.sub("", markdown))
     for command, shown in SHOWN.items():
@@ -82,8 +83,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return markdown
 
 
-TRY = "view/try.html"
-"""Where the site has the pronunciation model's page."""
+TRY, MODEL = "view/try.html", "view/model.js"
+"""Where the site has the pronunciation model's page, and the model by itself."""
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
@@ -108,7 +109,9 @@ def on_post_build(config: MkDocsConfig) -> None:
     if config.plugins["i18n"].building:  # type: ignore[attr-defined]
         return
     site = Path(config.site_dir)
-    view.attention(pellucid.load("g2p-en"), "attention", run=True).save(site / TRY)
+    picture = view.attention(pellucid.load("g2p-demo"), "attention", run=True)
+    picture.save(site / TRY)
+    (site / MODEL).write_text(f"pellucidModel = {json.dumps(picture.model)}", encoding="utf-8")
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     parts: dict[str, list[dict[str, Any]]] = {"": [], "ko/": []}
     for entry in index["docs"]:

@@ -19,7 +19,9 @@ import numpy as np
 import pages
 import pytest
 
+import pellucid
 from pellucid import ops
+from pellucid.apps import view
 from pellucid.apps.teach.checks import CHECKS
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ def test_nothing_is_clipped_on_a_narrow_page(site: Path, browser: Browser, name:
 def test_a_card_of_the_landing_page_is_its_link(site: Path, browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     page.goto((site / "index.html").as_uri())
-    page.locator(".cards li").first.click(position={"x": 200, "y": 60})
+    page.locator(".cards li").nth(1).click(position={"x": 200, "y": 90})
     page.wait_for_url("**/start.html")
     page.close()
 
@@ -215,6 +217,29 @@ def test_a_mask_is_painted_by_keyboard(site: Path, browser: Browser) -> None:
     ]  # fmt: skip
     assert cells.nth(1).text_content() == "×"
     page.close()
+
+
+def test_the_landing_page_runs_the_model(site: Path, browser: Browser) -> None:
+    model = pellucid.load("g2p-demo")
+    page = browser.new_page(viewport={"width": 380, "height": 760})
+    failed: list[str] = []
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.goto((site / "ko" / "index.html").as_uri())
+    for word in ("attention", "transparent", "understandingness"):
+        page.locator(".pf-word input").fill(word)
+        (answer,) = model.generate([word])
+        page.wait_for_function(f"document.querySelector('.pf-said').textContent === '{answer}'")
+        cross = next(m for m in view.attention(model, word).record.maps if m.kind == "cross")
+        weights = cross.probabilities.mean(axis=0)[: len(answer)]
+        drawn = page.locator(".pf-letters path").evaluate_all(
+            "bands => bands.map(band => +band.dataset.weight)"
+        )
+        np.testing.assert_allclose(drawn, weights[weights >= 0.04], atol=1e-5)
+        assert page.evaluate("document.documentElement.scrollWidth") == 380
+    page.locator(".pf-word input").fill("")
+    assert page.locator(".pf-letters path").count() == 0
+    page.close()
+    assert not failed
 
 
 def test_the_landing_pages_word_opens_the_model_on_it(site: Path, browser: Browser) -> None:

@@ -7,6 +7,9 @@ import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { unpackHead } from "./record.ts";
 import type { Derivation, Label, PackedArray, Part } from "./record.ts";
+import { returned } from "./run/rows.ts";
+import type { Returned } from "./run/rows.ts";
+import type { Trial } from "./run/trial.ts";
 import type { State } from "./store.ts";
 import { vectors } from "./strips.ts";
 import { t } from "./text.ts";
@@ -29,9 +32,11 @@ const LISTED = 8;
 export class Detail {
   readonly root = el("section", { class: "detail", id: "part-detail" });
   private readonly model: Model;
+  private readonly trial: () => Trial | null;
+  private computed: Returned[] | null = null;
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(model: Model, trial: () => Trial | null) {
+    [this.model, this.trial] = [model, trial];
   }
 
   show(part: Part): void {
@@ -69,25 +74,33 @@ export class Detail {
   /** What a part that returns rows made of the chosen token's. */
   private ofRows(part: Part): HTMLElement[] {
     const { model } = this;
-    const { kept } = model.record;
-    if (!part.rows || !kept) return [el("p", { class: "hint" }, t.whole.noRows)];
-    const at = kept[part.side].indexOf(model.tokens[part.side]);
+    const kept = model.record.kept?.[part.side];
+    if (!part.rows_norms) return [el("p", { class: "hint" }, t.whole.noRows)];
     const shown: HTMLElement[] = [];
-    if (at < 0) {
-      const tokens = kept[part.side].map((i) => i + 1);
+    if (kept && !kept.includes(model.tokens[part.side])) {
+      const tokens = kept.map((i) => i + 1);
       shown.push(el("p", { class: "hint" }, t.whole.onlyNorms(tokens.join(", "))));
     } else {
-      const row = (packed: PackedArray) => unpackHead(packed, at).values;
       const rows: [string, Float32Array][] = this.before(part).map(([name, before]) => [
         name,
-        row(before.rows!),
+        this.row(before, "rows"),
       ]);
-      rows.push([t.whole.returned, row(part.rows)]);
-      if (part.drows) rows.push(["∂L/∂·", row(part.drows)]);
+      rows.push([t.whole.returned, this.row(part, "rows")]);
+      if (part.drows_norms) rows.push(["∂L/∂·", this.row(part, "drows")]);
       shown.push(vectors(model.colours, rows));
     }
     shown.push(this.lengths(part));
     return shown;
+  }
+
+  /** The chosen token's row of a part: the record's, or that of the model in the page. */
+  private row(part: Part, which: "rows" | "drows"): Float32Array {
+    const { record, parts, tokens } = this.model;
+    const at = tokens[part.side];
+    const packed = part[which];
+    if (packed) return unpackHead(packed, record.kept![part.side].indexOf(at)).values;
+    this.computed ??= returned(this.trial()!, record);
+    return ofRow(this.computed[parts.indexOf(part)]![which]!, at);
   }
 
   /** What a part with rows was made from. */
@@ -102,7 +115,7 @@ export class Detail {
       return [["x", parts[start - 1]!], ["+ y", before!]];
     }
     const takesRows = part.role === "norm" || part.role === "feed_forward" || part.role === "transform";
-    return takesRows && before?.rows ? [[t.whole.given, before]] : [];
+    return takesRows && before?.rows_norms ? [[t.whole.given, before]] : [];
   }
 
   /** The lengths of the chosen token's row and of its gradient. */

@@ -180,7 +180,7 @@ export interface PageRecord {
   check?: Check | null;
   /** `model` and `notes` in Korean. */
   korean?: { model: string; notes: string[] };
-  /** The whole forward pass, and the tokens whose rows it has. */
+  /** The whole forward pass, and the tokens whose rows it has; without these the page computes them. */
   parts?: Part[];
   kept?: { [side in Side]: number[] };
   derivations?: Derivation[];

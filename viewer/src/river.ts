@@ -1,4 +1,4 @@
-// The whole model as a river: the residual stream of every token, as wide as ‖x‖ is long, from its
+// The whole model as a river: the residual stream of every token, as wide as √‖x‖, from its
 // embedding down to its prediction. Attention carries from token to token, the encoder's streams run
 // on beside the decoder's, and every station unfolds where it is.
 
@@ -7,6 +7,7 @@ import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { Detail, letters, lowered, nameOf, one } from "./part.ts";
 import type { AttentionMap, Part, Side } from "./record.ts";
+import type { Trial } from "./run/trial.ts";
 import type { State } from "./store.ts";
 import { t } from "./text.ts";
 
@@ -22,6 +23,8 @@ const NAMED = 15;
 const WORDED = 50;
 /** The part of the width that the encoder's streams have beside the decoder. */
 const [LEAST, MOST] = [0.22, 0.4];
+/** Norms whose widths are shown beside a stack's tokens, as parts of the longest. */
+const SHOWN = [1 / 16, 1 / 4, 1];
 /** Keys that are read out. */
 const READ = 3;
 
@@ -57,6 +60,7 @@ export class River {
   private readonly detail: Detail;
   private readonly stations: Station[] = [];
   private readonly springs: { [side in Side]?: HTMLElement } = {};
+  private readonly widths: { [side in Side]?: HTMLElement } = {};
   private readonly mouth = el("div", { class: "columns-of mouth", "aria-hidden": "true" });
   private readonly course = el("div", { class: "course" });
   private readonly readout = el("p", { class: "value river-readout", "aria-live": "polite" });
@@ -67,9 +71,9 @@ export class River {
   private mean = true;
   private seen = "";
 
-  constructor(model: Model) {
+  constructor(model: Model, trial: () => Trial | null) {
     this.model = model;
-    this.detail = new Detail(model);
+    this.detail = new Detail(model, trial);
     this.heads = segmented<"mean" | "head">(t.whole.arcs, [["mean", t.whole.mean], ["head"]], (which) => {
       this.mean = which === "mean";
       this.update(new Set());
@@ -151,7 +155,8 @@ export class River {
       model.chooseToken(side, clamp(to, count));
     });
     this.springs[side] = list;
-    return el("div", { class: "spring" }, el("h3", {}, t.whole.stacks[stack]), list);
+    this.widths[side] = el("p", { class: "widths" });
+    return el("div", { class: "spring" }, el("h3", {}, t.whole.stacks[stack]), this.widths[side], list);
   }
 
   private nameOf({ layer, parts }: Station): string {
@@ -279,11 +284,6 @@ export class River {
     return { from, to, added: norms(adding), map: this.mapOf(indices) };
   }
 
-  /** A station's streams have the scale of their side, those after a final norm one of their own. */
-  private scaleOf({ side, layer, parts }: Station): string {
-    return layer === null && this.model.parts[parts[0]!]!.role !== "embedding" ? `${side} after` : side;
-  }
-
   /** The weights of the chosen head, or their mean over all heads: by query, then by key. */
   private weights(map: AttentionMap): Float32Array {
     const heads = this.model.headsIn(map).map(({ own }) => own.values);
@@ -336,15 +336,23 @@ export class River {
     const [width, height] = [course.clientWidth, course.clientHeight];
     if (width === 0 || stations.length === 0) return;
     const flows = new Map(stations.map((station) => [station, this.flowing(station)]));
-    // What a final norm returns is far shorter than what it is given: it has a scale of its own.
-    const scales = new Map<string, number>();
-    for (const [station, { from, to, added }] of flows) {
-      const name = this.scaleOf(station);
-      const norms = name === station.side ? [...from, ...to, ...(added ?? [])] : to;
-      scales.set(name, Math.max(scales.get(name) ?? 0, ...norms));
+    const most = new Map<Side, number>();
+    for (const [{ side }, { from, to, added }] of flows) {
+      most.set(side, Math.max(most.get(side) ?? 0, ...from, ...to, ...(added ?? [])));
     }
-    const wide = (scale: string, norm: number, column: number) =>
-      (Math.min(WIDEST, WIDTH * column) * norm) / (scales.get(scale) || 1);
+    // The last networks can be ten times as long as what they are added to: by the root both are seen.
+    const wide = (side: Side, norm: number, column: number) =>
+      Math.min(WIDEST, WIDTH * column) * Math.sqrt(norm / (most.get(side) || 1));
+    for (const side of this.sides) {
+      const { stack } = stations.find((station) => station.side === side)!;
+      const longest = most.get(side)!;
+      const bars = SHOWN.map((part) => {
+        const w = wide(side, part * longest, this.beds(stack)[side]!.column);
+        const bar = el("i", { style: `width: ${w}px`, "data-width": part * longest });
+        return el("span", {}, bar, String(Number((part * longest).toPrecision(2))));
+      });
+      this.widths[side]!.replaceChildren("‖x‖", ...bars);
+    }
     const shapes: SVGElement[] = [];
     const stream = (name: string, of: SVGData, ...ends: [x: number, y: number, w: number][]) => {
       const [[x0, y0, w0], [x1, y1, w1]] = ends as [[number, number, number], [number, number, number]];
@@ -368,7 +376,6 @@ export class River {
     const encoder = stations.findLast(({ stack }) => stack === "encoder");
     stations.forEach((station, n) => {
       const { side, stack, root } = station;
-      const after = this.scaleOf(station);
       const { from, to, added, map } = flows.get(station)!;
       const beds = this.beds(stack);
       const { left, column } = beds[side]!;
@@ -378,7 +385,7 @@ export class River {
       const below = stations[n + 1] ?? { stack, root: this.mouth };
       const next = below.stack === stack ? below.root.offsetTop : bottom;
       to.forEach((norm, i) => {
-        const [w0, w1] = [wide(side, from[i]!, column), wide(after, norm, column)];
+        const [w0, w1] = [wide(side, from[i]!, column), wide(side, norm, column)];
         const name = `around${chosen(side, i)}`;
         stream(name, { "data-x": norm, "data-at": `${n},${i}` }, [x(i), top, w0], [x(i), bottom, w1]);
         if (next > bottom) stream(name, {}, [x(i), bottom, w1], [x(i), next, w1]);
@@ -420,7 +427,7 @@ export class River {
         const end = lastCross.root.offsetTop;
         memory.forEach((norm, i) => {
           const [x0, x1] = [wideBed.left + (i + 0.5) * wideBed.column, bed.left + (i + 0.5) * bed.column];
-          const [w0, w1] = [wideBed, bed].map(({ column }) => wide(this.scaleOf(encoder), norm, column)) as [number, number];
+          const [w0, w1] = [wideBed, bed].map(({ column }) => wide(encoder.side, norm, column)) as [number, number];
           const name = `memory${chosen("source", i)}`;
           if (open) stream(name, {}, [x0, above, w0], [x0, above + open, w0]);
           stream(name, { "data-memory": norm }, [x0, above + open, w0], [x1, top, w1]);

@@ -243,15 +243,15 @@ const en = {
   whole: {
     name: "The whole model",
     hint:
-      "Each token’s residual stream runs from its embedding down to what is predicted, as wide as ‖x‖ is long; " +
+      "Each token’s residual stream runs from its embedding down to what is predicted, as wide as √‖x‖; " +
       "what each part adds flows into it. Choose a token to follow it, and a part to unfold it: " +
       "shape, parameters and numbers.",
     arcs: "Attention drawn",
     mean: "Mean of heads",
     legend: {
-      around: "residual stream, as wide as ‖x‖; after a final norm on a scale of its own",
-      through: "what a network or a position adds, ‖y‖",
-      between: "attention from key to query: weights from 10 % and each query’s largest, each its share of ‖y‖",
+      around: "residual stream, as wide as √‖x‖: four times as long is twice as wide",
+      through: "what a network or a position adds, √‖y‖",
+      between: "attention from key to query: weights from 10 % and each query’s largest, each its share of √‖y‖",
       cross: "the encoder’s memory, and cross-attention to it",
     },
     stations: { self: "self-attention", cross: "cross-attention", network: "feed-forward" },
@@ -343,7 +343,6 @@ const en = {
   tooLarge: "Left out to keep this file small.",
   lossTable: ["token", "p", "y", "dℓ = p − y", "finite difference"],
   inputRow: (row: string) => `dx of ${row}`,
-  ourCode: "our code",
 
   through: {
     choose: "Backward through",
@@ -638,15 +637,15 @@ const ko: Text = {
   whole: {
     name: "모델 전체",
     hint:
-      "토큰마다 잔차 스트림이 임베딩에서 예측까지 흘러내립니다. 너비는 ‖x‖에 비례하고, 각 단계가 더하는 " +
+      "토큰마다 잔차 스트림이 임베딩에서 예측까지 흘러내립니다. 너비는 √‖x‖에 비례하고, 각 단계가 더하는 " +
       "값은 곁에서 흘러듭니다. 토큰을 고르면 그 흐름이 두드러지고, 단계를 누르면 그 자리에서 펼쳐져 모양, " +
       "파라미터, 실제 값이 보입니다.",
     arcs: "그릴 어텐션",
     mean: "헤드 평균",
     legend: {
-      around: "잔차 스트림, 너비는 ‖x‖(마지막 정규화 뒤에는 따로 정한 척도)",
-      through: "네트워크나 위치가 더하는 값, ‖y‖",
-      between: "키에서 쿼리로 가는 어텐션: 10 % 이상이거나 쿼리에서 가장 큰 가중치, 너비는 ‖y‖의 몫",
+      around: "잔차 스트림, 너비는 √‖x‖(길이가 네 배면 너비는 두 배)",
+      through: "네트워크나 위치가 더하는 값, √‖y‖",
+      between: "키에서 쿼리로 가는 어텐션: 10 % 이상이거나 쿼리에서 가장 큰 가중치, 너비는 √‖y‖의 몫",
       cross: "인코더의 메모리와 크로스 어텐션",
     },
     stations: { self: "셀프 어텐션", cross: "크로스 어텐션", network: "피드포워드" },
@@ -737,7 +736,6 @@ const ko: Text = {
   tooLarge: "파일을 작게 유지하려고 뺐습니다.",
   lossTable: ["토큰", "p", "y", "dℓ = p − y", "유한 차분"],
   inputRow: (row) => `${row}의 dx`,
-  ourCode: "실제 코드",
 
   through: {
     choose: "역전파 대상",

@@ -14,6 +14,7 @@ from pellucid.tasks.folder import shipped_models
 ROOT = Path(__file__).parents[3]
 ANSWERS = {
     "chat-ko": ("안녕", "안녕하세요."),
+    "g2p-demo": ("attention", "ətˈɛnʧən"),
     "g2p-en": ("transformer", "tɹænsfˈɔɹməɹ"),
     "topics-ko": ("헤어졌어", "parting"),
 }

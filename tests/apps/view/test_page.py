@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.apps.view.samples import CONFIG, shaken, speaking
 
+import pellucid
 from pellucid.apps import view
 from pellucid.apps.view import page as page_module
 from pellucid.apps.view.page import PRECISIONS, Precision, as_json, as_text, page, rounded
@@ -169,3 +170,8 @@ def test_sizes_in_a_page() -> None:
         size = sum(len(m[name]["data"]) for m in maps for name in Precision._fields)
         padding = 3 * len(maps) * len(Precision._fields)
         assert each.size(one) <= size <= each.size(one) + padding
+
+
+def test_the_page_of_a_small_trained_model_is_less_than_two_megabytes() -> None:
+    picture = view.attention(pellucid.load("g2p-demo"), "attention", run=True)
+    assert len(picture.html().encode()) < 2_000_000

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.apps.view.browsing import settle
 from tests.apps.view.samples import CONFIG, bert, gpt, shaken, speaking
+from tests.apps.view.test_runnable import made
 
 from pellucid.apps import view
 from pellucid.apps.view import page as page_module
@@ -88,6 +89,49 @@ def test_every_part_shows_the_numbers_of_the_record(opened: Open, picture: view.
         assert close(norm.removeprefix("‖·‖ "), float(np.linalg.norm(row))), part
         checked += 1
     assert checked > 30
+
+
+def numbers(texts: list[str]) -> np.ndarray:
+    return np.array([float(text.replace("−", "-")) for text in texts])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm": "pre"},
+        {"embedding_norm": True},
+        {"norm": "pre", "norm_type": "rms_norm", "activation_function": "swiglu",
+         "positions": "rotary", "qk_norm": True, "tie_embeddings": "all"},
+    ],
+    ids=["pre", "post", "newer"],
+)  # fmt: skip
+def test_a_page_with_the_model_computes_the_rows_that_it_does_not_hold(
+    opened: Open, settings: dict[str, Any]
+) -> None:
+    picture = view.attention(made(**settings), "cab A.B", "ban", run=True)
+    page = opened(picture)
+    assert page.evaluate("pellucid.record.parts.some(part => part.rows || part.drows)") is False
+    checked = 0
+    for number, part in enumerate(picture.record.parts):
+        if part.rows is None:
+            continue
+        choose(page, number)
+        at = page.evaluate("pellucid.model.tokens")[part.side]
+        shown = table_of(page)
+        for name, rows in (("out", part.rows), ("∂L/∂·", part.drows)):
+            assert (name in shown) == (rows is not None), part
+            if rows is not None:
+                tolerance = 1e-5 * np.abs(rows).max()
+                np.testing.assert_allclose(
+                    numbers(shown[name]), rows[at], rtol=6e-4, atol=tolerance, err_msg=str(part)
+                )
+                checked += 1
+    assert checked > 60
+
+
+def test_a_page_whose_weights_are_rounded_keeps_the_models_own_rows(opened: Open) -> None:
+    page = opened(view.attention(speaking(), "가나 b", "나a", run=True))
+    assert page.evaluate("pellucid.record.parts.some(part => part.rows)")
 
 
 def test_a_residual_step_is_the_sum_of_what_is_shown(opened: Open, picture: view.Picture) -> None:
@@ -173,6 +217,13 @@ def stations(picture: view.Picture) -> list[list[Any]]:
     return found
 
 
+def end_width(path: str) -> float:
+    """Return how wide a stream is at its lower end."""
+    match = re.search(r" (-?[\d.]+) -?[\d.]+H(-?[\d.]+)C", path)
+    assert match, path
+    return float(match[2]) - float(match[1])
+
+
 def norms(rows: np.ndarray) -> np.ndarray:
     return np.linalg.norm(np.asarray(rows, np.float64), axis=1)
 
@@ -184,8 +235,32 @@ def drawn(page: Page, selector: str, *names: str) -> list[list[str]]:
     )
 
 
+@pytest.mark.parametrize("make", [speaking, gpt])
+def test_widths_are_the_root_of_the_lengths_and_a_scale_says_so(
+    opened: Open, make: Callable[[], Any]
+) -> None:
+    page = opened(view.attention(make(), "가나 b"))
+    paths = page.locator(".course .around[data-x]").evaluate_all(
+        "paths => paths.map(p => [p.dataset.at, +p.dataset.x, p.getAttribute('d')])"
+    )
+    scales = page.locator(".widths i").evaluate_all(
+        "bars => bars.map(bar => [+bar.dataset.width, bar.getBoundingClientRect().width])"
+    )
+    first = page.evaluate(
+        "pellucid.model.parts.filter(p => p.stack === pellucid.model.parts[0].stack)"
+        ".map(p => `${p.layer} ${p.block}`).filter((p, i, all) => p !== all[i - 1]).length"
+    )
+    for top, scale in ((True, scales[:3]), (False, scales[3:])):
+        for norm, wide in scale:
+            assert (norm / scale[-1][0]) ** 0.5 == pytest.approx(wide / scale[-1][1], rel=0.01)
+        for at, norm, path in paths:
+            if (int(at.partition(",")[0]) < first) == top and scale:
+                expected = scale[-1][1] * (norm / scale[-1][0]) ** 0.5
+                assert end_width(path) == pytest.approx(max(1, expected), rel=0.01), at
+
+
 @pytest.mark.parametrize("make", [speaking, gpt, bert])
-def test_streams_are_as_wide_as_the_rows_are_long(opened: Open, make: Callable[[], Any]) -> None:
+def test_streams_have_the_lengths_of_the_rows(opened: Open, make: Callable[[], Any]) -> None:
     picture = view.attention(make(), "가나 b")
     page = opened(picture)
     streams = {at: float(x) for at, x in drawn(page, ".around[data-x]", "at", "x")}

@@ -5,7 +5,7 @@
 import { GATES, activationOf } from "../activations.ts";
 import { slopeOf } from "../attention.ts";
 import type { Rows } from "../record.ts";
-import { NOTHING, activate, byHead, dot, loss, spread, turn } from "./forward.ts";
+import { NOTHING, activate, added, byHead, dot, loss, spread, turn } from "./forward.ts";
 import type { Looks, Memory, Off, Run, Runner } from "./forward.ts";
 import type { Attention, Linear, Network, Norm, Stack, StackName } from "./model.ts";
 
@@ -14,6 +14,18 @@ export interface Gradients {
   tensors: Float64Array[];
   /** Of the scores of every block as they enter the softmax, (H, L, S). */
   scores: { [name in StackName]: (Float64Array | undefined)[] };
+  passed: { [name in StackName]?: Passed };
+}
+
+/** Gradients on their way back through a stack. */
+export interface Passed {
+  /** Of its rows, and of what its first block was given. */
+  last: Rows;
+  first: Rows;
+  /** Block by block: of what it returned, of the residual sum, of what the sublayer was given. */
+  arrives: Rows[];
+  sums: Rows[];
+  given: Rows[];
 }
 
 /** `expected` are the tokens that the rows of the decoder should predict; null: not in the loss. */
@@ -55,17 +67,21 @@ class Backward {
     this.runner = runner;
     this.off = off;
     const tensors = runner.tensors.map(({ values }) => new Float64Array(values.length));
-    this.gradients = { tensors, scores: { encoder: [], decoder: [] } };
+    this.gradients = { tensors, scores: { encoder: [], decoder: [] }, passed: {} };
   }
 
   layers(name: StackName, run: Run, dy: Rows, memory: Memory, dmemory: Rows): Rows {
     const { runner, off } = this;
     const { blocks, norm } = runner.record.stacks[name];
     let d = norm ? this.norm(run.inputs[blocks.length]!, norm, dy) : dy;
+    const passed: Passed = { last: dy, first: d, arrives: [], sums: [], given: [] };
+    this.gradients.passed[name] = passed;
     for (let i = blocks.length - 1; i >= 0; i--) {
       const block = blocks[i]!;
       const x = run.inputs[i]!;
+      passed.arrives[i] = d;
       if (!block.norm_first) d = this.norm(added(x, run.outputs[i]!), block.norm, d);
+      passed.sums[i] = d;
       if (off.has(`${name}.${i}`)) continue;
       const given = block.norm_first ? runner.norm(x, block.norm) : x;
       let through: Rows;
@@ -74,9 +90,10 @@ class Backward {
         const scores = (this.gradients.scores[name][i] = new Float64Array(run.looks[i]!.weights.length));
         through = this.attend(given, block, run.looks[i]!, scores, d, memory, dmemory);
       }
+      passed.given[i] = through;
       d = added(d, block.norm_first ? this.norm(x, block.norm, through) : through);
     }
-    return d;
+    return (passed.first = d);
   }
 
   embed(stack: Stack, ids: readonly number[], d: Rows): void {
@@ -228,8 +245,4 @@ class Backward {
 
 function zeros(x: Rows): Rows {
   return { ...x, values: new Float32Array(x.values.length) };
-}
-
-function added(a: Rows, b: Rows): Rows {
-  return { ...a, values: a.values.map((x, i) => x + b.values[i]!) };
 }

@@ -135,22 +135,31 @@ export class Runner {
   }
 
   /** Tokens and positions, before the embedding's norm. */
-  embedded({ embed }: Stack, ids: readonly number[], offset = 0): Rows {
+  embedded(stack: Stack, ids: readonly number[], offset = 0): Rows {
+    const tokens = this.tokenRows(stack, ids);
+    const places = this.places(stack, ids.length, offset);
+    return places ? added(tokens, places) : tokens;
+  }
+
+  tokenRows({ embed }: Stack, ids: readonly number[]): Rows {
     const { values: table, columns: width } = this.tensors[embed.tokens]!;
-    const learned = embed.table === null ? null : this.tensors[embed.table]!.values;
-    const halves = embed.positions === "sinusoidal_halves";
-    const values = new Float32Array(ids.length * width);
-    ids.forEach((id, t) => {
-      for (let i = 0; i < width; i++) {
-        let x = table[id * width + i]! * embed.factor;
-        if (embed.positions !== null) {
-          const place = learned ? learned[(offset + t) * width + i]! : sinusoid(offset + t, i, width, halves);
-          x += place * embed.position_factor;
-        }
-        values[t * width + i] = x;
-      }
+    const values = Float32Array.from({ length: ids.length * width }, (_, at) => {
+      return table[ids[Math.floor(at / width)]! * width + (at % width)]! * embed.factor;
     });
     return { values, count: ids.length, width };
+  }
+
+  /** What positions add, if they add anything. */
+  places({ embed }: Stack, count: number, offset = 0): Rows | null {
+    if (embed.positions === null) return null;
+    const { columns: width } = this.tensors[embed.tokens]!;
+    const learned = embed.table === null ? null : this.tensors[embed.table]!.values;
+    const halves = embed.positions === "sinusoidal_halves";
+    const values = Float32Array.from({ length: count * width }, (_, at) => {
+      const [place, i] = [offset + Math.floor(at / width), at % width];
+      return (learned ? learned[place * width + i]! : sinusoid(place, i, width, halves)) * embed.position_factor;
+    });
+    return { values, count, width };
   }
 
   /** The blocks of a stack; those before `from` are taken from another run of the same rows. */
@@ -177,7 +186,7 @@ export class Runner {
       else if (block.kind === "network") y = this.network(given, block);
       else [y, run.looks[i]] = this.attend(given, block, `${name}.${i}`, off, offset, i, memory, past);
       run.outputs[i] = y;
-      x = { ...x, values: x.values.map((value, at) => value + y.values[at]!) };
+      x = added(x, y);
       if (!block.norm_first) x = this.norm(x, block.norm);
     }
     run.inputs[blocks.length] = x;
@@ -403,6 +412,10 @@ export function dot(a: Float32Array, i: number, b: Float32Array, j: number, widt
   let sum = 0;
   for (let d = 0; d < width; d++) sum += a[i + d]! * b[j + d]!;
   return sum;
+}
+
+export function added(a: Rows, b: Rows): Rows {
+  return { ...a, values: a.values.map((x, i) => x + b.values[i]!) };
 }
 
 function joined(a: Rows, b: Rows): Rows {

@@ -86,7 +86,8 @@ def page(
     coarser; the page says by how much its weights are off.
     """
     beside = None if other is None else as_json(other)
-    whole = filled(record.title, dumps(as_json(record, cell, language)), run=model, other=beside)
+    own = as_json(record, cell, language, rows=not (model and model["exact"] and model["text"]))
+    whole = filled(record.title, dumps(own), run=model, other=beside)
     if len(whole) > LARGEST:
         _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
     return whole
@@ -134,11 +135,13 @@ def as_json(
     cell: Cell | None = None,
     language: Language | None = None,
     precision: Precision | None = None,
+    rows: bool = True,
 ) -> dict[str, Any]:
     """Return the record as the page reads it: plain lists, strings and numbers.
 
     Without `precision` it is the finest by which the page stays under `LARGEST`, else the coarsest.
-    Rows of the forward pass and gradients of the layers' inputs get the room that is left.
+    Rows of the forward pass and gradients of the layers' inputs get the room that is left. Without
+    `rows` the page has their lengths, and computes them by the model that it holds.
     """
     if cell is None and record.maps:
         cell = select_cell(record)
@@ -173,7 +176,7 @@ def as_json(
         fitting = (p for p in PRECISIONS if p.size(record) < room)
         precision = next(fitting, PRECISIONS[-1])
     room -= precision.size(record)
-    parts = _strip(record, min(ROWS, room // 2), cell)
+    parts = _strip(record, min(ROWS, room // 2), cell, rows)
     off = max((_off(m, precision) for m in record.maps), default=0.0)
     maps = _maps(record, precision, room - len(dumps(parts)), cell)
     return values | parts | {"off": off, "maps": maps}
@@ -209,13 +212,15 @@ def _rows(x: Array) -> dict[str, Any]:
     return as_text(np.atleast_2d(x)[:, None], INPUT_BITS)
 
 
-def _strip(record: Record, room: int, cell: Cell | None) -> dict[str, Any]:
-    """Return the parts: norms of all rows, and as many rows as there is room for.
+def _strip(record: Record, room: int, cell: Cell | None, rows: bool) -> dict[str, Any]:
+    """Return the parts: norms of all rows and, with `rows`, as many rows as there is room for.
 
     Rows that are left out are those furthest from the cell that the page opens on.
     """
     if cell is None or not record.parts:
         return {}
+    if not rows:
+        return {"parts": [_part(part, None) for part in record.parts]}
     queries, keys = KINDS[cell.kind]
     opened = {keys: cell.key, queries: cell.query}
     sizes: dict[Side, int] = {"source": 0, "target": 0}  # of one token's rows
@@ -231,11 +236,11 @@ def _strip(record: Record, room: int, cell: Cell | None) -> dict[str, Any]:
     return {"kept": kept, "parts": [_part(part, kept[part.side]) for part in record.parts]}
 
 
-def _part(part: Part, kept: list[int]) -> dict[str, Any]:
+def _part(part: Part, kept: list[int] | None) -> dict[str, Any]:
     values = vars(part) | {"rows": None, "drows": None}
     for name, rows in (("rows", part.rows), ("drows", part.drows)):
         if rows is not None:
-            values[name] = _rows(rows[kept])
+            values[name] = None if kept is None else _rows(rows[kept])
             values[f"{name}_norms"] = _rows(np.linalg.norm(np.asarray(rows, np.float64), axis=1))
     return values
 
@@ -287,7 +292,7 @@ def as_text(x: Array, bits: int) -> dict[str, Any]:
     x[h] ≈ factors[h] · numbers[h], off by half a factor at most.
 
     >>> as_text(np.array([[1.0, -0.5]]), 8)
-    {'shape': [1, 2], 'bits': 8, 'factors': [0.007874015748031496], 'data': 'f8A='}
+    {'shape': [1, 2], 'bits': 8, 'factors': [0.00787401575], 'data': 'f8A='}
     """
     numbers, factors = _quantise(x, bits)
     octets = np.ascontiguousarray(numbers.astype("<i4")).view(np.uint8).reshape(-1, 4)
@@ -311,7 +316,9 @@ def _quantise(x: Array, bits: int) -> tuple[Array, Array]:
     x = np.asarray(x, np.float64)
     most = 2 ** (bits - 1) - 1
     largest = np.abs(x).max(axis=tuple(range(1, x.ndim)), keepdims=True, initial=0.0)
-    factors = np.where(largest > 0, largest, 1.0) / most
+    exact = np.where(largest > 0, largest, 1.0) / most
+    # Nine digits are float32's, in half the characters.
+    factors = np.array([float(f"{factor:.9g}") for factor in exact.flat]).reshape(exact.shape)
     return np.rint(x / factors).astype(np.int64), factors
 
 

@@ -36,6 +36,8 @@ Array = np.ndarray
 FORMAT = 1
 LARGEST = 4_000_000
 """The most parameters of a model in a page: there they are about as many bytes and a third more."""
+NEAR = 1e-4
+"""Rounding of int8 numbers times their scale, in parts of the scale."""
 TOKENIZERS = ("char", "word", "bpe")
 """The kinds of tokenizer that the page has."""
 READER = Reader(
@@ -56,6 +58,7 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
     """Return an encoder-decoder as the page reads it, with the text that it opens with.
 
     Matrices are int8 with a scale for each row, as `models.quantize` has them; vectors are float32.
+    "exact" says whether that is what the model computes with, to float32's precision.
     Raises `UnsupportedError` naming what the page's forward pass does not have.
     """
     if not isinstance(task, Seq2SeqTask):
@@ -85,6 +88,7 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
         "stacks": {name: _stack(stack, numbers) for name, stack in stacks.items()},
         "output": _linear(task.model.output, numbers),
         "numbers": numbers.packed(),
+        "exact": numbers.exact,
     }
 
 
@@ -97,6 +101,7 @@ class _Numbers:
         self._kept: list[Any] = []  # so that no id is used again
         self._tensors: list[dict[str, Any]] = []
         self._ints, self._floats = bytearray(), bytearray()
+        self.exact = True
 
     def place(self, x: Parameter | Array | None) -> int | None:
         """Return the number of an array, None for one that the model does not have."""
@@ -114,6 +119,7 @@ class _Numbers:
         if values.ndim != 2:
             return {"floats": self._floated(values)}
         whole, scales = int8_rows(values)
+        self.exact &= bool(np.all(np.abs(whole * scales - values) <= NEAR * scales))
         at = len(self._ints)
         self._ints += whole.tobytes()
         return {"ints": at, "scales": self._floated(scales)}
