@@ -164,7 +164,6 @@ BART = {
         config=config,
         names=_bart_names,
         unused=("embed_tokens.weight", "embed_positions.weight", "lm_head.weight"),
-        specials=None,
         values=values,
         rewritten=sines_first,
         apart=("final_logits_bias", "lm_head.weight"),

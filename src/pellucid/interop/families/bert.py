@@ -167,36 +167,24 @@ def _output(config: MaskedLMConfig, head: str, names: Collection[str]) -> dict[s
 
 
 BERT = {
-    "bert": Family(
+    name: Family(
         model=MaskedLM,
-        prefix="bert.",
-        config=_bert_config,
-        names=_bert_names,
-        unused=("position_ids", "cls.seq_relationship", "cls.predictions.decoder"),
-        specials=("[CLS]", "[SEP]", "[MASK]"),
-    ),
-    "roberta": Family(
-        model=MaskedLM,
-        prefix="roberta.",
-        config=_roberta_config,
-        names=_roberta_names,
-        unused=("position_ids", "lm_head.decoder"),
-        specials=("<s>", "</s>", "<mask>"),
-    ),
-    "distilbert": Family(
-        model=MaskedLM,
-        prefix="distilbert.",
-        config=_distilbert_config,
-        names=_distilbert_names,
-        unused=("vocab_projector.weight",),
-        specials=("[CLS]", "[SEP]", "[MASK]"),
-    ),
-    "electra": Family(
-        model=MaskedLM,
-        prefix="electra.",
-        config=_electra_config,
-        names=_electra_names,
-        unused=("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
-        specials=("[CLS]", "[SEP]", "[MASK]"),
-    ),
-}
+        prefix=f"{name}.",
+        config=config,
+        names=names,
+        unused=unused,
+        specials=("<s>", "</s>", "<mask>") if name == "roberta" else ("[CLS]", "[SEP]", "[MASK]"),
+    )
+    for name, config, names, unused in (
+        (
+            "bert", _bert_config, _bert_names,
+            ("position_ids", "cls.seq_relationship", "cls.predictions.decoder"),
+        ),
+        ("roberta", _roberta_config, _roberta_names, ("position_ids", "lm_head.decoder")),
+        ("distilbert", _distilbert_config, _distilbert_names, ("vocab_projector.weight",)),
+        (
+            "electra", _electra_config, _electra_names,
+            ("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
+        ),
+    )
+}  # fmt: skip

@@ -66,7 +66,7 @@ class Family(NamedTuple):
     ours, and of tensors that only other models of the family have."""
     unused: tuple[str, ...]
     """Parts of names of arrays that are no parameters, or that are not read."""
-    specials: tuple[str, str, str] | None
+    specials: tuple[str, str, str] | None = None
     """The texts of the begin, end and mask tokens, where config.json does not give them."""
     values: Callable[[Any], dict[str, Any]] | None = None
     """From our settings to config.json: `config` undone, for models of ours that the family may

@@ -78,7 +78,6 @@ GPT2 = {
         config=_gpt2_config,
         names=_gpt2_names,
         unused=(".attn.bias", ".attn.masked_bias", "lm_head.weight"),
-        specials=None,
         values=_gpt2_values,
         apart=("lm_head.weight",),
     )

@@ -126,7 +126,6 @@ LLAMA = {
         config=config,
         names=_llama_names if name != "gemma" else partial(_llama_names, plus=1.0),
         unused=("rotary_emb.inv_freq", "lm_head.weight"),
-        specials=None,
     )
     for name, config in (
         ("llama", _llama_config),

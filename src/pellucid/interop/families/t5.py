@@ -148,7 +148,6 @@ T5 = {
         config=_t5_config,
         names=_t5_names,
         unused=("embed_tokens.weight", "lm_head.weight"),
-        specials=None,
         values=_t5_values,
         rewritten=_scales_inside,
     )
