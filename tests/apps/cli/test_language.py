@@ -274,6 +274,18 @@ def test_errors_are_in_korean(typed: list[str], shown: str, capsys: Capture) -> 
     assert shown in capsys.readouterr().err
 
 
+def test_what_generate_and_view_print_next_to_answers_is_in_korean(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    assert main(["--lang", "ko", "generate", "g2p-en", "ab가"]) == 0
+    assert "pellucid: 텍스트 1: 학습에 없던 문자: '가'" in capsys.readouterr().err
+    path = tmp_path / "map.html"
+    assert main(["--lang", "ko", "view", "g2p-en", "ab가", "--output", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert "pellucid: 학습에 없던 문자: 가" in printed.err
+    assert f"{path} 저장" in printed.out
+
+
 @pytest.mark.parametrize(
     ("error", "shown"),
     [
@@ -294,6 +306,10 @@ def test_errors_are_in_korean(typed: list[str], shown: str, capsys: Capture) -> 
         ),
         ("a.tsv: no such thing; at all", "a.tsv: no such thing; at all"),
         ("words: there is no such file", "words: 파일이 없습니다"),
+        (
+            "That is 9 tokens, more than the 8 that this model can read; split it.",
+            "토큰이 9개입니다. 이 모델은 8개까지 읽습니다. 나누어 주세요.",
+        ),
         ("a/b, seed 3: failed (2 minutes)", "a/b, 시드 3: 실패 (2분)"),
         (
             "no token for 3 of the characters in the sources; the tokenizer was trained without: "

@@ -101,6 +101,11 @@ def translated(error: str) -> str:
     return error
 
 
+def warn(message: str) -> None:
+    """Print a message on standard error, in the user's language."""
+    print(f"pellucid: {translated(message)}", file=sys.stderr)
+
+
 @functools.cache
 def korean() -> Mapping[str, str]:
     """Return the Korean of every text but the errors'."""
