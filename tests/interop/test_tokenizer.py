@@ -101,7 +101,7 @@ def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:
         for answers in search(pipeline.model, Packed.of([[5, 9], [7]]), found):
             assert answers[0].tokens[0] == 6
     (folder / "generation_config.json").write_text(json.dumps({"num_beams": 0}))
-    with pytest.raises(UserError, match=r"generation_config\.json: beam and max_length must be"):
+    with pytest.raises(UserError, match=r"generation_config\.json: beam must be at least 1 and"):
         pellucid.load(folder)
 
 

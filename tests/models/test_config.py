@@ -36,6 +36,25 @@ def test_a_special_token_is_one_of_the_vocabulary(
         replace(config, **{name: -1})
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"norm": "sandwich"}, "norm must be one of post, pre; got 'sandwich'"),
+        ({"activation_function": "tan"}, "activation_function must be one of relu, .*got 'tan'"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"rope_theta": 1.0}, "rope_theta must be above 1, got 1.0"),
+        ({"attention_softcap": 0.0}, "attention_softcap must be above 0, got 0.0"),
+        ({"ffn_dim": 0}, "ffn_dim must be at least 1, got 0"),
+        ({"masked_share": 1.5}, "masked_share must be above 0 and at most 1, got 1.5"),
+    ],
+)
+def test_a_setting_is_in_its_range_and_a_word_one_of_its_words(
+    setting: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        replace(MASKED, **setting)
+
+
 def test_the_last_token_of_a_vocabulary_may_be_special() -> None:
     assert replace(SEQ2SEQ, pad_token_id=6, bos_token_id=10).bos_token_id == 10
     assert replace(MASKED, mask_token_id=16).mask_id == 16

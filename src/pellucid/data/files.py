@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 
@@ -34,6 +35,8 @@ USUAL_NAMES = {
     *("target", "tgt", "trg", "output", "answer", "response", "label", "pronunciation"),
 }
 """Names that other files have for their columns; a TSV that begins with one surely names them."""
+TITLE = re.compile("[A-Za-z_]{3,}")
+"""Another name of a column. None of our corpora has just one pair of two such words."""
 
 
 def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[TextPair, ...]:
@@ -41,10 +44,10 @@ def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[Text
 
     TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. A
     first line of other names is a pair; a warning quotes it where it may be names after all: in
-    every CSV, and in TSV by `USUAL_NAMES`. In CSV blanks before a field in quotes are skipped.
-    JSON lines are objects; their target is a text or a list of texts, all of them right.
-    `columns` are the names to take, "source" and "target" unless given. All but the last are texts
-    of the source, which has a tab between them.
+    every CSV, and in TSV by `USUAL_NAMES`, or where only the first line is two plain words. In CSV
+    blanks before a field in quotes are skipped. JSON lines are objects; their target is a text or a
+    list of texts, all of them right. `columns` are the names to take, "source" and "target" unless
+    given. All but the last are texts of the source, which has a tab between them.
 
     Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
     """
@@ -53,7 +56,7 @@ def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[Text
     if kind == ".jsonl":
         pairs = list(_json_pairs(path, columns or COLUMNS))
     elif kind in readers:
-        pairs = list(_column_pairs(path, readers[kind](path), columns))
+        pairs = _column_pairs(path, readers[kind](path), columns)
     else:
         raise UsageError(
             f"{path}: expected a file named .tsv, .csv or .jsonl (also with .gz after it), or two "
@@ -274,31 +277,36 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 def _column_pairs(
     path: Path, rows: Iterator[Row], columns: tuple[str, ...] | None
-) -> Iterator[TextPair]:
+) -> list[TextPair]:
     header = next(rows)
     first = [name.strip() for name in header[1]]
     names = columns or COLUMNS
     if set(names) <= set(first):
         at = [first.index(name) for name in names]
-        width = len(first)
-    elif columns:
+        return [_column_pair(path, row, at, len(first)) for row in rows]
+    if columns:
         missing = next(name for name in names if name not in first)
         raise UserError(
             f"{path}, line 1: no column {missing!r}{nearest(missing, first)}; there are: "
             + ", ".join(first)
         )
-    else:
-        at, width = [0, 1], 2
-        pair = _column_pair(path, header, at, width)
-        if _format(path) == ".csv" or not USUAL_NAMES.isdisjoint(map(str.casefold, first)):
-            source, target = (shorten(name, 40, placeholder="…") for name in first)
-            _log.warning(
-                f"{path}: line 1 is read as a pair, {source!r} to {target!r}; if it names the "
-                "columns, give the names of source and target to --data.columns"
-            )
-        yield pair
-    for row in rows:
-        yield _column_pair(path, row, at, width)
+    pairs = [_column_pair(path, row, [0, 1], 2) for row in chain([header], rows)]
+    usual = not USUAL_NAMES.isdisjoint(map(str.casefold, first))
+    if usual or _format(path) == ".csv" or _begins_with_titles(pairs):
+        source, target = (shorten(name, 40, placeholder="…") for name in first)
+        _log.warning(
+            f"{path}: line 1 is read as a pair, {source!r} to {target!r}; if it names the "
+            "columns, give the names of source and target to --data.columns"
+        )
+    return pairs
+
+
+def _begins_with_titles(pairs: Sequence[TextPair]) -> bool:
+    """Return whether the first of 20 pairs or more, and no other, is a word and a word in ASCII."""
+    first, *others = (
+        bool(TITLE.fullmatch(pair.source) and TITLE.fullmatch(pair.target)) for pair in pairs
+    )
+    return first and len(others) >= 20 and not any(others)
 
 
 def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:

@@ -75,7 +75,7 @@ class TokenizerLike(ABC):
         return self.decode(self.encode(text))
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the units that have no token; none where that cannot be told."""
+        """Count the units that have no token; none where that is not known."""
         return {}
 
 

@@ -81,12 +81,12 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
             f"model_type {values.get('model_type')!r} is not supported; expected one of "
             f"{', '.join(FAMILIES)}"
         )
-    tensors = _named_as_bare(_tensors(folder, path), family)
+    tensors = theirs.arrays = _named_as_bare(_tensors(folder, path), family)
     tokenizer = None
     if (folder / TOKENIZER).is_file():
         tokenizer = ForeignTokenizer.load(folder / TOKENIZER)
     try:
-        config = family.config(theirs, tensors)
+        config = family.config(theirs)
     except UsageError as error:  # the file is at fault, not a setting of the user's
         raise theirs.fault(str(error)) from None
     layers = sum(getattr(config, depth) for depth in config.depths.values())
@@ -101,7 +101,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
             "it belongs to another model"
         )
     config = _with_specials(config, family, tokenizer)
-    names = family.sources(config, theirs, tensors)
+    names = family.sources(config, theirs)
     state = _state(names, tensors, path)
     if faults := size_faults(config, state):
         raise UserError(f"{path}: does not fit its {CONFIG}: {'; '.join(faults)}")
@@ -299,10 +299,10 @@ def write_pretrained(
     if family is None:
         raise theirs.fault("is not of a family that is read here")
     tensors = {name: np.array(x, np.float32) for name, x in _tensors(like, like).items()}
-    bare = _named_as_bare(tensors, family)
+    bare = theirs.arrays = _named_as_bare(tensors, family)
     written = dict(zip(bare, tensors, strict=True))  # by their names without a prefix
     state = {name: np.asarray(x, np.float64) for name, x in model.state_dict().items()}
-    sources = family.sources(model.config, theirs, tuple(bare))
+    sources = family.sources(model.config, theirs)
     if faults := [name for name in sources.keys() ^ state.keys() if name in state]:
         raise UserError(f"{like}: is of another model, without {', '.join(sorted(faults))}")
     for name, source in sources.items():

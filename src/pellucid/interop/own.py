@@ -46,7 +46,7 @@ def write_as_huggingface(
     family, (config, state) = FAMILIES[name], ours[name]
     theirs = _theirs(name, config)
     tensors: dict[str, Array] = {}
-    for own, source in family.sources(config, theirs, ()).items():
+    for own, source in family.sources(config, theirs).items():
         tensors |= _parts(np.asarray(state[own], np.float32), source)
     named = {n if n in family.apart else family.prefix + n: x for n, x in tensors.items()}
     begin, end = config.bos_token_id, config.eos_token_id
@@ -88,7 +88,7 @@ def _theirs(name: str, config: StackConfig) -> Foreign:
 def _differences(name: str, config: StackConfig, own: StackConfig) -> list[str]:
     """Return the settings of ours that a family does not have, with their values in `own`."""
     try:
-        read = FAMILIES[name].config(_theirs(name, config), ())
+        read = FAMILIES[name].config(_theirs(name, config))
     except UserError:  # its activation: nothing else that is written may be refused
         others = _differences(name, replace(config, activation_function="relu"), own)
         return [f"activation_function = {own.activation_function}", *others]

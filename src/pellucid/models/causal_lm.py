@@ -37,9 +37,7 @@ class CausalLM(GenerativeModel):
         self.config = config
         self.embed = Embed(config, config.vocab_size, dtype)
         self.decoder = stack_of(config, config.num_hidden_layers, dtype)
-        self.output = output_layer(config, config.vocab_size, dtype)
-        if config.tie_word_embeddings:
-            self.output.weight = self.embed.tokens.weight
+        self.output = output_layer(config, config.vocab_size, dtype, self.embed.tokens)
         self.initialise(seed)
 
     def rows(

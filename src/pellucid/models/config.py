@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pellucid.core.array import LARGEST, LEAST_NORMAL
 from pellucid.core.errors import UsageError
-from pellucid.core.parts import find, has
-from pellucid.core.settings import Name
+from pellucid.core.parts import find
+from pellucid.core.settings import Name, check_ranges
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
@@ -37,18 +37,26 @@ MOST_POSITIONS = 2**20
 """The most positions of any model: a larger number is damaged, and its table would not fit."""
 MOST_NUMBERS = 2**24
 """The most numbers of a fixed table of positions, which takes about 0.5 s."""
-LEAST = {
-    "relative_attention_num_buckets": 4,
-    "max_position_embeddings": 2,
+RANGES = {
+    "relative_attention_num_buckets": "[4, inf]",
+    "max_position_embeddings": "[2, inf]",
     **dict.fromkeys(
-        ("ffn_dim", "ffn_after", "num_key_value_heads", "head_dim", "sliding_window"), 1
+        ("ffn_dim", "ffn_after", "num_key_value_heads", "head_dim", "sliding_window"), "[1, inf]"
     ),
-    **dict.fromkeys(("ffn_before", "encoder_layers", "decoder_layers", "num_hidden_layers"), 0),
-    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id"), 0),
-    **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), 0),
-    **dict.fromkeys(("label_vocab_size", "type_vocab_size"), 0),
+    **dict.fromkeys(
+        ("ffn_before", "encoder_layers", "decoder_layers", "num_hidden_layers"), "[0, inf]"
+    ),
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id"), "[0, inf]"),
+    **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), "[0, inf]"),
+    **dict.fromkeys(("label_vocab_size", "type_vocab_size"), "[0, inf]"),
+    **dict.fromkeys(("attention_softcap", "rope_factor"), "(0, inf]"),
+    "rope_theta": "(1, inf]",
+    "masked_share": "(0, 1]",
+    **dict.fromkeys(
+        ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"), "[0, 1)"
+    ),
 }
-"""The least that these settings may be, where a model has them."""
+"""What these settings may be, where a model has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,24 +184,12 @@ class StackConfig:
                 f"num_attention_heads must divide d_model: {self.d_model} is not a multiple of "
                 f"{self.num_attention_heads}"
             )
-        for name, known in (
-            ("activation_function", ACTIVATIONS),
-            ("norm_type", NORMS),
-            ("positions", POSITIONS),
-        ):
-            if not has(known, getattr(self, name)):
-                raise UsageError(
-                    f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
-                )
+        check_ranges(self, **{name: RANGES[name] for name in RANGES if hasattr(self, name)})
         if POSITIONS[self.positions].rotate is not None and self.head_width % 2:
             raise UsageError(
                 f"{self.positions} positions rotate pairs of numbers, so a head must be an even "
                 f"number wide; d_model / num_attention_heads is {self.head_width}"
             )
-        for name, least in LEAST.items():
-            value = getattr(self, name, None)
-            if value is not None and value < least:
-                raise UsageError(f"{name} must be at least {least}, got {value}")
         if self.num_key_value_heads and self.num_attention_heads % self.num_key_value_heads:
             raise UsageError(
                 f"num_key_value_heads must divide num_attention_heads: {self.num_attention_heads} "
@@ -201,18 +197,12 @@ class StackConfig:
             )
         if self.attention_function is not None:
             find(FUNCTIONS, self.attention_function, "attention_function")
-        if self.attention_softcap is not None and self.attention_softcap <= 0:
-            raise UsageError(f"attention_softcap must be above 0, got {self.attention_softcap}")
         if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
             raise UsageError(
                 "relative_attention_max_distance must be above half of "
                 f"relative_attention_num_buckets; got {self.relative_attention_max_distance} and "
                 f"{self.relative_attention_num_buckets}"
             )
-        if self.rope_theta <= 1:
-            raise UsageError(f"rope_theta must be above 1, got {self.rope_theta}")
-        if self.rope_factor <= 0:
-            raise UsageError(f"rope_factor must be above 0, got {self.rope_factor}")
         low, high, original = self.angles[2:]
         if (low, high, original) != (None, None, None) and not (
             low is not None and high is not None and original is not None and 0 < low < high
@@ -233,10 +223,6 @@ class StackConfig:
                 f"max_position_embeddings must be at most {most}, got "
                 f"{self.max_position_embeddings}"
             )
-        for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
-            p = getattr(self, name)
-            if p is not None and not 0.0 <= p < 1.0:
-                raise UsageError(f"{name} must be at least 0 and below 1, got {p}")
         if self.layer_norm_eps < LEAST_NORMAL:
             raise UsageError(
                 f"layer_norm_eps must be at least {LEAST_NORMAL:.2g}, a normal number in float32; "
@@ -430,8 +416,6 @@ class MaskedLMConfig(LanguageConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._tokens_of("vocab_size", "mask_token_id")
-        if not 0 < self.masked_share <= 1:
-            raise UsageError(f"masked_share must be above 0 and at most 1, got {self.masked_share}")
 
     @property
     def mask_id(self) -> int:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +13,7 @@ import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
+from pellucid.core.settings import check_ranges
 
 Array = np.ndarray
 
@@ -100,14 +100,8 @@ class Constraints:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        if not 1.0 <= self.repetition_penalty < math.inf:
-            p = self.repetition_penalty
-            raise UsageError(f"repetition_penalty must be at least 1 and finite, got {p}")
-        if self.no_repeat_ngram < 0:
-            raise UsageError(f"no_repeat_ngram must be at least 0, got {self.no_repeat_ngram}")
-        if self.forced_bos_token_id is not None and self.forced_bos_token_id < 0:
-            forced = self.forced_bos_token_id
-            raise UsageError(f"forced_bos_token_id must be at least 0, got {forced}")
+        check_ranges(self, repetition_penalty="[1, inf)", no_repeat_ngram="[0, inf]")
+        check_ranges(self, forced_bos_token_id="[0, inf]")
 
     @property
     def active(self) -> bool:
@@ -142,17 +136,8 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        if self.beam < 1 or self.max_length < 1:
-            raise UsageError(
-                f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
-            )
-        if not abs(self.length_penalty) <= MOST_PENALTY:
-            raise UsageError(
-                f"length_penalty must lie between -{MOST_PENALTY} and {MOST_PENALTY}, got "
-                f"{self.length_penalty}"
-            )
-        if self.beam > WIDEST:
-            raise UsageError(f"beam must be at most {WIDEST}, got {self.beam}")
+        penalties = f"[-{MOST_PENALTY}, {MOST_PENALTY}]"
+        check_ranges(self, beam=f"[1, {WIDEST}]", max_length="[1, inf]", length_penalty=penalties)
         if not 1 <= self.best <= self.beam:
             raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
 

@@ -75,9 +75,7 @@ class MaskedLM(Model):
         if config.head:
             self.head = MaskedHead(config, dtype)
             choose_inits(config, self.head)
-            self.output = output_layer(config, config.vocab_size, dtype)
-            if config.tie_word_embeddings:
-                self.output.weight = self.embed.tokens.weight
+            self.output = output_layer(config, config.vocab_size, dtype, self.embed.tokens)
         self.initialise(seed)
 
     def rows(

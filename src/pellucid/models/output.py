@@ -22,12 +22,16 @@ class LossSum(NamedTuple):
     tokens: int
 
 
-def output_layer(config: LanguageConfig, entries: int, dtype: Any) -> nn.Linear:
-    """Return the layer from rows (T, E) to logits (T, entries)."""
+def output_layer(
+    config: LanguageConfig, entries: int, dtype: Any, table: nn.Embedding | None = None
+) -> nn.Linear:
+    """Return the layer from rows (T, E) to logits (T, entries), tied to `table` if set so."""
     output = nn.Linear(config.d_model, entries, config.output_bias, dtype=dtype, seed=None)
     output.weight.init = table_init(config.token_init, config.d_model)
     if output.bias is not None:
         output.bias.init = zeros
+    if table is not None and config.tie_word_embeddings:
+        output.weight = table.weight
     return output
 
 

@@ -102,7 +102,7 @@ class Context:
 
     cu_seqlens (N + 1,): rows cu_seqlens[n] : cu_seqlens[n + 1] are one sequence.
     causal: a row may not look at later rows of its sequence.
-    rule: what else is said of its attention (`ops.rules`), after what the layers' settings say.
+    rule: a further rule of its attention (`ops.rules`), applied after those of the layers.
     positions (T,): each row's position; its place in its sequence unless given.
     memory: what cross-attention looks at.
     rng: needed by dropout while training; `rng.rows` (T,) names the rows.

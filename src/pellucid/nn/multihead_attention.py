@@ -69,12 +69,7 @@ class MultiheadAttention(Attention):
         self.initialise(seed)
 
     def attend(
-        self,
-        heads: Heads,
-        cu_k: Array,
-        rule: Rule,
-        context: Context,
-        **options: Any,
+        self, heads: Heads, cu_k: Array, rule: Rule, context: Context, **options: Any
     ) -> Forward:
         """Attend as `Attention` does, to the keys of `add_bias_kv` and `add_zero_attn` too."""
         extra = self._extra_keys

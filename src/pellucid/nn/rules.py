@@ -33,7 +33,7 @@ def learnt(attention: Attention) -> list[Parameter]:
 
 
 def rule_of(attention: Attention, causal: bool, more: Rule) -> Rule:
-    """Return what an attention layer does to its scores, and then what else is said of them."""
+    """Return the rule of an attention layer's settings and parameters, with `more` after it."""
     config, table, function = attention.config, attention.relative_bias, attention.function
     rule = rules.causal & config.rule if causal else config.rule
     if table is not None and config.relative is not None:

@@ -8,7 +8,7 @@ exporter then refuses it by name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pellucid.core.array import Array
 from pellucid.core.vjp import Pair, pair_of
@@ -55,18 +55,6 @@ def _geglu_tanh(x: Array) -> tuple[Array, GegluSaved]:
     return geglu(x, "tanh")
 
 
-def _onnx_gelu(node: OnnxNode, x: str) -> str:
-    return node("Gelu", x, approximate="none")
-
-
-def _onnx_gelu_tanh(node: OnnxNode, x: str) -> str:
-    return node("Gelu", x, approximate="tanh")
-
-
-def _onnx_silu(node: OnnxNode, x: str) -> str:
-    return node("Mul", x, node("Sigmoid", x))
-
-
 _ROWS = (
     Activation(
         "relu", pair_of(relu),
@@ -83,45 +71,35 @@ _ROWS = (
     Activation(
         "gelu", pair_of(gelu),
         kernel="activations.gelu",
-        onnx=_onnx_gelu,
+        onnx=lambda node, x: node("Gelu", x, approximate="none"),
         ctranslate2="GELU",
         huggingface=("gelu",),
     ),
     Activation(
         "gelu_tanh", Pair(_gelu_tanh, gelu_backward),
         kernel="activations.gelu_tanh",
-        onnx=_onnx_gelu_tanh,
+        onnx=lambda node, x: node("Gelu", x, approximate="tanh"),
         ctranslate2="GELUTanh",
         huggingface=("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
     ),
     Activation(
         "silu", pair_of(silu),
         kernel="activations.silu",
-        onnx=_onnx_silu,
+        onnx=lambda node, x: node("Mul", x, node("Sigmoid", x)),
         ctranslate2="SWISH",
         huggingface=("silu", "swish"),
     ),
-    Activation(
-        "swiglu", pair_of(swiglu),
-        kernel="activations.silu",
-        onnx=_onnx_silu,
-        ctranslate2="SWISH",
-        gates=2,
-    ),
-    Activation(
-        "geglu", pair_of(geglu),
-        kernel="activations.gelu",
-        onnx=_onnx_gelu,
-        ctranslate2="GELU",
-        gates=2,
-    ),
-    Activation(
-        "geglu_tanh", Pair(_geglu_tanh, geglu_backward),
-        kernel="activations.gelu_tanh",
-        onnx=_onnx_gelu_tanh,
-        ctranslate2="GELUTanh",
-        gates=2,
-    ),
 )  # fmt: skip
 
-ACTIVATIONS: dict[str, Activation] = {activation.name: activation for activation in _ROWS}
+_GATED = (
+    ("swiglu", "silu", pair_of(swiglu)),
+    ("geglu", "gelu", pair_of(geglu)),
+    ("geglu_tanh", "gelu_tanh", Pair(_geglu_tanh, geglu_backward)),
+)
+"""Name, gate and mathematics: all else is the gate's."""
+
+ACTIVATIONS: dict[str, Activation] = {row.name: row for row in _ROWS}
+ACTIVATIONS |= {
+    name: replace(ACTIVATIONS[gate], name=name, op=op, huggingface=(), gates=2)
+    for name, gate, op in _GATED
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -15,16 +15,15 @@ class StopRequest:
 
 
 @contextmanager
-def handling(
-    note: Callable[[int], object], numbers: Iterable[int] = (signal.SIGINT, signal.SIGTERM)
-) -> Iterator[None]:
-    """Call `note` with the number of every one of these signals instead of dying of it.
+def handling(note: Callable[[int], object]) -> Iterator[None]:
+    """Call `note` with the number of every SIGINT and SIGTERM instead of dying of it.
 
     Outside the main thread, where Python allows no handlers, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    numbers = signal.SIGINT, signal.SIGTERM
     before = {n: signal.signal(n, lambda number, _: note(number)) for n in numbers}
     try:
         yield

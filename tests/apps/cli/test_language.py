@@ -218,7 +218,29 @@ def errors_raised() -> set[str]:
                 found.add(template(node))
             elif isinstance(node, ast.BinOp) and isinstance(node.left, ast.JoinedStr):
                 found.add(template(node.left) + "{}")
+    return found | warnings_logged()
+
+
+def warnings_logged() -> set[str]:
+    """The warnings of the source, with {} for what is put in, less those in a variable."""
+    found = set()
+    for path in sorted(Path(pellucid.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and re.fullmatch(
+                r"_?log(ger)?\.warning", ast.unparse(node.func)
+            ):
+                text = node.args[0]
+                if isinstance(text, ast.Constant):
+                    found.add(re.sub(r"%[.\d]*[sdf]", "{}", text.value))
+                elif isinstance(text, ast.JoinedStr):
+                    found.add(template(text))
     return found
+
+
+def test_every_warning_has_its_korean() -> None:
+    lacking = warnings_logged() - language._catalogue()["errors"].keys()
+    assert len(warnings_logged()) > 20
+    assert not lacking, "warnings without Korean, for korean.toml:\n" + "\n".join(sorted(lacking))
 
 
 def template(text: ast.JoinedStr) -> str:
@@ -252,6 +274,18 @@ def test_errors_are_in_korean(typed: list[str], shown: str, capsys: Capture) -> 
     assert shown in capsys.readouterr().err
 
 
+def test_what_generate_and_view_print_next_to_answers_is_in_korean(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    assert main(["--lang", "ko", "generate", "g2p-en", "ab가"]) == 0
+    assert "pellucid: 텍스트 1: 학습에 없던 문자: '가'" in capsys.readouterr().err
+    path = tmp_path / "map.html"
+    assert main(["--lang", "ko", "view", "g2p-en", "ab가", "--output", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert "pellucid: 학습에 없던 문자: 가" in printed.err
+    assert f"{path} 저장" in printed.out
+
+
 @pytest.mark.parametrize(
     ("error", "shown"),
     [
@@ -271,6 +305,28 @@ def test_errors_are_in_korean(typed: list[str], shown: str, capsys: Capture) -> 
             "dropout의 범위는 0 이상, 1 미만입니다. 입력: 2",
         ),
         ("a.tsv: no such thing; at all", "a.tsv: no such thing; at all"),
+        ("words: there is no such file", "words: 파일이 없습니다"),
+        (
+            "That is 9 tokens, more than the 8 that this model can read; split it.",
+            "토큰이 9개입니다. 이 모델은 8개까지 읽습니다. 나누어 주세요.",
+        ),
+        ("a/b, seed 3: failed (2 minutes)", "a/b, 시드 3: 실패 (2분)"),
+        (
+            "no token for 3 of the characters in the sources; the tokenizer was trained without: "
+            "'q' (2) 'z' (1) …",
+            "입력의 문자 중 3개에 토큰이 없습니다. 토크나이저를 학습할 때 없던 것: 'q' (2) 'z' (1) "
+            "…",
+        ),
+        (
+            "left out 2 of 1,000 pairs: expected 1 to 300 tokens on both sides",
+            "쌍 1,000개 중 2개를 뺐습니다. 알맞은 길이: 토큰 1~300개(양쪽 모두)",
+        ),
+        (
+            "5 of 40 validation pairs are in the training data too, so their score says little "
+            "about new pairs; give pairs that are in no other set",
+            "검증용 쌍 40개 중 5개가 학습 데이터에도 있어, 점수로는 새로운 쌍에 대해 알 수 있는 "
+            "것이 거의 없습니다. 다른 데이터에 없는 쌍을 주세요",
+        ),
     ],
 )
 def test_errors_are_translated_clause_by_clause(error: str, shown: str) -> None:

@@ -1017,7 +1017,7 @@ def test_one_gradient_is_followed_back_with_the_records_numbers(
         )
         expected = []
         for side in ("target", "source"):
-            expected += [stage.leaves for stage in flow.stages if stage.side == side]
+            expected += [stage.lengths[3] for stage in flow.stages if stage.side == side]
             expected.append(flow.tables[side])
         assert len(rows) == len(expected)
         for row, lengths in zip(rows, expected, strict=True):

@@ -63,14 +63,14 @@ def test_lengths_are_those_of_the_librarys_backward(norm: str, tied: str) -> Non
         rows = recorder.rows[f"{stage.stack}.layers.{stage.layer}.{number}"]
         assert rows.dx is not None
         assert rows.dy is not None
-        np.testing.assert_allclose(stage.arrives, lengths(rows.dy), rtol=1e-9, atol=1e-15)
-        np.testing.assert_allclose(stage.leaves, lengths(rows.dx), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(stage.lengths[0], lengths(rows.dy), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(stage.lengths[3], lengths(rows.dx), rtol=1e-9, atol=1e-15)
         inner = recorder.rows[f"{stage.stack}.layers.{stage.layer}.{number}.sublayer"]
         assert inner.dx is not None
         assert inner.dy is not None
         around, through = (rows.dy, rows.dx - rows.dy) if norm == "pre" else (inner.dy, inner.dx)
-        np.testing.assert_allclose(stage.around, lengths(around), rtol=1e-9, atol=1e-15)
-        np.testing.assert_allclose(stage.through, lengths(through), rtol=1e-9, atol=1e-14)
+        np.testing.assert_allclose(stage.lengths[1], lengths(around), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(stage.lengths[2], lengths(through), rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -79,13 +79,14 @@ def test_what_goes_around_and_through_adds_up(norm: str) -> None:
     for flow in record.flows:
         for above, below in zip(flow.stages, flow.stages[1:], strict=False):
             if above.stack == below.stack:
-                np.testing.assert_allclose(above.leaves, below.arrives, rtol=1e-12)
+                np.testing.assert_allclose(above.lengths[3], below.lengths[0], rtol=1e-12)
         for stage in flow.stages:
+            arrives, around, through, leaves = stage.lengths
             # |around − through| ≤ ‖around + through‖ ≤ around + through
-            assert (stage.leaves <= (stage.around + stage.through) * (1 + 1e-9)).all()
-            assert (stage.leaves >= np.abs(stage.around - stage.through) * (1 - 1e-9)).all()
+            assert (leaves <= (around + through) * (1 + 1e-9)).all()
+            assert (leaves >= np.abs(around - through) * (1 - 1e-9)).all()
             if norm == "pre" and stage.layer is not None:
-                np.testing.assert_array_equal(stage.around, stage.arrives)
+                np.testing.assert_array_equal(around, arrives)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -142,7 +143,7 @@ def test_memory_adds_up_to_what_the_encoder_gets() -> None:
     (cross,) = [stage for stage in flow.stages if stage.role == "cross"]
     first = next(stage for stage in flow.stages if stage.stack == "encoder")
     assert cross.memory is not None
-    np.testing.assert_allclose(cross.memory, first.arrives, rtol=1e-9)
+    np.testing.assert_allclose(cross.memory, first.lengths[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked"])
@@ -155,7 +156,7 @@ def test_models_of_one_stack_are_followed_too(kind: str) -> None:
         (table,) = flow.tables.values()
         assert (table > 0).any()
         first: Stage = flow.stages[0]
-        assert np.flatnonzero(first.arrives).tolist() == [flow.place]
+        assert np.flatnonzero(first.lengths[0]).tolist() == [flow.place]
         assert all(len(stage.edges) <= EDGES for stage in flow.stages)
 
 

@@ -81,7 +81,7 @@ def expected(record: Record, state: dict[str, int]) -> dict[str, list[str | None
         ],
         "backward": [
             first.label.text,
-            record.labels(end.side)[int(end.leaves.argmax())].text,
+            record.labels(end.side)[int(end.lengths[3].argmax())].text,
             None,
         ],
         "generation": [step.label.text, rivals[0].label.text, None],

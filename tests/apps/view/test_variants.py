@@ -11,7 +11,7 @@ from tests.models.whole_model import shake
 
 from pellucid.apps.view.capture import capture
 from pellucid.apps.view.page import as_json
-from pellucid.apps.view.trace import trace_seq2seq, undisturbed
+from pellucid.apps.view.trace import Asked, trace_seq2seq, undisturbed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 
 CONFIG = Seq2SeqConfig(
@@ -57,7 +57,7 @@ def test_the_page_has_what_weights_and_gradients_are_made_of(settings: dict[str,
     model = Seq2Seq(replace(CONFIG, **settings), dtype=np.float64).eval()
     shake(model)
     with undisturbed(model):
-        record = trace_seq2seq(model, None, [5, 6, 7, 8], [4, 8, 5], None)
+        record = trace_seq2seq(model, Asked(None, [5, 6, 7, 8], [4, 8, 5]))
         texts = {"source": [5, 6, 7, 8], "target": [1, 4, 8, 5]}
         rows = capture(model, texts, range(4), [4, 8, 5, 2]).rows
     values = as_json(record)

@@ -148,17 +148,3 @@ def test_the_same_pairs_in_every_process(corpus: Callable[[str], Splits]) -> Non
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env)
     assert json.loads(done.stdout) == here
-
-
-def test_at_hand_is_what_the_folder_has_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PELLUCID_DATA", raising=False)
-    corpus = find_corpus("multi30k-de-en")
-    assert not corpus.at_hand
-    monkeypatch.setenv("PELLUCID_DATA", str(tmp_path))
-    for file in corpus.files:
-        assert not corpus.at_hand
-        (tmp_path / file.path).parent.mkdir(exist_ok=True)
-        (tmp_path / file.path).touch()
-    assert corpus.at_hand

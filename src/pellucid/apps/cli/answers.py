@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.language import tr, translated, warn
 from pellucid.apps.cli.lines import Line
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
@@ -59,7 +59,7 @@ def print_answers(
                     raise text
                 ready[number] = prepare(text, f"{unit} {number}")
             except UserError as error:
-                print(f"pellucid: {unit} {number}: {error}", file=sys.stderr)
+                warn(f"{unit} {number}: {error}")
                 failed, answers[number] = True, {"error": str(error)} if as_json else ""
                 if strict:
                     break
@@ -80,7 +80,7 @@ def split(trained: GenerationTask, text: str, where: str) -> list[str]:
     """Return a text, or its sentences where it is too long; print what may surprise on stderr."""
     parts = trained.split_sentences(text)
     if len(parts) > 1:
-        print(f"pellucid: {where}: long, answered in {len(parts)} parts", file=sys.stderr)
+        warn(f"{where}: long, answered in {len(parts)} parts")
     for part in parts:
         print_unknown(trained, part, where)
     return parts
@@ -141,10 +141,7 @@ def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None)
 def print_unknown(trained: GenerationTask, text: str, where: str) -> None:
     """Print on stderr which characters of a text were not in the training data."""
     if unknown := trained.source.unknown([text]):
-        print(
-            f"pellucid: {where}: not seen in training: {' '.join(map(repr, unknown))}",
-            file=sys.stderr,
-        )
+        warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
 
 
 def written(answers: Sequence[Answer], scores: bool) -> str:
@@ -173,7 +170,7 @@ def typed(invitation: str) -> Iterator[str]:
             print()
             return
         except (UnicodeDecodeError, UnicodeEncodeError) as error:
-            print(f"That is not {error.encoding.upper()}; type it again.")
+            print(translated(f"That is not {error.encoding.upper()}; type it again."))
         else:
             if text:
                 yield text
@@ -187,7 +184,7 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
         try:
             trained.check_length(text)
         except UserError as error:
-            print(f"That is {error}.")
+            print(translated(f"That is {error}."))
             continue
         print_unknown(trained, text, "that text")
         with contextlib.suppress(KeyboardInterrupt):

@@ -131,15 +131,15 @@ def _show_chat(trained: Any, learnt: Sequence[TextPair], console: Console) -> No
     for text, answer, _ in _spread(answered, QUESTIONS):
         console.print(f"  [bold]{escape(text)}[/]\n    {escape(answer)}")
     right = sum(answer in known for _, answer, known in answered)
-    answers = tr("It answers {right} of {asked} training questions as in the training data.")
+    count = tr("It answers {right} of {asked} training questions as in the training data.")
     memory = tr(
         "This is memory, not understanding: with {learnt} questions it cannot generalise."
     ).format(learnt=len(learnt))
     slow = tr(
         "The time limit ended its training too early on this machine: --chat-minutes gives it more."
     )
-    told = answers.format(right=right, asked=len(answered))
-    console.print(f"\n{told} {memory if 2 * right > len(answered) else slow}\n")
+    count = count.format(right=right, asked=len(answered))
+    console.print(f"\n{count} {memory if 2 * right > len(answered) else slow}\n")
 
 
 def _show_words(

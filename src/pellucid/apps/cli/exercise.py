@@ -1,4 +1,4 @@
-"""`pellucid exercise NAME`: derive a backward, and be told what is wrong with it."""
+"""`pellucid exercise NAME`: derive a backward; mistakes are named."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from pellucid.apps.cli.answers import T, answer_parts, converse, print_answers, split, typed
-from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.language import tr, translated
 from pellucid.apps.cli.lines import Line, given, windows
 from pellucid.apps.cli.options import ModelOptions, SamplingOptions, named_model, parse
 from pellucid.core.device import place
@@ -61,7 +61,7 @@ class Reading(ModelOptions):
             lines = windows(self.file.open("rb") if self.file else sys.stdin.buffer)
         if one_by_one:
             lines = ([line] for window in lines for line in window)
-        unit = "text" if texts else "line"
+        unit = tr("text") if texts else tr("line")
         return print_answers(lines, unit, prepare, answer, as_json=self.json, strict=self.strict)
 
 
@@ -175,5 +175,5 @@ def _fill_at_prompt(trained: MaskedLMTask | ClassifierTask, best: int) -> int:
         try:
             print(_written(trained.guesses(text, best)))
         except UserError as error:
-            print(f"That cannot be answered: {error}.")
+            print(translated(f"That cannot be answered: {error}."))
     return 0

@@ -82,7 +82,8 @@ def printed_language() -> Language:
 def translated(error: str) -> str:
     """Return an error's message in the user's language; in English if it has no Korean.
 
-    What the program put in is translated likewise, clause by clause, and what follows a name.
+    What the program put in is translated likewise, clause by clause, and what follows a name, but
+    not that name: a folder may be called `words`.
     """
     if printed_language() == "en":
         return error
@@ -90,13 +91,19 @@ def translated(error: str) -> str:
     for pattern, text in _errors():
         for before, message in (("", error), (where + colon, rest)):
             if found := pattern.fullmatch(message):
-                parts = map(translated, found.groups())
+                name = where if " " not in where else None
+                parts = (part if part == name else translated(part) for part in found.groups())
                 return before + text.format(*(part.replace("did you mean ", "") for part in parts))
     for between in ("; ", ": ", "] "):
         first, between, rest = error.partition(between)
         if rest and (in_korean := translated(rest)) != rest:
             return f"{translated(first)}{between}{in_korean}"
     return error
+
+
+def warn(message: str) -> None:
+    """Print a message on standard error, in the user's language."""
+    print(f"pellucid: {translated(message)}", file=sys.stderr)
 
 
 @functools.cache

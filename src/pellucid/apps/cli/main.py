@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pellucid import __version__
 from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed
-from pellucid.apps.cli.language import speaking, take_language, tr, translated, wrapped
+from pellucid.apps.cli.language import speaking, take_language, tr, translated, warn, wrapped
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Language
 from pellucid.core.parts import use
@@ -72,7 +72,7 @@ class Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
         with contextlib.suppress(OSError):
-            print(f"pellucid: {translated(record.getMessage())}", file=sys.stderr)
+            warn(record.getMessage())
 
 
 def describe(error: Exception) -> str:

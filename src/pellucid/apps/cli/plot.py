@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.language import chosen_language
+from pellucid.apps.cli.language import chosen_language, tr
 from pellucid.apps.teach.pictures import PICTURES, curves, save
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
@@ -63,5 +63,5 @@ def plot(
     else:
         figure = PICTURES[picture](language)
     save(figure, path)
-    Output().say(f"wrote {path}")
+    Output().say(tr("wrote {}").format(path))
     return 0

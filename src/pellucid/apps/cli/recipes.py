@@ -7,6 +7,7 @@ from pellucid.apps.cli.language import tr
 from pellucid.training.config import load_recipe, recipe_names
 
 MINUTES = {
+    "chat-ko": 24,
     "chatbot-ko": 5,
     "g2p-demo": 3,
     "g2p-en": 54,

@@ -22,8 +22,8 @@ def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
     'no option --bem (did you mean --beam?); see pellucid generate --help'
     """
     plain = re.sub(r"^[│| ] |[│|] *$|[─╭╮╰╯]|-{5,}", "", box, flags=re.MULTILINE)
-    said, _, _ = plain.partition("For full")
-    text, see = " ".join(said.split()), f"see {prog} --help"
+    error, _, _ = plain.partition("For full")
+    text, see = " ".join(error.split()), f"see {prog} --help"
     flags = {typed.split()[0].rstrip(","): typed for typed in options}
     if found := re.search(r"Unrecognized options: (.*?)(?= Perhaps you meant|$)", text):
         words = found[1].split(", ")
@@ -44,7 +44,7 @@ def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
     if found := re.search(r"Missing value for argument '(.*?)'", text):
         return f"{found[1]} needs a value; {see}"
     if "Missing from" in text:
-        lacking = re.findall(r"^ {4}(--\S+|[A-Z]\S*)", said, re.MULTILINE)
+        lacking = re.findall(r"^ {4}(--\S+|[A-Z]\S*)", error, re.MULTILINE)
         return f"{prog} needs {', '.join(flags.get(name, name) for name in lacking)}; {see}"
     return None
 

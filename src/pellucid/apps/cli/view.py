@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.language import printed_language, tr, warn
 from pellucid.apps.cli.options import accepts_changes, named, parse
 from pellucid.apps.view import attention
 from pellucid.apps.view.film import film_page, film_text, frames
@@ -135,12 +135,12 @@ def run(arguments: list[str]) -> int:
             picture.save(path, kind, layer, head, language=lang)
         drawing = picture.terminal(kind, layer, head, width=Output().width)
         for note in picture.record.notes:
-            print(f"pellucid: {note.en}", file=sys.stderr)
+            warn(note.to(printed_language()))
         Output().say(f"{picture.record.title}\n\n{drawing}\n")
         more = ""
         if model is not None:
             size = f"{pages[0].stat().st_size / 1e6:.1f} MB"
-            more = f"The model runs in the page ({size}); --no-run leaves it out."
+            more = tr("The model runs in the page ({}); --no-run leaves it out.").format(size)
         return _shown(output, pages, more, open)
 
     return parse(view, f"view {name or 'MODEL'}", rest)
@@ -151,13 +151,15 @@ def _labelled(trained: Any, text: str) -> int:
     seen, console = list(trained.attention(text).values())[-1], Output()
     drawing = attention_map(seen.weights.mean(axis=0), seen.queries, seen.keys, console.width)
     (label,) = trained.generate([text])
-    console.say(f"{text} → {label}\n\nthe last layer, mean of the heads\n\n{drawing}")
+    mean = tr("the last layer, mean of the heads")
+    console.say(f"{text} → {label}\n\n{mean}\n\n{drawing}")
     return 0
 
 
 def _shown(written: Sequence[Path], pages: Sequence[Path], more: str, open: bool) -> int:
     """Say what was written, and open the page if that is asked for."""
-    Output().say("\n".join([*(f"wrote {path}" for path in written), *filter(None, [more])]))
+    wrote = [tr("wrote {}").format(path) for path in written]
+    Output().say("\n".join([*wrote, *filter(None, [more])]))
     if open:
         webbrowser.open(pages[0].resolve().as_uri())
     return 0
@@ -174,5 +176,5 @@ def _model(trained: Task, text: str) -> dict[str, Any] | None:
     try:
         return runnable(trained, text)
     except UnsupportedError as error:
-        print(f"pellucid: the page shows this text only: {error}", file=sys.stderr)
+        warn(f"the page shows this text only: {error}")
         return None

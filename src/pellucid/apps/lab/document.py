@@ -12,7 +12,10 @@ from typing import Any
 from pellucid.apps.lab.wording import language, tr
 from pellucid.core.errors import optional
 
-INSTALL = "reports need {}, which is not installed"
+
+def lab_package(module: str, name: str) -> Any:
+    """Return a package of the lab extra. Raises `UserError` naming it where it is missing."""
+    return optional(module, f"reports need {name}, which is not installed", extra="lab")
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Any:
-    jinja2 = optional("jinja2", INSTALL.format("Jinja2"), extra="lab")
+    jinja2 = lab_package("jinja2", "Jinja2")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pellucid.apps.lab"),
         trim_blocks=True,
@@ -67,9 +70,8 @@ def _environment() -> Any:
 
 def to_html(markdown: str, title: str, pictures: Mapping[str, str]) -> str:
     """Return the report as one HTML file that loads nothing: the pictures, SVGs, are inside it."""
-    parser = optional("markdown_it", INSTALL.format("markdown-it-py"), extra="lab").MarkdownIt(
-        "commonmark", {"html": False}
-    )
+    markdown_it = lab_package("markdown_it", "markdown-it-py")
+    parser = markdown_it.MarkdownIt("commonmark", {"html": False})
     tokens = parser.enable("table").parse(markdown)
     for child in chain(*(token.children or () for token in tokens)):
         if child.type == "image":

@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pellucid.apps.lab.document import INSTALL
 from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.statistics import Comparison, signed
 from pellucid.apps.lab.wording import tr
-from pellucid.core.errors import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,11 +50,6 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2
 WIDTH = 8.6
 FAR = 10.0
 """A difference beyond this multiple of the usual one is off the scale: an arrow and its value."""
-
-
-def require_matplotlib() -> None:
-    """Raise `UserError` naming what to install where matplotlib is missing."""
-    optional("matplotlib", INSTALL.format("matplotlib"), extra="lab")
 
 
 @contextmanager

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Plot, Table, render, to_html
+from pellucid.apps.lab.document import Block, Plot, Table, lab_package, render, to_html
 from pellucid.apps.lab.findings import Findings
 from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.measures.measure import as_points
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
-from pellucid.apps.lab.plots import Curves, Points, draw_curves, draw_forest, require_matplotlib
+from pellucid.apps.lab.plots import Curves, Points, draw_curves, draw_forest
 from pellucid.apps.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.apps.lab.study import Bound, flat_settings
 from pellucid.apps.lab.wording import captions, tr, written_in
@@ -34,7 +34,7 @@ def write_report(findings: Findings, folder: Path, language: Language = "en") ->
 
     Raises `UserError` when a package of the lab extra is missing, or a file cannot be written.
     """
-    require_matplotlib()
+    lab_package("matplotlib", "matplotlib")
     with written_in(language):
         curves, forest, sections = draw(findings)
         markdown = render(

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import INSTALL
+from pellucid.apps.lab.document import lab_package
 from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.study import Contrast
 from pellucid.apps.lab.wording import tr
-from pellucid.core.errors import optional
 
 SEED = 12345
 SIGNS = 2**16
@@ -229,7 +228,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def _stats() -> Any:
-    return optional("scipy.stats", INSTALL.format("SciPy"), extra="lab")
+    return lab_package("scipy.stats", "SciPy")
 
 
 # the verdict --------------------------------------------------------------------------------------

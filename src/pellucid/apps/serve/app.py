@@ -9,9 +9,9 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from prometheus_client import generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -20,8 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from pellucid import __version__
 from pellucid.apps.serve import libretranslate, openai, pages, view
-from pellucid.apps.serve.fields import RequestError, schemas
-from pellucid.apps.serve.fill import Fill, fill
+from pellucid.apps.serve.fields import ModelName, RequestError, about, read, schemas
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import RecordRequest
 from pellucid.apps.serve.service import Exchange, Service
@@ -51,6 +50,25 @@ class Endpoint(NamedTuple):
         return self.path in LIBRETRANSLATES
 
 
+class Fill(Struct):
+    """The body of POST /fill."""
+
+    model: ModelName
+    text: Annotated[str, about("A text with [MASK] in it; each is one token.")]
+    best: Annotated[int, Meta(ge=1, le=20, description="How many guesses for each mask.")] = 5
+
+
+async def fill(exchange: Exchange) -> Response:
+    """POST /fill: the likeliest tokens for each [MASK] in a text."""
+    asked = read(exchange.body, Fill)
+    served = exchange.service.model(asked.model, "fill")
+    masks = await exchange.service.worker.call(
+        lambda: served.pipeline.guesses(asked.text, asked.best)
+    )
+    found = [[guess._asdict() for guess in guesses] for guesses in masks]
+    return JSONResponse({"model": served.name, "masks": found})
+
+
 async def health(exchange: Exchange) -> Response:
     """GET /health: the process runs."""
     return JSONResponse({"status": "ok"})
@@ -73,9 +91,9 @@ async def openapi(exchange: Exchange) -> Response:
     known = schemas([endpoint.fields for endpoint in ENDPOINTS if endpoint.fields])
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
-        about = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
+        summary = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
         entry: dict[str, Any] = {
-            "summary": about[:1].upper() + about[1:],
+            "summary": summary[:1].upper() + summary[1:],
             "responses": {"200": {"description": "The answer"}, **_errors(endpoint)},
             "x-curl": _curl(exchange.service, endpoint),
         }

@@ -267,7 +267,8 @@ class Stage(NamedTuple):
     stack: str
     side: Side
     lengths: Array
-    """(4, T): what arrives, goes around, comes through, and leaves."""
+    """(4, T): of what the step returned; of what goes around it, after a norm that comes last (0
+    where nothing does); of what comes through it; and of what it was given, the sum of both."""
     layer: int | None = None
     heads: Array | None = None
     """‖dz‖ of each head's output, (H, T)."""
@@ -275,26 +276,6 @@ class Stage(NamedTuple):
     """The longest, in descending order."""
     memory: Array | None = None
     """What cross-attention sends to the encoder's rows, (S,)."""
-
-    @property
-    def arrives(self) -> Array:
-        """Of what the step returned."""
-        return np.asarray(self.lengths[0])
-
-    @property
-    def around(self) -> Array:
-        """What takes the residual path, after a norm that comes last; 0 where there is none."""
-        return np.asarray(self.lengths[1])
-
-    @property
-    def through(self) -> Array:
-        """What comes out of the sublayer, or of the step where nothing goes around it."""
-        return np.asarray(self.lengths[2])
-
-    @property
-    def leaves(self) -> Array:
-        """Of what the step was given: the sum of both vectors."""
-        return np.asarray(self.lengths[3])
 
 
 class Flow(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def attention(
     SHOWN.read(inner)
     trace = TRACES[task.name]
     with undisturbed(inner):
-        record = trace(inner, pipeline, source, target, search, whole)
+        record = trace(inner, Asked(pipeline, source, target, search, whole))
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
         raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
     typed = source if isinstance(source, str) else ""
@@ -100,22 +100,24 @@ SHOWN = Reader(
 )
 
 
-def trace_seq2seq(
-    model: Seq2Seq,
-    pipeline: Any,
-    source: Input,
-    target: Input | None,
-    search: SearchConfig | None,
-    whole: bool = True,
-) -> Record:
+class Asked(NamedTuple):
+    """What a record is made of, next to the model; see `attention`."""
+
+    pipeline: Any
+    """Has the tokenizers and the search; None: ids only."""
+    source: Input
+    target: Input | None
+    search: SearchConfig | None = None
+    whole: bool = True
+
+
+def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
     """Return the record of a sentence and its answer, the model's own unless given.
 
-    `pipeline` has the tokenizers and the search; None: ids only. `whole`: see `attention`. Call it
-    inside `undisturbed`.
-
-    Raises `UserError` for a sentence without tokens, or a text that does not fit the model.
+    Call it inside `undisturbed`. Raises `UserError` for a sentence without tokens, or a text that
+    does not fit the model.
     """
-    config = model.config
+    config, (pipeline, source, target, search, whole) = model.config, asked
     longest, specials = config.max_position_embeddings, specials_of(config)
     tokenizers = (None, None) if pipeline is None else (pipeline.source, pipeline.target)
     source_side = Vocabulary(
@@ -147,21 +149,14 @@ def trace_seq2seq(
     )
 
 
-def trace_causal_lm(
-    model: CausalLM,
-    pipeline: Any,
-    source: Input,
-    target: Input | None,
-    search: SearchConfig | None,
-    whole: bool = True,
-) -> Record:
+def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
     """Return the record of a text and its continuation, the model's own unless given.
 
     All tokens are on the target side: each row is a token read, and predicts the next. A bare model
     (`pipeline` None) reads the text, then the begin token, as in training pairs. Call it inside
     `undisturbed`. Raises `UserError` for texts that do not fit the model, or that are empty.
     """
-    config = model.config
+    config, (pipeline, source, target, search, whole) = model.config, asked
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
     tokenizer = None if pipeline is None else pipeline.source
     vocabulary = Vocabulary(
@@ -198,14 +193,7 @@ def trace_causal_lm(
     )
 
 
-def trace_masked_lm(
-    model: MaskedLM,
-    pipeline: Any,
-    source: Input,
-    target: Input | None,
-    search: SearchConfig | None = None,
-    whole: bool = True,
-) -> Record:
+def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
     """Return the record of a text and the tokens predicted where it is masked; nothing is searched.
 
     `target` has a token for each mask; without it they are the most likely ones. In a text without
@@ -213,7 +201,7 @@ def trace_masked_lm(
     Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
     another number of tokens.
     """
-    config = model.config
+    config, (pipeline, source, target, _, whole) = model.config, asked
     tokenizer = None if pipeline is None else pipeline.source
     specials = specials_of(config) | {config.mask_id: MASK}
     longest = config.max_position_embeddings - 2
@@ -350,9 +338,9 @@ def _describe(model: Seq2Seq | CausalLM | MaskedLM) -> Text:
     )
 
 
-TRACES: dict[str, Callable[..., Record]] = {
+TRACES: dict[str, Callable[[Any, Asked], Record]] = {
     "pellucid-seq2seq": trace_seq2seq,
     "pellucid-causal-lm": trace_causal_lm,
     "pellucid-masked-lm": trace_masked_lm,
 }
-"""By the task's name: trace(model, pipeline or None, source, target, search, whole) -> record."""
+"""By the task's name."""

@@ -27,11 +27,6 @@ class Corpus:
     copied: bool = True
     """Whether its terms let a model card have some of its texts."""
 
-    @property
-    def at_hand(self) -> bool:
-        """Whether PELLUCID_DATA has every file, so that reading downloads nothing."""
-        return all(file.own() for file in self.files)
-
 
 def one_space(text: str) -> str:
     """Make every run of white space, no-break spaces included, one space; none at the edges."""

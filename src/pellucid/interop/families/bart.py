@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -23,7 +22,6 @@ from pellucid.models.config import PositionScheme, Seq2SeqConfig
 
 def _bart_config(
     theirs: Foreign,
-    names: Collection[str],
     positions: PositionScheme = "learned",
     embedding_norm: bool = True,
     pre: bool = False,
@@ -98,7 +96,7 @@ def _bart_values(config: Seq2SeqConfig, head: str) -> dict[str, Any]:
     }
 
 
-def _bart_names(config: Seq2SeqConfig, theirs: Foreign, names: Collection[str]) -> Table:
+def _bart_names(config: Seq2SeqConfig, theirs: Foreign) -> Table:
     shared = config.tie_embeddings == "all"
     source, target = (
         "shared.weight" if shared else f"{stack}.embed_tokens.weight"
@@ -164,7 +162,6 @@ BART = {
         config=config,
         names=_bart_names,
         unused=("embed_tokens.weight", "embed_positions.weight", "lm_head.weight"),
-        specials=None,
         values=values,
         rewritten=sines_first,
         apart=("final_logits_bias", "lm_head.weight"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from pellucid.interop.families.family import Family, Foreign, Row, Table, Theirs
@@ -13,7 +12,7 @@ TABLE = "embeddings.word_embeddings.weight"
 POSITIONS = "embeddings.position_embeddings.weight"
 
 
-def _bert_config(theirs: Foreign, names: Collection[str], skipped: int = 0) -> MaskedLMConfig:
+def _bert_config(theirs: Foreign, skipped: int = 0) -> MaskedLMConfig:
     theirs.only("position_embedding_type", "absolute")
     theirs.only("is_decoder", False)
     dropout = theirs.number("hidden_dropout_prob", 0.1)
@@ -32,8 +31,8 @@ def _bert_config(theirs: Foreign, names: Collection[str], skipped: int = 0) -> M
         activation_dropout=0.0,
         tie_word_embeddings=theirs.flag("tie_word_embeddings", True),
         output_bias=True,
-        head="cls.predictions.bias" in names or "lm_head.bias" in names,
-        pooler="pooler.dense.weight" in names,
+        head="cls.predictions.bias" in theirs.arrays or "lm_head.bias" in theirs.arrays,
+        pooler="pooler.dense.weight" in theirs.arrays,
         pad_token_id=theirs.whole("pad_token_id", 0),
         bos_token_id=theirs.first("bos_token_id", 0),
         eos_token_id=theirs.first("eos_token_id", 0),
@@ -58,12 +57,12 @@ def _encoder_names(skipped: int = 0) -> dict[str, Row]:
     }
 
 
-def _bert_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
+def _bert_names(config: MaskedLMConfig, theirs: Foreign) -> Table:
     return {
         **_encoder_names(),
         "head.dense.*": "cls.predictions.transform.dense.*",
         "head.norm.*": "cls.predictions.transform.LayerNorm.*",
-        **_output(config, "cls.predictions", names),
+        **_output(config, "cls.predictions", theirs),
     }
 
 
@@ -72,24 +71,24 @@ def _first_position(theirs: Foreign) -> int:
     return theirs.whole("pad_token_id", 1) + 1
 
 
-def _roberta_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
-    config = _bert_config(theirs, names, skipped=_first_position(theirs))
+def _roberta_config(theirs: Foreign) -> MaskedLMConfig:
+    config = _bert_config(theirs, skipped=_first_position(theirs))
     return _with_gelu(config, theirs, "RoBERTa", "lm_head")
 
 
-def _roberta_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
+def _roberta_names(config: MaskedLMConfig, theirs: Foreign) -> Table:
     return {
         **_encoder_names(_first_position(theirs)),
         "head.dense.*": "lm_head.dense.*",
         "head.norm.*": "lm_head.layer_norm.*",
-        **_output(config, "lm_head", names),
+        **_output(config, "lm_head", theirs),
     }
 
 
-def _electra_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
+def _electra_config(theirs: Foreign) -> MaskedLMConfig:
     theirs.only("embedding_size", theirs.whole("hidden_size"))
-    head = "generator_predictions.dense.weight" in names
-    config = replace(_bert_config(theirs, names), head=head)
+    head = "generator_predictions.dense.weight" in theirs.arrays
+    config = replace(_bert_config(theirs), head=head)
     return _with_gelu(config, theirs, "ELECTRA", "generator_predictions")
 
 
@@ -104,7 +103,7 @@ def _with_gelu(config: MaskedLMConfig, theirs: Foreign, family: str, head: str) 
     return config
 
 
-def _electra_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
+def _electra_names(config: MaskedLMConfig, theirs: Foreign) -> Table:
     return {
         **_encoder_names(),
         "head.dense.*": "generator_predictions.dense.*",
@@ -114,7 +113,7 @@ def _electra_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[st
     }
 
 
-def _distilbert_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
+def _distilbert_config(theirs: Foreign) -> MaskedLMConfig:
     return MaskedLMConfig(
         vocab_size=theirs.whole("vocab_size"),
         d_model=theirs.whole("dim"),
@@ -129,14 +128,14 @@ def _distilbert_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfi
         activation_dropout=0.0,
         tie_word_embeddings=theirs.flag("tie_word_embeddings", True),
         output_bias=True,
-        head="vocab_projector.bias" in names,
+        head="vocab_projector.bias" in theirs.arrays,
         pad_token_id=theirs.maybe_whole("pad_token_id") or 0,
         bos_token_id=theirs.first("bos_token_id", 0),
         eos_token_id=theirs.first("eos_token_id", 0),
     )
 
 
-def _distilbert_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
+def _distilbert_names(config: MaskedLMConfig, theirs: Foreign) -> Table:
     ours, his = "encoder.layers.#", "transformer.layer.#"
     return {
         "embed.tokens.weight": TABLE,
@@ -155,11 +154,11 @@ def _distilbert_names(config: MaskedLMConfig, theirs: Foreign, names: Collection
     }
 
 
-def _output(config: MaskedLMConfig, head: str, names: Collection[str]) -> dict[str, str]:
+def _output(config: MaskedLMConfig, head: str, theirs: Foreign) -> dict[str, str]:
     """The output layer; one that is not tied has a bias of its own in newer files."""
     if config.tie_word_embeddings:
         return {"output.weight": TABLE, "output.bias": f"{head}.bias"}
-    own = f"{head}.decoder.bias" in names
+    own = f"{head}.decoder.bias" in theirs.arrays
     return {
         "output.weight": f"{head}.decoder.weight",
         "output.bias": f"{head}.decoder.bias" if own else f"{head}.bias",
@@ -167,36 +166,24 @@ def _output(config: MaskedLMConfig, head: str, names: Collection[str]) -> dict[s
 
 
 BERT = {
-    "bert": Family(
+    name: Family(
         model=MaskedLM,
-        prefix="bert.",
-        config=_bert_config,
-        names=_bert_names,
-        unused=("position_ids", "cls.seq_relationship", "cls.predictions.decoder"),
-        specials=("[CLS]", "[SEP]", "[MASK]"),
-    ),
-    "roberta": Family(
-        model=MaskedLM,
-        prefix="roberta.",
-        config=_roberta_config,
-        names=_roberta_names,
-        unused=("position_ids", "lm_head.decoder"),
-        specials=("<s>", "</s>", "<mask>"),
-    ),
-    "distilbert": Family(
-        model=MaskedLM,
-        prefix="distilbert.",
-        config=_distilbert_config,
-        names=_distilbert_names,
-        unused=("vocab_projector.weight",),
-        specials=("[CLS]", "[SEP]", "[MASK]"),
-    ),
-    "electra": Family(
-        model=MaskedLM,
-        prefix="electra.",
-        config=_electra_config,
-        names=_electra_names,
-        unused=("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
-        specials=("[CLS]", "[SEP]", "[MASK]"),
-    ),
-}
+        prefix=f"{name}.",
+        config=config,
+        names=names,
+        unused=unused,
+        specials=("<s>", "</s>", "<mask>") if name == "roberta" else ("[CLS]", "[SEP]", "[MASK]"),
+    )
+    for name, config, names, unused in (
+        (
+            "bert", _bert_config, _bert_names,
+            ("position_ids", "cls.seq_relationship", "cls.predictions.decoder"),
+        ),
+        ("roberta", _roberta_config, _roberta_names, ("position_ids", "lm_head.decoder")),
+        ("distilbert", _distilbert_config, _distilbert_names, ("vocab_projector.weight",)),
+        (
+            "electra", _electra_config, _electra_names,
+            ("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
+        ),
+    )
+}  # fmt: skip

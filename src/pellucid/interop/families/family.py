@@ -59,14 +59,14 @@ class Family(NamedTuple):
     """Builds our model from a config."""
     prefix: str
     """How names begin in files of a model with a head; a bare model's have no prefix."""
-    config: Callable[[Foreign, Collection[str]], StackConfig]
-    """From (config.json, the names in the weights) to our settings."""
-    names: Callable[[Any, Foreign, Collection[str]], Table]
-    """From (our settings, config.json, the names in the weights) to their arrays of every tensor of
-    ours, and of tensors that only other models of the family have."""
+    config: Callable[[Foreign], StackConfig]
+    """From config.json to our settings."""
+    names: Callable[[Any, Foreign], Table]
+    """From (our settings, config.json) to their arrays of every tensor of ours, and of tensors that
+    only other models of the family have."""
     unused: tuple[str, ...]
     """Parts of names of arrays that are no parameters, or that are not read."""
-    specials: tuple[str, str, str] | None
+    specials: tuple[str, str, str] | None = None
     """The texts of the begin, end and mask tokens, where config.json does not give them."""
     values: Callable[[Any], dict[str, Any]] | None = None
     """From our settings to config.json: `config` undone, for models of ours that the family may
@@ -77,14 +77,12 @@ class Family(NamedTuple):
     apart: tuple[str, ...] = ()
     """Arrays whose names do not begin with `prefix` in files of a model with a head."""
 
-    def sources(
-        self, config: StackConfig, theirs: Foreign, names: Collection[str]
-    ) -> dict[str, Theirs]:
+    def sources(self, config: StackConfig, theirs: Foreign) -> dict[str, Theirs]:
         """Return their arrays of every tensor of the model that a config makes.
 
         Raises `UnsupportedError` for a tensor that the family has no name for.
         """
-        table = self.names(config, theirs, names)
+        table = self.names(config, theirs)
         found = {name: _row(table, name) for name in array_names(self.model, config)}
         if missing := [name for name, source in found.items() if source is None]:
             raise UnsupportedError(f"{theirs.path}: this family has no {', '.join(missing)}")
@@ -106,10 +104,10 @@ def _row(table: Table, name: str) -> Theirs | None:
 
 
 class Foreign:
-    """A config.json whose values are checked as they are read."""
+    """A config.json whose values are checked as they are read, and the names of the `arrays`."""
 
-    def __init__(self, values: Mapping[str, Any], path: Path) -> None:
-        self.values, self.path = values, path
+    def __init__(self, values: Mapping[str, Any], path: Path, arrays: Collection[str] = ()) -> None:
+        self.values, self.path, self.arrays = values, path, arrays
 
     def whole(self, name: str, default: int | None = None) -> int:
         """Return a whole number. Raises `UserError` when it is absent (without default)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from pellucid.interop.families.family import Family, Foreign, Table, Theirs, their_activation
@@ -10,7 +9,7 @@ from pellucid.models import CausalLM
 from pellucid.models.config import CausalLMConfig
 
 
-def _gpt2_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+def _gpt2_config(theirs: Foreign) -> CausalLMConfig:
     theirs.only("scale_attn_by_inverse_layer_idx", False)
     theirs.only("add_cross_attention", False)
     e = theirs.whole("n_embd")
@@ -55,7 +54,7 @@ def _gpt2_values(config: CausalLMConfig) -> dict[str, Any]:
     }
 
 
-def _gpt2_names(config: CausalLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
+def _gpt2_names(config: CausalLMConfig, theirs: Foreign) -> Table:
     ours, his = "decoder.layers.#", "h.#"
     return {
         "embed.tokens.weight": "wte.weight",
@@ -78,7 +77,6 @@ GPT2 = {
         config=_gpt2_config,
         names=_gpt2_names,
         unused=(".attn.bias", ".attn.masked_bias", "lm_head.weight"),
-        specials=None,
         values=_gpt2_values,
         apart=("lm_head.weight",),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from pellucid.models import CausalLM
 from pellucid.models.config import CausalLMConfig
 
 
-def _llama_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+def _llama_config(theirs: Foreign) -> CausalLMConfig:
     heads = theirs.whole("num_attention_heads")
     bias = theirs.flag("attention_bias", False)
     if theirs.flag("mlp_bias", False) != bias:
@@ -65,13 +64,13 @@ def _rotation(theirs: Foreign) -> dict[str, Any]:
     return settings
 
 
-def _mistral_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+def _mistral_config(theirs: Foreign) -> CausalLMConfig:
     window = theirs.maybe_whole("sliding_window")
-    return replace(_llama_config(theirs, names), sliding_window=window)
+    return replace(_llama_config(theirs), sliding_window=window)
 
 
-def _qwen_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
-    config, window = _llama_config(theirs, names), None
+def _qwen_config(theirs: Foreign) -> CausalLMConfig:
+    config, window = _llama_config(theirs), None
     if theirs.flag("use_sliding_window", False):
         kinds = theirs.values.get("layer_types") or ["sliding_attention"]
         if set(kinds) != {"sliding_attention"}:
@@ -80,29 +79,17 @@ def _qwen_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
     return replace(config, sliding_window=window)
 
 
-def _qwen2_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
-    return replace(_qwen_config(theirs, names), linear_bias=False, qkv_bias=True)
-
-
-def _qwen3_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
-    return replace(_qwen_config(theirs, names), qk_norm=True)
-
-
-def _gemma_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+def _gemma_config(theirs: Foreign) -> CausalLMConfig:
     values = {"head_dim": 256, "tie_word_embeddings": True, **theirs.values}
     values["hidden_act"] = (
         theirs.values.get("hidden_activation")
         or theirs.values.get("hidden_act")
         or "gelu_pytorch_tanh"
     )
-    return replace(
-        _llama_config(Foreign(values, theirs.path), names), embedding_scale="sqrt_d_model"
-    )
+    return replace(_llama_config(Foreign(values, theirs.path)), embedding_scale="sqrt_d_model")
 
 
-def _llama_names(
-    config: CausalLMConfig, theirs: Foreign, names: Collection[str], plus: float = 0.0
-) -> Table:
+def _llama_names(config: CausalLMConfig, theirs: Foreign, plus: float = 0.0) -> Table:
     ours, his, table = "decoder.layers.#", "layers.#", "embed_tokens.weight"
     return {
         "embed.tokens.weight": table,
@@ -126,13 +113,12 @@ LLAMA = {
         config=config,
         names=_llama_names if name != "gemma" else partial(_llama_names, plus=1.0),
         unused=("rotary_emb.inv_freq", "lm_head.weight"),
-        specials=None,
     )
     for name, config in (
         ("llama", _llama_config),
         ("mistral", _mistral_config),
-        ("qwen2", _qwen2_config),
-        ("qwen3", _qwen3_config),
+        ("qwen2", lambda theirs: replace(_qwen_config(theirs), linear_bias=False, qkv_bias=True)),
+        ("qwen3", lambda theirs: replace(_qwen_config(theirs), qk_norm=True)),
         ("gemma", _gemma_config),
     )
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from pellucid.models.config import Seq2SeqConfig
 from pellucid.nn.blocks import gates_of
 
 
-def _t5_config(theirs: Foreign, names: Collection[str]) -> Seq2SeqConfig:
+def _t5_config(theirs: Foreign) -> Seq2SeqConfig:
     vocabulary, layers = theirs.whole("vocab_size"), theirs.whole("num_layers")
     given = theirs.text("feed_forward_proj", "relu").removeprefix("gated-")
     gated = theirs.text("feed_forward_proj", "relu").startswith("gated-")
@@ -48,7 +47,9 @@ def _t5_config(theirs: Foreign, names: Collection[str]) -> Seq2SeqConfig:
         attention_scale="none",
         embedding_scale=1.0,
         dropout=theirs.number("dropout_rate", 0.1),
-        tie_embeddings="none" if not _t5_scales(theirs) and "lm_head.weight" in names else "all",
+        tie_embeddings="none"
+        if not _t5_scales(theirs) and "lm_head.weight" in theirs.arrays
+        else "all",
         pad_token_id=theirs.whole("pad_token_id", 0),
         bos_token_id=theirs.first("decoder_start_token_id", 0),
         eos_token_id=theirs.first("eos_token_id", 1),
@@ -109,7 +110,7 @@ def _t5_scales(theirs: Foreign) -> bool:
     return theirs.flag("scale_decoder_outputs", theirs.flag("tie_word_embeddings", True))
 
 
-def _t5_names(config: Seq2SeqConfig, theirs: Foreign, names: Collection[str]) -> Table:
+def _t5_names(config: Seq2SeqConfig, theirs: Foreign) -> Table:
     tied = config.tie_embeddings == "all"
     table: dict[str, Row] = {
         "source.tokens.weight": "shared.weight",
@@ -148,7 +149,6 @@ T5 = {
         config=_t5_config,
         names=_t5_names,
         unused=("embed_tokens.weight", "lm_head.weight"),
-        specials=None,
         values=_t5_values,
         rewritten=_scales_inside,
     )

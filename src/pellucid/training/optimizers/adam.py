@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from pellucid.core.array import Array, namespace
@@ -63,11 +64,10 @@ ADAM = Optimizer(
     step=adam,
     settings={"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0},
 )
-ADAMW = Optimizer(
+ADAMW = replace(
+    ADAM,
     name="adamw",
     about="Adam; weight decay shrinks the weights directly (Loshchilov & Hutter 2019)",
-    states=Moments._fields,
-    step=adam,
-    settings={"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
+    settings={**ADAM.settings, "weight_decay": 0.01},
     options={"decoupled": True},
 )
