@@ -26,10 +26,7 @@ from pellucid.tasks.metrics import METRICS
 from pellucid.training.events import TIME_FIELDS
 
 Done = subprocess.CompletedProcess[str]
-COMPILES = (
-    b"pellucid: compiling kernels that this command is the first to need; they are kept"
-    b"\n"
-)
+COMPILES = b"pellucid: compiling kernels that this command is the first to need; they are kept\n"
 
 TINY = """
 description = "Letters to the same letters in capitals"

@@ -291,8 +291,8 @@ def as_text(x: Array, bits: int) -> dict[str, Any]:
 
     x[h] ≈ factors[h] · numbers[h], off by half a factor at most.
 
-    >>> as_text(np.array([[1.0, -0.5]]), 8)
-    {'shape': [1, 2], 'bits': 8, 'factors': [0.00787401575], 'data': 'f8A='}
+    >>> as_text(np.array([[1.0, -0.25]]), 8)
+    {'shape': [1, 2], 'bits': 8, 'factors': [0.00787401575], 'data': 'f+A='}
     """
     numbers, factors = _quantise(x, bits)
     octets = np.ascontiguousarray(numbers.astype("<i4")).view(np.uint8).reshape(-1, 4)
