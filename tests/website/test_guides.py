@@ -219,3 +219,12 @@ def test_the_new_activation_trains(extended: Path) -> None:
     config = (extended / "runs" / "squared" / "config.toml").read_text(encoding="utf-8")
     assert 'activation_function = "relu_squared"' in config
     assert importlib.util.find_spec("pellucid.ops.relu_squared") is None
+
+
+def test_the_word_to_change_has_the_error_rate_of_its_model() -> None:
+    card = (ROOT / "src/pellucid/trained/g2p-demo/README.md").read_text(encoding="utf-8")
+    rate = re.search(r"\| PER \| ([\d.]+)%", card)
+    assert rate is not None
+    text = (ROOT / "viewer/src/figures/text.ts").read_text(encoding="utf-8")
+    stated = re.findall(r"(\d+) % of the sounds are wrong|틀리는 소리는 (\d+) %", text)
+    assert ["".join(each) for each in stated] == [f"{float(rate[1]):.0f}"] * 2
