@@ -84,7 +84,7 @@ def smoke(python: str, number: str) -> str:
     folder = FOLDER / number.rpartition(".")[0]
     environment(python, folder)
     bin = folder / "bin"
-    checks = run(folder, bin / "pellucid", "check")
+    checks = run(folder, bin / "pellucid", "check", "--all")
     with tempfile.TemporaryDirectory() as empty:
         here = Path(empty)
         train = ("train", "chat-ko-small", "--training.steps", "30", "--run", "run")

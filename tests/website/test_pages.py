@@ -228,7 +228,7 @@ def test_the_landing_page_runs_the_model(site: Path, browser: Browser) -> None:
     for word in ("attention", "transparent", "understandingness"):
         page.locator(".pf-word input").fill(word)
         (answer,) = model.generate([word])
-        page.wait_for_function(f"document.querySelector('.pf-said').textContent === '{answer}'")
+        page.wait_for_function(f"document.querySelector('.pf-answer').textContent === '{answer}'")
         cross = next(m for m in view.attention(model, word).record.maps if m.kind == "cross")
         weights = cross.probabilities.mean(axis=0)[: len(answer)]
         drawn = page.locator(".pf-letters path").evaluate_all(

@@ -18,7 +18,7 @@ declare global {
 }
 
 /** A word as the model reads it, the sounds that it writes, and how much each looks at each letter. */
-interface Spoken {
+interface Pronunciation {
   letters: string[];
   sounds: string[];
   answer: string;
@@ -30,9 +30,9 @@ interface Spoken {
 export function word(host: HTMLElement): void {
   const page = host.dataset.page!;
   const input = el("input", { type: "text", value: "attention", maxlength: 20, "aria-label": t.word, autocapitalize: "off", autocomplete: "off", spellcheck: "false" });
-  const said = el("output", { class: "pf-said" }, "…");
+  const answered = el("output", { class: "pf-answer" }, "…");
   const picture = el("div", { class: "pf-letters", "aria-hidden": "true" });
-  const form = el("form", { class: "pf-word" }, input, said);
+  const form = el("form", { class: "pf-word" }, input, answered);
   const inside = el("a", { class: "pf-inside" }, t.inside);
   const link = () => {
     inside.href = `${page}#${new URLSearchParams({ tab: "run", text: input.value.trim() || "attention" })}`;
@@ -44,16 +44,16 @@ export function word(host: HTMLElement): void {
   link();
   host.replaceChildren(form, picture, el("p", { class: "pf-note" }, t.wordHint, " ", inside));
 
-  let spoken: Spoken | null = null;
-  const redraw = () => picture.replaceChildren(spoken ? drawn(spoken, picture.clientWidth) : "");
+  let shown: Pronunciation | null = null;
+  const redraw = () => picture.replaceChildren(shown ? drawn(shown, picture.clientWidth) : "");
   input.addEventListener("input", link);
   const script = el("script", { src: host.dataset.model! });
-  script.addEventListener("error", () => (said.textContent = t.unloaded));
+  script.addEventListener("error", () => (answered.textContent = t.unloaded));
   script.addEventListener("load", () => {
-    const pronounce = speaker(globalThis.pellucidModel!);
+    const pronounce = pronouncer(globalThis.pellucidModel!);
     const update = () => {
-      spoken = pronounce(input.value);
-      said.textContent = spoken ? spoken.answer : t.nothingToSay;
+      shown = pronounce(input.value);
+      answered.textContent = shown ? shown.answer : t.nothingToSay;
       redraw();
     };
     input.addEventListener("input", update);
@@ -64,7 +64,7 @@ export function word(host: HTMLElement): void {
 }
 
 /** Return what pronounces a word; null for one that the model cannot read. */
-function speaker(record: RunRecord): (text: string) => Spoken | null {
+function pronouncer(record: RunRecord): (text: string) => Pronunciation | null {
   const runner = new Runner(record);
   const [source, target] = [record.tokenizers.source, record.tokenizers.target].map(
     (each) => new Tokenizer(each, record.unknown),
@@ -96,7 +96,7 @@ function speaker(record: RunRecord): (text: string) => Spoken | null {
 }
 
 /** Letters above, sounds below, and between them a band as wide as the weight. */
-function drawn({ letters, sounds, chances, weights }: Spoken, width: number): SVGElement {
+function drawn({ letters, sounds, chances, weights }: Pronunciation, width: number): SVGElement {
   const columns = [letters, sounds].map((row) => Math.min(width / row.length, 2.6 * LARGE));
   const x = (row: 0 | 1, i: number) => width / 2 + (i + 0.5 - [letters, sounds][row]!.length / 2) * columns[row]!;
   const size = Math.min(LARGE, FILLS * Math.max(columns[0]!, columns[1]!));

@@ -165,25 +165,31 @@ def _output(config: MaskedLMConfig, head: str, theirs: Foreign) -> dict[str, str
     }
 
 
+_BRACKETS = ("[CLS]", "[SEP]", "[MASK]")
+_ROWS = (
+    (
+        "bert", _bert_config, _bert_names, _BRACKETS,
+        ("position_ids", "cls.seq_relationship", "cls.predictions.decoder"),
+    ),
+    (
+        "roberta", _roberta_config, _roberta_names, ("<s>", "</s>", "<mask>"),
+        ("position_ids", "lm_head.decoder"),
+    ),
+    ("distilbert", _distilbert_config, _distilbert_names, _BRACKETS, ("vocab_projector.weight",)),
+    (
+        "electra", _electra_config, _electra_names, _BRACKETS,
+        ("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
+    ),
+)  # fmt: skip
+
 BERT = {
     name: Family(
         model=MaskedLM,
         prefix=f"{name}.",
         config=config,
         names=names,
+        specials=specials,
         unused=unused,
-        specials=("<s>", "</s>", "<mask>") if name == "roberta" else ("[CLS]", "[SEP]", "[MASK]"),
     )
-    for name, config, names, unused in (
-        (
-            "bert", _bert_config, _bert_names,
-            ("position_ids", "cls.seq_relationship", "cls.predictions.decoder"),
-        ),
-        ("roberta", _roberta_config, _roberta_names, ("position_ids", "lm_head.decoder")),
-        ("distilbert", _distilbert_config, _distilbert_names, ("vocab_projector.weight",)),
-        (
-            "electra", _electra_config, _electra_names,
-            ("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
-        ),
-    )
-}  # fmt: skip
+    for name, config, names, specials, unused in _ROWS
+}
