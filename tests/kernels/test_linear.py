@@ -75,30 +75,21 @@ def test_multiply_takes_either_layout_and_adds(m: int, k: int, n: int) -> None:
     wide[:, 11 : 11 + m] = a.T
     for left in (a, np.asfortranarray(a), wide[:, 11 : 11 + m].T):
         for right in (b, np.asfortranarray(b)):
-            ways = [matmul.panels(right)]
-            if right is b and matmul.is_near(k, n):
-                ways.append(b)
-            for way in ways:
-                c = matmul.multiply(left, way, np.full((m, n), np.nan, np.float32))
-                np.testing.assert_allclose(c, exact, atol=2e-4)
-                np.testing.assert_array_equal(c, matmul.multiply(a, ways[0], c.copy()))
-                matmul.multiply(left, way, c, add=True)
-                np.testing.assert_allclose(c, 2 * exact, atol=4e-4)
-                matmul.multiply(left, way, c, bias)
-                np.testing.assert_allclose(c, exact + bias, atol=2e-4)
+            packed = matmul.panels(right)
+            c = matmul.multiply(left, packed, np.full((m, n), np.nan, np.float32))
+            np.testing.assert_allclose(c, exact, atol=2e-4)
+            np.testing.assert_array_equal(c, matmul.multiply(a, packed, c.copy()))
+            matmul.multiply(left, packed, c, add=True)
+            np.testing.assert_allclose(c, 2 * exact, atol=4e-4)
+            matmul.multiply(left, packed, c, bias)
+            np.testing.assert_allclose(c, exact + bias, atol=2e-4)
 
 
 @pytest.mark.parametrize("m, k, n", SIZES)
 def test_multiply_sums_the_rows_of_a_transposed_array(m: int, k: int, n: int) -> None:
     a, b, sums = np.asfortranarray(draw(m, k)), draw(k, n), np.full(m, np.nan, np.float32)
-    matmul.multiply(a, matmul.near_or_panels(b), np.empty((m, n), np.float32), sums=sums)
+    matmul.multiply(a, matmul.panels(b), np.empty((m, n), np.float32), sums=sums)
     np.testing.assert_allclose(sums, a.sum(axis=1, dtype=np.float64), atol=2e-4)
-
-
-def test_rows_that_look_like_panels_are_copied() -> None:
-    assert matmul.is_near(7, 3 * matmul.WIDTH)
-    assert not matmul.is_near(3, 3 * matmul.WIDTH)
-    assert not matmul.is_near(7, matmul.FAR + 1)
 
 
 def test_multiply_writes_into_columns_of_a_larger_array() -> None:
@@ -126,10 +117,10 @@ def at_the_end(x):
     y[:] = x
     return y
 
-for m, k, n in ((97, 300, 33), (17, 31, 481), (45, 2, 67)):
+for m, k, n in ((97, 300, 33), (17, 31, 481), (45, 2, 67), (307, 31, 33)):
     a, b = (at_the_end(np.ones(shape, np.float32)) for shape in ((k, m), (k, n)))
     c, sums = np.empty((m, n), np.float32), np.empty(m, np.float32)
-    matmul.multiply(a.T, b, c, sums=sums)
+    matmul.multiply(a.T, matmul.panels(b), c, sums=sums)
     assert (c == k).all() and (sums == k).all()
 """
 

@@ -68,6 +68,7 @@ from pellucid.kernels.backend.simd import (
     select,
     splat,
     store,
+    transpose,
 )
 from pellucid.kernels.backend.threads import ParallelKernel
 from pellucid.kernels.backend.tile import add_product, padded, product
@@ -215,11 +216,10 @@ def gather(x, first, n, head, to):
 @inner()
 def gather_transposed(x, first, n, head, to, at):
     """Copy rows of one head as columns, to[at + d, i] = x[first + i, head, d], and zeros."""
-    step = x.strides[0] // 4
+    step, row = x.strides[0] // 4, to.shape[1]
     start = first * step + head * (x.strides[1] // 4)
+    transpose(x, start, step, n, x.shape[2], to, at * row, row)
     for d in range(x.shape[2]):
-        for i in range(n):
-            to[at + d, i] = get(x, start + i * step + d)
         for i in range(n, padded(n)):
             to[at + d, i] = _f(0.0)
 

@@ -11,7 +11,6 @@ from pellucid.kernels.backend.matmul import (
     copying_tasks,
     division,
     empty_panels,
-    is_near,
     multiply_task,
     pack,
 )
@@ -46,9 +45,8 @@ def kernel(call: Call) -> Result | Declined:
         """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
         dy_rows = gradient_rows(dy, shape)
         dx, dweight, dbias = np.empty_like(rows), np.empty_like(w), np.empty_like(b)
-        for_dx, near = empty_panels(outputs, inputs), is_near(*rows.shape)
-        for_dw = rows if near else empty_panels(*rows.shape)
-        first, second = copying_tasks(for_dx), 0 if near else copying_tasks(for_dw)
+        for_dx, for_dw = empty_panels(outputs, inputs), empty_panels(*rows.shape)
+        first, second = copying_tasks(for_dx), copying_tasks(for_dw)
         third, columns = division(len(rows), outputs, inputs)
         fourth, columns_w = division(outputs, len(rows), inputs)
         copying = first + second

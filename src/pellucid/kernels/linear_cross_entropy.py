@@ -15,7 +15,7 @@ from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
-from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, near_or_panels, panels
+from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, panels
 from pellucid.kernels.backend.rows import is_rows, is_vector, writeable
 from pellucid.kernels.backend.simd import LANES, load, reduce_add, reduce_max, select, splat, store
 from pellucid.kernels.backend.tile import ROWS
@@ -101,7 +101,7 @@ def _with_gradients(
             slices(len(dlogits)), x[chunk], to_logits, to_dx, bias, target[chunk],
             ignore_index, smoothing, dlogits, losses[chunk], dx[chunk],
         )  # fmt: skip
-        multiply(dlogits.T, near_or_panels(x[chunk]), dweight, add=begin > 0, sums=sums)
+        multiply(dlogits.T, panels(x[chunk]), dweight, add=begin > 0, sums=sums)
         dbias += sums
     return np.asarray(losses.sum(), np.float32), dx, dweight, dbias
 
@@ -142,22 +142,21 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
                 logits[i, v] = _f(0.0)
             continue
 
-        maxima = splat(_f(-np.inf))
-        for v in range(0, whole, LANES):
-            a = load(logits, at + v)
-            maxima = select(a > maxima, a, maxima)
+        maxima, mean = splat(_f(-np.inf)), np.float64(0.0)
+        for start in range(0, whole, _SPAN):
+            sums = splat(_f(0.0))
+            for v in range(start, min(start + _SPAN, whole), LANES):
+                a = load(logits, at + v)
+                maxima, sums = select(a > maxima, a, maxima), sums + a
+            mean += np.float64(reduce_add(sums))
         maximum = reduce_max(maxima)
         for v in range(whole, vocabulary):
             maximum = logits[i, v] if logits[i, v] > maximum else maximum
+            mean += np.float64(logits[i, v])
+        mean /= vocabulary
         base = _f(0.0) if maximum == _f(-np.inf) else maximum
 
-        right, mean = np.float64(logits[i, t]), np.float64(0.0)
-        if smoothing > 0.0:
-            for v in range(vocabulary):
-                mean += np.float64(logits[i, v])
-            mean /= vocabulary
-
-        sum_ = np.float64(0.0)
+        right, sum_ = np.float64(logits[i, t]), np.float64(0.0)
         for start in range(0, whole, _SPAN):
             sums = splat(_f(0.0))
             for v in range(start, min(start + _SPAN, whole), LANES):

@@ -3,9 +3,8 @@
 B is copied once into panels, each WIDTH columns wide and k long, so that the inner loop reads it in
 one stream and a piece of DEPTH rows stays in the nearest cache. HEIGHT rows of A stay in the second
 cache while all panels pass by. (Goto & van de Geijn 2008, less its last level: our k is short.)
-What is read in steps of more than FAR numbers is copied first, since such steps use few places of a
-cache: a block of A whose rows do not have their numbers next to each other (a transposed array),
-and B. A B with shorter rows can be read where it is.
+A block of A whose rows do not have their numbers next to each other (a transposed array) is copied
+first too, if it is read in steps of FAR numbers or more: such steps use few places of a cache.
 
 Why not NumPy's BLAS. It runs its own threads, which keep a processor busy for a while after every
 product, when our kernels want it. It chooses AVX2 code on processors with AVX-512 that are newer
@@ -23,10 +22,20 @@ from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.rows import writeable
-from pellucid.kernels.backend.simd import LANES, WIDTH, address_of, get, load, put, splat, store
+from pellucid.kernels.backend.simd import (
+    LANES,
+    WIDTH,
+    address_of,
+    get,
+    load,
+    put,
+    splat,
+    store,
+    transpose,
+)
 from pellucid.kernels.backend.tile import ROWS, add_product, product
 
-DEPTH, HEIGHT, FAR = 256, 96, 512
+DEPTH, HEIGHT, FAR = 256, 96, 256
 _LONG = 16 * DEPTH  # k of which C's additions keep what they round away
 _WORK = 1 << 19  # multiply-adds worth a separate task
 _COPIED = 1 << 12  # numbers copied, likewise
@@ -41,19 +50,6 @@ def panels(b: Array) -> Array:
     packed = empty_panels(*b.shape)
     _pack(copying_tasks(packed), writeable(b), packed)
     return packed
-
-
-def is_near(k: int, n: int) -> bool:
-    """Return whether B (k, n) can be read where it is.
-
-    Panels have k · WIDTH numbers in a row; that is how the two are told apart.
-    """
-    return n <= FAR and n != k * WIDTH
-
-
-def near_or_panels(b: Array) -> Array:
-    """Return B as `multiply` takes it: the array itself if it is near, else its panels."""
-    return writeable(b) if is_near(*b.shape) else panels(b)
 
 
 def empty_panels(k: int, n: int) -> Array:
@@ -76,10 +72,8 @@ def multiply(
 ) -> Array:
     """Write A B (+ bias) into C (m, n), or add A B to it, and return C.
 
-    B comes from `panels`, or is the array itself if it is near (`is_near`).
-
-    A has its numbers next to each other along one of its two axes, C along its rows. `sums` (m,)
-    gets the sums of A's rows if A is a transposed array: its blocks are copied anyway.
+    B comes from `panels`. A has its numbers next to each other along one of its two axes, C along
+    its rows. `sums` (m,) gets the sums of A's rows if A is a transposed array.
     """
     tasks, columns = division(len(a), len(a.T), c.shape[1])
     _multiply(
@@ -125,19 +119,22 @@ def pack(task, tasks, b, packed):
     first, last = threads.slice_of(task, tasks, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4
     for panel in range(first, last):
+        at, to = panel * WIDTH * right, panel * k * WIDTH
         used = min(WIDTH, n - panel * WIDTH)
-        if right == 1:
+        if right == 1 and used == WIDTH:
             for i in range(k):
-                for j in range(used):
-                    packed[panel, i * WIDTH + j] = get(b, i * down + panel * WIDTH + j)
+                for j in range(0, WIDTH, LANES):
+                    store(packed, to + i * WIDTH + j, load(b, at + i * down + j))
         else:
-            for start in range(0, k, LANES):  # what one line of the cache holds of each column
-                for j in range(used):
-                    for i in range(start, min(start + LANES, k)):
-                        packed[panel, i * WIDTH + j] = get(b, i + (panel * WIDTH + j) * right)
-        for i in range(k if used < WIDTH else 0):
-            for j in range(used, WIDTH):
-                packed[panel, i * WIDTH + j] = _f(0.0)
+            for i in range(k if used < WIDTH else 0):
+                for j in range(used, WIDTH):
+                    put(packed, to + i * WIDTH + j, _f(0.0))
+            if down == 1:
+                transpose(b, at, right, used, k, packed, to, WIDTH)
+            else:
+                for i in range(k):
+                    for j in range(used):
+                        put(packed, to + i * WIDTH + j, get(b, at + i * down + j * right))
 
 
 @inner()
@@ -200,9 +197,7 @@ def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
     low = empty((HEIGHT if exactly else 0, (n + WIDTH - 1) // WIDTH * WIDTH), np.float32)
     part = empty((HEIGHT if exactly else 0, WIDTH), np.float32)
     block = empty((DEPTH, HEIGHT), np.float32)
-    edge, b_edge = empty((HEIGHT, WIDTH), np.float32), empty((DEPTH, WIDTH), np.float32)
-    near = b.shape[1] != k * WIDTH
-    b_row, b_panel = (n, WIDTH) if near else (WIDTH, k * WIDTH)
+    edge = empty((HEIGHT, WIDTH), np.float32)
     a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4
     biased, summed = bias.shape[0] > 0, sums.shape[0] > 0 and left == 0
     for first in range(begin, end, HEIGHT):
@@ -212,14 +207,15 @@ def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
                 low[i, j] = _f(0.0)
         for start in range(0, max(k, 1), DEPTH):
             depth = min(DEPTH, k - start)
-            x, x_at, x_row, x_step = a, first * a_row + start * a_step, a_row, 1
+            x_at = first * a_row + start * a_step
+            x, x_row, x_step = address_of(a, x_at), a_row, 1
             if a_step != 1 or summed:
                 x_row, x_step = 1, a_step
                 if summed:
                     _sum_rows(a, x_at, a_step, height, depth, sums, first, start > 0)
-                if a_step > FAR:
+                if a_step >= FAR:
                     _copy_block(a, x_at, a_step, height, depth, block)
-                    x, x_at, x_step = block, 0, HEIGHT
+                    x, x_step = address_of(block, 0), HEIGHT
             for panel in range(left, right):
                 c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
                 y, y_row, d, d_row = address_of(c, c_at), c_row, 0, 0
@@ -236,22 +232,16 @@ def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
                             put(edge, i * WIDTH + j,
                                 get(bias, panel * WIDTH + j) if plus_bias else c_ij)  # fmt: skip
                     d, d_row = y if d else 0, y_row
-                b_at = panel * b_panel + start * b_row
-                from_b, from_row = address_of(b, b_at), b_row
-                if near and used < WIDTH:
-                    from_b, from_row = address_of(b_edge, 0), WIDTH
-                    for step in range(depth):
-                        for j in range(used):
-                            put(b_edge, step * WIDTH + j, get(b, b_at + step * n + j))
+                from_b = address_of(b, (panel * k + start) * WIDTH)
                 if start > 0 and used < WIDTH:
-                    add_product(height, WIDTH, depth, address_of(x, x_at), x_row, x_step, from_b,
-                                from_row, edge, 0, WIDTH, low, panel * WIDTH, part)  # fmt: skip
+                    add_product(height, WIDTH, depth, x, x_row, x_step, from_b,
+                                WIDTH, edge, 0, WIDTH, low, panel * WIDTH, part)  # fmt: skip
                 elif start > 0:
-                    add_product(height, WIDTH, depth, address_of(x, x_at), x_row, x_step, from_b,
-                                from_row, c, c_at, c_row, low, panel * WIDTH, part)  # fmt: skip
+                    add_product(height, WIDTH, depth, x, x_row, x_step, from_b,
+                                WIDTH, c, c_at, c_row, low, panel * WIDTH, part)  # fmt: skip
                 else:
-                    product(height, WIDTH, depth, address_of(x, x_at), x_row, x_step, from_b,
-                            from_row, y, y_row, d, d_row)  # fmt: skip
+                    product(height, WIDTH, depth, x, x_row, x_step, from_b,
+                            WIDTH, y, y_row, d, d_row)  # fmt: skip
                 for i in range(height if used < WIDTH else 0):
                     for j in range(used):
                         put(c, c_at + i * c_row + j, get(edge, i * WIDTH + j))

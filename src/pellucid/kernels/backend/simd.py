@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from pellucid.kernels.backend.compile import instruction
+from pellucid.kernels.backend.compile import inner, instruction
 from pellucid.kernels.backend.machine_code import FEATURES
 
 # LLVM keeps its own vectors at 256 bits on Intel's processors; ours, whose width is explicit, it
@@ -167,6 +167,46 @@ def get(builder, array, at):
 def put(builder, array, at, value):
     """Write the `at`-th number after an array's first, for any strides."""
     builder.store(value, builder.gep(array, [at]), align=4)
+
+
+@instruction("void", None, "i8", "i8", None, "i8", "i8")
+def _transpose(builder, source, at, step, target, to, to_step):
+    """Copy LANES × LANES floats with rows for columns.
+
+    Row i begins at at + i·step of the source, column i at to + i·to_step of the target.
+    """
+
+    def place(array, first, distance, i):
+        here = builder.add(first, builder.mul(distance, first.type(i)))
+        return builder.bitcast(builder.gep(array, [here]), floats.llvm.as_pointer())
+
+    rows = [builder.load(place(source, at, step, i), align=4) for i in range(LANES)]
+    half = LANES // 2
+    while half:  # swap the upper right and lower left quarters of every square of 2 half rows
+        lanes = range(LANES)
+        upper = [lane if not lane & half else LANES + lane - half for lane in lanes]
+        lower = [lane + half if not lane & half else LANES + lane for lane in lanes]
+        for i in (i for i in lanes if not i & half):
+            pair = rows[i], rows[i + half]
+            for row, mask in ((i, upper), (i + half, lower)):
+                rows[row] = builder.shuffle_vector(*pair, ir.Constant(uints.llvm, mask))
+        half //= 2
+    for i, row in enumerate(rows):
+        builder.store(row, place(target, to, to_step, i), align=4)
+
+
+@inner()
+def transpose(source, at, step, n, depth, target, to, to_step):
+    """Copy n rows of `depth` floats to `depth` rows of n; the steps are from row to row."""
+    if n < LANES or depth < LANES:
+        for i in range(n):
+            for d in range(depth):
+                put(target, to + d * to_step + i, get(source, at + i * step + d))
+        return
+    for row in range(0, n, LANES):
+        for column in range(0, depth, LANES):
+            i, d = min(row, n - LANES), min(column, depth - LANES)  # the last ones overlap others
+            _transpose(source, at + i * step + d, step, target, to + d * to_step + i, to_step)
 
 
 @instruction("i8", None, "i8")
