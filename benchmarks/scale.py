@@ -66,7 +66,6 @@ ENDS = ("10.77.0.1", "10.77.0.2")
 def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
     """Train, a step for each `next`, on one process or as one of several workers."""
     from pellucid.training.config import TrainingConfig
-    from pellucid.training.memory import keep_freed_memory
     from pellucid.training.optimizers.model import ModelOptimizer
     from pellucid.training.parts import PartSum
     from pellucid.training.step import train_step
@@ -77,7 +76,6 @@ def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
     batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
     config = TrainingConfig(steps=1, parts=parts)
     workers = join(300.0) if started_as_worker() else Workers()
-    keep_freed_memory()
     model = Seq2Seq(article_config()).train()
     optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
     part_sum = PartSum(model.named_parameters(), parts, workers) if parts else None

@@ -42,7 +42,6 @@ from pellucid.training.events import (
     Trained,
     Validated,
 )
-from pellucid.training.memory import keep_freed_memory
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.parts import PartSum
 from pellucid.training.run import RunFolder
@@ -187,7 +186,6 @@ class Trainer:
         checkpoint cannot be written.
         """
         state, config = self.state, self.config
-        keep_freed_memory()
         if self.run is not None:
             self.run.begin()
         parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())

@@ -30,7 +30,6 @@ from pellucid.kernels.backend.threads import available
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.sizes import forward_operations
 from pellucid.training.config import TrainingConfig
-from pellucid.training.memory import keep_freed_memory
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 
@@ -192,7 +191,6 @@ def pellucid_trainer(
     config: Seq2SeqConfig, device: str = CPU, precision: Precision = "float32"
 ) -> Callable[[Batch], float]:
     """Return what trains one step on a batch and gives the mean loss."""
-    keep_freed_memory()  # as the trainer does
     model, settings, done = Seq2Seq(config), TrainingConfig(steps=1), 0
     place(model, device, precision)
     optimizer = ModelOptimizer(model.named_parameters(), settings.optimizer)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.machine import processors
+from pellucid.core.memory import keep_freed_memory
 from pellucid.kernels.backend.compile import Kernel, inner
 from pellucid.kernels.backend.thread_pool import WORDS, run_tasks, this_call, work
 
@@ -44,6 +45,7 @@ class _Pool:
     """Workers that wait in `thread_pool.work`, and sleep when no job comes."""
 
     def __init__(self) -> None:
+        keep_freed_memory()
         self._words = np.zeros(WORDS + _LINE, np.int64)
         self.address = -(-self._words.ctypes.data // (8 * _LINE)) * (8 * _LINE)
         self.threads = available()
