@@ -1,4 +1,4 @@
-"""Make the trained models that come with the package: train each recipe, store it in int8.
+"""Make the trained models that come with the package: train a recipe, store it in int8, score that.
 
     python scripts/make_models.py topics-ko
     python scripts/make_models.py g2p-en --run runs/g2p-en    # of a run that is there
@@ -12,6 +12,7 @@ import argparse
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 TRAINED = Path(__file__).parents[1] / "src" / "pellucid" / "trained"
@@ -31,9 +32,15 @@ def main() -> None:
         pellucid("train", asked.recipe, "--run", run)
     folder = TRAINED / asked.recipe
     shutil.rmtree(folder, ignore_errors=True)
-    pellucid("quantize", run, folder, "--weights", "int8")
+    with tempfile.TemporaryDirectory() as whole:
+        # the run with the model as it is stored, since a run knows which data was held out
+        stored = Path(whole) / run.name
+        shutil.copytree(run, stored, ignore=shutil.ignore_patterns("model", "checkpoints"))
+        pellucid("quantize", run, stored / "model", "--weights", "int8")
+        pellucid("evaluate", stored)
+        shutil.copytree(stored / "model", folder)
     card = folder / "README.md"
-    text = card.read_text(encoding="utf-8").replace(str(run), asked.recipe)
+    text = card.read_text(encoding="utf-8").replace(f"runs/{run.name}", asked.recipe)
     text = text.replace(f"# {run.name}\n", f"# {asked.recipe}\n", 1)
     # a model without its run does not know which data was held out
     card.write_text(text.replace(f"pellucid evaluate {asked.recipe}\n", ""), encoding="utf-8")

@@ -101,8 +101,9 @@ def about_and_examples(card: str) -> tuple[str, list[str]]:
 def with_scores(card: str, scores: Mapping[str, str]) -> str:
     """Return a card with these scores in its table, in place of those of the same names.
 
-    The rest stays as it is, a user's own text included. A card without the table gets one, under
-    its heading or, without that too, at the end.
+    The rest stays as it is, a user's own text included, but for the note of `note_quantized` when
+    no score is left from before. A card without the table gets one, under its heading or, without
+    that too, at the end.
     """
     if not _SCORES.search(card):
         card = card.rstrip("\n") + f"\n\n{SCORES_HEADING}\n"
@@ -112,6 +113,8 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
         heading, body = section.groups()
         table = _TABLE.search(body)
         old = table[0].splitlines() if table else ["| score | value |", "|---|---|"]
+        if made.keys() >= {row.split("|")[1].strip() for row in old[2:]}:
+            body = _NOTE.sub("", body)
         rows = [made.pop(row.split("|")[1].strip(), row) for row in old[2:]]
         new = "\n".join([*old[:2], *rows, *made.values()]) + "\n"
         if table:
@@ -128,14 +131,21 @@ def note_quantized(card: str, weights: WeightFormat) -> str:
 
     A card without scores stays as it is, and so does every card where nothing is rounded.
     """
-    note = (
-        f"Training scored the weights before they were stored as {weights}; `pellucid evaluate` "
-        "scores them as they are stored."
-    )
+    note = _note(weights)
     if weights == "float32" or note in card:
         return card
     noted = partial(_TABLE.sub, rf"\g<0>\n{note}\n", count=1)
     return _SCORES.sub(lambda section: noted(section[0]), card, count=1)
+
+
+def _note(weights: str) -> str:
+    return (
+        f"Training scored the weights before they were stored as {weights}; `pellucid evaluate` "
+        "scores them as they are stored."
+    )
+
+
+_NOTE = re.compile(rf"\n{_note('[a-z0-9]+')}\n")
 
 
 def _table(first: str, second: str, rows: Mapping[str, Any]) -> list[str]:
