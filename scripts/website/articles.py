@@ -181,7 +181,7 @@ def _parts(number: str, language: Language) -> list[str]:
         f"## {word('sections', language)}",
         f"|{table}",
         f"## {word('next', language)}",
-        f"- {' '.join(f'`pellucid explain {topic}`' for topic in FIGURES[number])}: "
+        f"- {', '.join(f'`pellucid explain {topic}`' for topic in FIGURES[number])}: "
         f"{word('explain', language)}\n"
         f"- `pellucid exercise`: {word('exercise', language)}\n"
         f"- {', '.join(others)} ({word('beside', language)})",
