@@ -3,7 +3,8 @@
 The pages in docs/ are written for a reader of the repository. Here a link to a file outside docs/
 becomes a link to the page with that file's text, a command that prints what a page shows becomes a
 link to that page, and links between the languages are left to the
-language menu. The page of the pronunciation model, which runs it, is written next to them.
+language menu. The page of the pronunciation model, which runs it, is written next to them, and one
+file for each article.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import articles
 import pages
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
@@ -36,6 +38,8 @@ LIVE = "<!-- the model itself -->"
 """Where docs/view.md has a link to the page that runs it."""
 FIGURE = re.compile("<!-- figure (\\w+) -->")
 """Where a page of docs/ has a working figure of viewer/src/figures."""
+ARTICLE = re.compile(r"^## (?:Article|글) (\d{3})\b.*$", re.MULTILINE)
+"""On the pages of the articles, the heading below which the file of an article is linked."""
 OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
 
 
@@ -77,6 +81,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for name in FIGURE.findall(markdown):
         place = pages.figure(name, "ko" if korean else "en", page=up + TRY, model=up + MODEL)
         markdown = markdown.replace(f"<!-- figure {name} -->", place)
+    if here.partition(".")[0] in ("articles", "articles/map"):
+        markdown = ARTICLE.sub(
+            lambda head: (
+                f"{head[0]}\n\n{articles.links(head[1], here, 'ko' if korean else 'en')}\n"
+            ),
+            markdown,
+        )
     markdown = pages.LINK.sub(inside, OTHER_LANGUAGE.sub("", markdown))
     for command, shown in SHOWN.items():
         markdown = markdown.replace(command, f"[{command}]({pages.relative(shown, here)})")
@@ -112,6 +123,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     picture = view.attention(pellucid.load("g2p-demo"), "attention", run=True)
     picture.save(site / TRY)
     (site / MODEL).write_text(f"pellucidModel = {json.dumps(picture.model)}", encoding="utf-8")
+    articles.write(site)
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     parts: dict[str, list[dict[str, Any]]] = {"": [], "ko/": []}
     for entry in index["docs"]:

@@ -221,7 +221,7 @@ def explained(name: str, language: Language) -> str:
             lines.append(table(heads, [_check(name, block) for block in group]))
             continue
         for block in group:
-            lines += _block(block, f"explain/{name}.md", language)
+            lines += shown(block, f"explain/{name}.md", language)
     lines.append(f"{word('run', language)}: `pellucid explain {name} --lang {language}`")
     if name in FIGURES:
         drawn, start = FIGURES[name]
@@ -239,7 +239,7 @@ def _check(name: str, block: Block) -> tuple[str, str, str]:
     return escaped(block.text), f"{error:.1e}", f"{limit:.0e}"
 
 
-def _block(block: Block, here: str, language: Language) -> Iterator[str]:
+def shown(block: Block, here: str, language: Language) -> Iterator[str]:
     """Yield what a block of a topic is on the site."""
     match block.kind:
         case "title":

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import articles
 import docstrings
 import formulas
 import links
@@ -161,6 +162,34 @@ def test_pages_have_no_serious_fault_of_accessibility(
     assert [(v["id"], v["nodes"][0]["html"]) for v in serious] == []
 
 
+def test_the_pages_of_the_articles_lead_to_their_files(site: Path) -> None:
+    for language, folder in (("en", site), ("ko", site / "ko")):
+        for number in articles.FIGURES:
+            name = articles.file_of(number, language)
+            assert (folder / "articles" / name).stat().st_size < 1_000_000
+            assert f'href="articles/{name}" download' in text_of(folder / "articles.html")
+            assert f'href="{name}" download' in text_of(folder / "articles" / "map.html")
+
+
+@pytest.mark.parametrize("folder", ["", "ko"])
+@pytest.mark.parametrize("number", articles.FIGURES)
+def test_a_figure_of_an_article_shows_what_that_of_its_topic_shows(
+    site: Path, browser: Browser, folder: str, number: str
+) -> None:
+    page = browser.new_page()
+    name = articles.file_of(number, "ko" if folder else "en")
+    page.goto((site / folder / "articles" / name).as_uri())
+    shown = page.locator(".pf").all_text_contents()
+    expected = []
+    for topic in articles.FIGURES[number]:
+        page.goto((site / folder / "explain" / f"{topic}.html").as_uri())
+        expected += page.locator(".pf").all_text_contents()
+    page.close()
+    assert sorted(shown) == sorted(expected)
+    placeholder = pages.word("script", "ko" if folder else "en")
+    assert not any(placeholder in text for text in shown)
+
+
 @pytest.mark.parametrize("folder", ["", "ko"])
 @pytest.mark.parametrize("name", sorted(pages.FIGURES))
 def test_a_figure_computes_and_fits_a_phone(
@@ -290,7 +319,9 @@ def test_a_failing_check_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> Non
         pages.explained("softmax", "en")
 
 
-@pytest.mark.parametrize("module", [docstrings, formulas, pages], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [articles, docstrings, formulas, pages], ids=lambda m: m.__name__
+)
 def test_examples_of_the_scripts_run(module: object) -> None:
     found = doctest.testmod(module)  # type: ignore[arg-type]
     assert (found.failed, found.attempted > 0) == (0, True)

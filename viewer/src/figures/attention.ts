@@ -147,8 +147,8 @@ export function attention(host: HTMLElement): void {
         weight.textContent = allowed[i]![j] ? w[i]![j]!.toFixed(2) : "×";
         gradient.textContent = allowed[i]![j] ? da[i]![j]!.toFixed(2).replace("-", "−") : "×";
         weight.setAttribute("aria-pressed", String(!allowed[i]![j]));
-        weight.setAttribute("aria-label", `${place}: ${allowed[i]![j] ? w[i]![j]!.toFixed(3) : t.forbidden}`);
-        gradient.setAttribute("aria-label", `${place}: ${allowed[i]![j] ? short(da[i]![j]!) : t.forbidden}`);
+        weight.setAttribute("aria-label", `${place}: ${allowed[i]![j] ? weight.textContent : t.forbidden}`);
+        gradient.setAttribute("aria-label", `${place}: ${allowed[i]![j] ? gradient.textContent : t.forbidden}`);
         weight.style.setProperty("--share", String(Math.round(75 * w[i]![j]!)));
         gradient.style.setProperty("--share", String(Math.min(75, Math.round(250 * Math.abs(da[i]![j]!)))));
         gradient.classList.toggle("below", da[i]![j]! < 0);
