@@ -50,7 +50,7 @@ const en = {
   nothingToSay: "Type an English word.",
   wordHint:
     "A Transformer of 0.9 million parameters runs in this page. A band shows where it looks while it writes a sound: " +
-    "the mean of the four heads of its first cross-attention. A pale sound is less certain. In words it has never seen, 11 % of the sounds are wrong.",
+    "the mean of the four heads of its first cross-attention. A pale sound is less certain. In words it has never seen, 10 % of the sounds are wrong.",
   inside: "Take the model apart",
 };
 
@@ -104,7 +104,7 @@ const ko: typeof en = {
   nothingToSay: "영어 단어를 입력하세요.",
   wordHint:
     "매개변수 90만 개인 트랜스포머가 이 페이지에서 실행됩니다. 띠는 소리 하나를 쓸 때 모델이 보는 글자입니다(첫 크로스 어텐션에 " +
-    "있는 헤드 네 개의 평균). 흐린 소리일수록 확률이 낮습니다. 처음 보는 단어에서 틀리는 소리는 11 %입니다.",
+    "있는 헤드 네 개의 평균). 흐린 소리일수록 확률이 낮습니다. 처음 보는 단어에서 틀리는 소리는 10 %입니다.",
   inside: "모델 분해해 보기",
 };
 
