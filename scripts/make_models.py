@@ -37,7 +37,8 @@ def main() -> None:
         stored = Path(whole) / run.name
         shutil.copytree(run, stored, ignore=shutil.ignore_patterns("model", "checkpoints"))
         pellucid("quantize", run, stored / "model", "--weights", "int8")
-        pellucid("evaluate", stored)
+        if "| score |" in (stored / "model" / "README.md").read_text(encoding="utf-8"):
+            pellucid("evaluate", stored)  # a run that held out nothing has no scores
         shutil.copytree(stored / "model", folder)
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8").replace(f"runs/{run.name}", asked.recipe)

@@ -120,8 +120,9 @@ def at_the_end(x):
 for m, k, n in ((97, 300, 33), (17, 31, 481), (45, 2, 67), (307, 31, 33)):
     a, b = (at_the_end(np.ones(shape, np.float32)) for shape in ((k, m), (k, n)))
     c, sums = np.empty((m, n), np.float32), np.empty(m, np.float32)
-    matmul.multiply(a.T, matmul.panels(b), c, sums=sums)
-    assert (c == k).all() and (sums == k).all()
+    for packed in matmul.panels(b), matmul.panels(at_the_end(b.T.copy()).T):
+        matmul.multiply(a.T, packed, c, sums=sums)
+        assert (c == k).all() and (sums == k).all()
 """
 
 
