@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.libraries import LIBRARIES, to
+from tests.ops.libraries import LIBRARIES, ON_A_GPU, to, without_dropout
 
 from pellucid import Rng
 from pellucid.core.array import to_host
@@ -54,6 +54,8 @@ def loss_and_gradients(model: Any) -> tuple[float, dict[str, Any]]:
 @pytest.mark.parametrize("kind", MODELS)
 def test_whole_model_equals_the_numpy_run_forward_and_backward(kind: str, library: str) -> None:
     model = MODELS[kind]()
+    if library in ON_A_GPU:
+        without_dropout(model)
     loss, gradients = loss_and_gradients(model)
     there = to(library, np.zeros(1))
     model.to(there)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.libraries import ON_A_GPU
+from tests.ops.libraries import ON_A_GPU, without_dropout
 from tests.oracles import oracle
 from tests.training.copying import MODEL, TRAIN, Reversals, held_out, settings
 
@@ -164,12 +164,7 @@ def test_on_a_gpu_twenty_steps_equal_the_cpus(kind: str) -> None:
     for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-3)):
         losses = []
         for device in ("cpu", "cuda"):
-            model = MODELS[kind](dtype)
-            for _, module in model.modules():  # dropout draws other bits there
-                if hasattr(module, "dropout"):
-                    module.dropout = 0.0 if isinstance(module.dropout, float) else module.dropout
-                if hasattr(module, "p"):
-                    module.p = 0.0
+            model = without_dropout(MODELS[kind](dtype))
             losses.append(trained(model, device).state.best_score)
         assert losses[0] == pytest.approx(losses[1], rel=tolerance)
 

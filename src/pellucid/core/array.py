@@ -33,6 +33,14 @@ LARGEST = 2.0**63
 """The largest weight or scale taken for a real one: its square is still finite in float32."""
 
 
+_NAMESPACES: dict[type, Any] = {np.ndarray: np}
+"""By the type of an array: asked a thousand times in a training step."""
+
+
+def _namespace(array: Array) -> Any:
+    return _NAMESPACES.setdefault(type(array), array_api_compat.array_namespace(array))
+
+
 def namespace(*arrays: Array | None) -> Any:
     """Return the array API namespace that all `arrays` come from; `None` is skipped.
 
@@ -42,10 +50,8 @@ def namespace(*arrays: Array | None) -> Any:
     True
     """
     present = [a for a in arrays if a is not None]
-    if all(type(a) is np.ndarray for a in present):
-        return np
     try:
-        (found,) = {array_api_compat.array_namespace(a) for a in present}
+        (found,) = {_NAMESPACES.get(type(a)) or _namespace(a) for a in present} or {np}
         return found
     except (TypeError, ValueError):
         kinds = {f"{type(a).__module__.partition('.')[0]}.{type(a).__name__}" for a in present}

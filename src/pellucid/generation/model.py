@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import numpy as np
 
 from pellucid import kernels
+from pellucid.core.array import host_dtype
 from pellucid.kernels.backend.compile import compiling
 from pellucid.models.decoding import Decodes
 from pellucid.models.quantize import Arithmetic
@@ -21,14 +23,18 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
 
     The kernels multiply in float32, or with all matrices rounded to int8: faster, and near.
 
-    A model on another device generates there. The kernels take float32 models all of whose parts
-    they support. All others (a wrapper, another program's model, `PELLUCID_KERNELS=off`) generate
-    by their own steps. The copy does not follow the model when it is trained further.
+    The kernels take float32 models all of whose parts they support, and run on this processor
+    wherever the model is: a token at a time is too little work for a GPU. All others (a wrapper,
+    another program's model, `PELLUCID_KERNELS=off`) generate by their own steps, on their device.
+    The copy does not follow the model when it is trained further.
     """
     if not isinstance(model, Module) or not kernels.enabled():
         return model
-    if any(getattr(p.data, "dtype", None) != np.float32 for p in model.parameters()):
+    if any(host_dtype(p.learnt) != np.float32 for p in model.parameters()):
         return model
+    if not all(isinstance(p.data, np.ndarray) for p in model.parameters()):
+        model = copy.deepcopy(model)
+        model.to(np.empty(0))
     with compiling:
         from pellucid.compiled.engine import Engine
 

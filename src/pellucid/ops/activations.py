@@ -91,7 +91,7 @@ _ROWS = (
     ),
 )  # fmt: skip
 
-_GATED = (
+GATED = (
     ("swiglu", "silu", pair_of(swiglu)),
     ("geglu", "gelu", pair_of(geglu)),
     ("geglu_tanh", "gelu_tanh", Pair(_geglu_tanh, geglu_backward)),
@@ -101,5 +101,5 @@ _GATED = (
 ACTIVATIONS: dict[str, Activation] = {row.name: row for row in _ROWS}
 ACTIVATIONS |= {
     name: replace(ACTIVATIONS[gate], name=name, op=op, huggingface=(), gates=2)
-    for name, gate, op in _GATED
+    for name, gate, op in GATED
 }

@@ -259,9 +259,10 @@ def test_the_gpus_attention_backward_is_called_as_its_schema_says() -> None:
     assert own == names[: len(own)]
 
 
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_layer_on_a_gpu_asks_for_fused_functions_only(
-    dtype: str, monkeypatch: pytest.MonkeyPatch
+    dtype: str, activation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole decoder layer, causal and with a memory, dropout on, on tensors without numbers."""
     from pellucid.kernels.torch import draws, flash
@@ -287,7 +288,7 @@ def test_a_layer_on_a_gpu_asks_for_fused_functions_only(
         monkeypatch.setattr(f"pellucid.kernels.torch.{module}.keep_mask", keep)
     monkeypatch.setattr(torch.cuda, "default_generators", [Generator()])
     monkeypatch.setattr(draws, "keep_mask", keep)
-    layer = nn.TransformerDecoderLayer(32, 2, 24, dropout=0.1, batch_first=True)
+    layer = nn.TransformerDecoderLayer(32, 2, 24, 0.1, activation, batch_first=True)
     kind = getattr(torch, dtype)
     for parameter in layer.parameters():
         parameter.data = torch.empty(parameter.shape, device="meta", dtype=kind)

@@ -1,4 +1,4 @@
-"""dropout(activation(x + b)) with torch's activations and their derivatives.
+"""dropout(activation(x + b)) with torch's activations and their derivatives, gated ones too.
 
 ReLU keeps its output, which the next product keeps anyway; the others keep x + b.
 """
@@ -15,6 +15,7 @@ from torch.nn import functional
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.torch.draws import draws_on, mask_of, masked
 from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers, sum_of_rows
+from pellucid.ops.activations import ACTIVATIONS, GATED
 
 _aten = torch.ops.aten
 
@@ -44,6 +45,23 @@ NATIVE = {
 """The activations of `ops.activations` that torch has."""
 
 
+def gated(gate: Native) -> Native:
+    """gate(a) ⊙ b of the halves of x = [a, b]."""
+
+    def value(x: Tensor) -> Tensor:
+        a, b = x.chunk(2, -1)
+        return gate.value(a) * b
+
+    def slope(dy: Tensor, x: Tensor) -> Tensor:
+        a, b = x.chunk(2, -1)
+        return torch.cat([gate.slope(dy * b, a), dy * gate.value(a)], -1)
+
+    return Native(value, slope)
+
+
+NATIVE |= {name: gated(NATIVE[gate]) for name, gate, _ in GATED}
+
+
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.bias_act_dropout` for an activation that torch has."""
     x, bias = call.x, call.bias
@@ -51,18 +69,20 @@ def kernel(call: Call) -> Result | Declined:
     if native is None or not (
         are_numbers(x, bias)
         and (bias is None or bias.shape == x.shape[-1:])
+        and x.shape[-1] % ACTIVATIONS[call.activation].gates == 0
         and draws_on(x.device, call.dropout, call.rng)
     ):
         return Declined(NOT_TENSORS)
 
     shifted = x if bias is None else x + bias
-    keep = mask_of(x, call.dropout, call.rng)
-    y = masked(native.value(shifted), keep, call.dropout)
+    activated = native.value(shifted)
+    keep = mask_of(activated, call.dropout, call.rng)
+    y = masked(activated, keep, call.dropout)
     kept = y if native.of_output else shifted
 
     def backward(dy: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return dx and dbias."""
-        check_gradient(dy, tuple(x.shape))
+        check_gradient(dy, tuple(y.shape))
         dx = native.slope(masked(dy, keep, call.dropout), kept)
         return dx, None if bias is None else sum_of_rows(dx.reshape(-1, dx.shape[-1]))
 
