@@ -90,6 +90,7 @@ def is_fused(case: OpCase) -> bool:
 
 
 FUSED_HERE = [case for case in ALL if is_fused(case)]
+ON_A_GPU_ONLY = {"dropout", "attention", "packed_attention"}
 OWN_KERNELS = frozenset(
     name
     for name in ops.__all__
@@ -100,7 +101,7 @@ OWN_KERNELS = frozenset(
 
 def test_every_fused_page_has_a_case_that_is_fused() -> None:
     """Dropout is drawn as on NumPy's arrays, by the page, unless there is a GPU."""
-    assert {case.op for case in FUSED_HERE} == OWN_KERNELS - {"dropout"}
+    assert {case.op for case in FUSED_HERE} == OWN_KERNELS - ON_A_GPU_ONLY
 
 
 @pytest.mark.parametrize("case", FUSED_HERE, ids=lambda case: case.name)
@@ -120,7 +121,6 @@ def test_forward_and_backward_equal_the_page(case: OpCase) -> None:
             if dtype == np.float64:
                 np.testing.assert_allclose(to_host(a), b, rtol=0, atol=1e-10 * np.abs(b).max())
             else:
-                # torch's fused attention has a quick exponential, so its ulp are more than ours
                 allowed = 2 * np.abs(np.asarray(p) - b).max() + 16 * ULP * np.abs(b).max()
                 assert np.abs(to_host(a) - b).max() <= allowed, f"result {i}"
         for x, before in zip(positional, arguments(case, dtype)[0], strict=True):
@@ -186,8 +186,8 @@ def test_inside_a_model_everything_runs_fused() -> None:
     with watching() as chosen:
         _, backward = model.loss(Batch(Packed.of([[], []]), text))
     backward(1.0)
-    named = {name for name, fused in chosen.items() if fused} | {"dropout"}  # nothing to drop
-    assert chosen.keys() & OWN_KERNELS == named & chosen.keys() & OWN_KERNELS
+    declined = {name for name, fused in chosen.items() if not fused}
+    assert declined & OWN_KERNELS == ON_A_GPU_ONLY & chosen.keys()
     assert {"packed_attention", "linear_cross_entropy", "add_dropout_norm"} <= chosen.keys()
 
 
@@ -233,7 +233,37 @@ def test_a_gpus_mask_is_keyed_by_site_and_part() -> None:
     torch.testing.assert_close(masked(x, mask, 0.3), torch.where(mask, 1 / 0.7, 0.0))
 
 
-# What a GPU is asked for, checked without one: shapes, dtypes and the order of arguments.
+# What a GPU is asked for, checked without one: layouts, shapes, dtypes, the order of arguments.
+
+
+@pytest.mark.parametrize("case", [
+    OpCase("packed_attention", "cross", {"q": normal(8, H, 16), "k": normal(9, H, 16),
+           "v": normal(9, H, 16) ** 2}, {"cu_q": CU_Q, "cu_k": CU_K, "scale": 0.2}),
+    OpCase("attention", "two axes in front",
+           {"q": normal(2, 5, H, 3, 16), "k": normal(2, 5, H, S, 16),
+            "v": normal(2, 5, H, S, 16) ** 2}, {"causal": True}),
+    OpCase("attention", "none in front", {x: normal(H, S, 16) for x in "qkv"}, {}),
+], ids=lambda case: case.name)  # fmt: skip
+def test_attention_is_laid_out_as_the_gpus_function_takes_it(
+    case: OpCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page, on packed rows, in the place of that function."""
+    from pellucid.kernels.torch import attention, flash, packed_attention
+
+    def attend(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, causal: bool, *more: Any) -> Any:
+        rule, (scale, dropout, rng) = rules.causal if causal else rules.Rule(), more
+        given = {"rule": rule, "scale": scale, "dropout": dropout, "rng": rng}
+        y, saved = ops.packed_attention(q, k, v, cu_q, cu_k, **given)
+        return y, lambda dout: ops.packed_attention_backward(dout, saved)
+
+    monkeypatch.setattr(flash, "_PACKED", ("cpu",))
+    for module in (attention, packed_attention):
+        monkeypatch.setattr(module, "attend_packed", attend)
+    dy = gradient_for(case)
+    y, backward = planned(case, np.float32)
+    found = [y, *backward(to("torch", dy.astype(np.float32)))]
+    for a, b in zip(found, on_numpy(case, np.float64, dy), strict=True):
+        np.testing.assert_allclose(to_host(a), b, rtol=0, atol=2e-5 * np.abs(b).max())
 
 
 def _fake_backward(

@@ -1,9 +1,8 @@
-"""torch's fused attention, forward and backward: no score matrix is kept.
+"""A GPU's fused attention of torch's, forward and backward: no score matrix is kept.
 
-On the CPU the padded flash function; dropout, which it does not have, is left to the page. On a GPU
-the functions for sequences of any lengths one after another, which are what packed rows are: the
-memory-efficient one, and for bfloat16 flash attention. Both keep the log-sum-exp of each row. The
-GPU's backward adds in no fixed order, so its last bits vary from run to run.
+torch has functions for sequences of any lengths one after another, which are what packed rows are:
+the memory-efficient one, and for bfloat16 flash attention. Both keep the log-sum-exp of each row.
+Backward adds in no fixed order, so its last bits vary from run to run.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
         return False
     if q.shape[-1] != k.shape[-1]:
         return False
-    if q.device.type == "cpu":
-        return bool(q.shape[-1] == v.shape[-1])
     aligned = not (q.shape[-1] % _ALIGNED or v.shape[-1] % _ALIGNED)
     return q.device.type in _PACKED and q.dtype != torch.float64 and aligned
 
@@ -44,28 +41,6 @@ def causal_alone(rule: Rule) -> bool | None:
     if rule.score or set(rule.allowed) - set(rules.causal.allowed):
         return None
     return bool(rule.allowed)
-
-
-def attend_padded(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
-) -> tuple[Tensor, Any]:
-    """Attend on the CPU, (N, H, L, D) to (N, H, S, D); `mask` is added to the scores.
-
-    Returns out (N, H, L, D) and backward(dout) -> dq, dk, dv. Every query needs a key.
-    """
-    out, log_sums = _aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, 0.0, causal, attn_mask=mask, scale=scale
-    )
-
-    def backward(dout: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        gradients: tuple[Tensor, Tensor, Tensor] = (
-            _aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                dout, q, k, v, out, log_sums, 0.0, causal, attn_mask=mask, scale=scale
-            )
-        )
-        return gradients
-
-    return out, backward
 
 
 def attend_packed(
@@ -91,55 +66,30 @@ def attend_packed(
     # Flash attention's causal mask is aligned at the end of the keys.
     aligned = not causal or np.array_equal(cu_q, cu_k)
     if q.dtype == torch.bfloat16 and aligned and q.shape[-1] == v.shape[-1] <= _WIDEST_FLASH:
-        return _flash(q, k, v, spans, longest, causal, scale, dropout)
-    return _efficient(q, k, v, spans, longest, causal, scale, dropout)
+        out, log_sums, state, unused, _ = _aten._flash_attention_forward(
+            q, k, v, *spans, *longest, dropout, causal, False, scale=scale
+        )
 
+        def flash_backward(dout: Tensor) -> tuple[Tensor, ...]:
+            gradients: tuple[Tensor, ...] = _aten._flash_attention_backward(
+                dout.contiguous(), q, k, v, out, log_sums, *spans, *longest, dropout, causal,
+                state, unused, scale=scale,
+            )  # fmt: skip
+            return gradients
 
-def _flash(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    spans: list[Tensor],
-    longest: list[int],
-    causal: bool,
-    scale: float,
-    dropout: float,
-) -> tuple[Tensor, Any]:
-    out, log_sums, state, unused, _ = _aten._flash_attention_forward(
-        q, k, v, *spans, *longest, dropout, causal, False, scale=scale
-    )
+        return out, flash_backward
 
-    def backward(dout: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        gradients: tuple[Tensor, Tensor, Tensor] = _aten._flash_attention_backward(
-            dout.contiguous(), q, k, v, out, log_sums, *spans, *longest, dropout, causal,
-            state, unused, scale=scale,
-        )  # fmt: skip
-        return gradients
-
-    return out, backward
-
-
-def _efficient(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    spans: list[Tensor],
-    longest: list[int],
-    causal: bool,
-    scale: float,
-    dropout: float,
-) -> tuple[Tensor, Any]:
     kind = _FROM_TOP_LEFT if causal else 0
     heads = [x[None] for x in (q, k, v)]
-    out, log_sums, seed, offset, *_ = _aten._efficient_attention_forward(
+    outs, log_sums, seed, offset, *_ = _aten._efficient_attention_forward(
         *heads, None, *spans, *longest, dropout, kind, True, scale=scale
     )
 
     def backward(dout: Tensor) -> tuple[Tensor, ...]:
         gradients = _aten._efficient_attention_backward(
-            dout.contiguous()[None], *heads, None, out, *spans, *longest, log_sums, dropout,
+            dout.contiguous()[None], *heads, None, outs, *spans, *longest, log_sums, dropout,
             seed, offset, kind, False, scale=scale,
         )  # fmt: skip
         return tuple(x[0] for x in gradients[:3])
 
-    return out[0], backward
+    return outs[0], backward
