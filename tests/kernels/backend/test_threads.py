@@ -173,6 +173,7 @@ def test_slices_cover_all_rows(rows: int, tasks: int) -> None:
 
 
 def test_the_number_of_threads_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PELLUCID_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads.available() == 3
     monkeypatch.setenv("PELLUCID_THREADS", "5")
