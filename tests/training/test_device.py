@@ -14,9 +14,11 @@ from tests.ops.libraries import ON_A_GPU, without_dropout
 from tests.oracles import oracle
 from tests.training.copying import MODEL, TRAIN, Reversals, held_out, settings
 
+from pellucid.compiled.engine import Engine
 from pellucid.core.array import to_host
 from pellucid.core.device import place
 from pellucid.core.rng import Rng
+from pellucid.generation import GREEDY, compile_model
 from pellucid.kernels import kernel_of
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig, Seq2Seq
 from pellucid.training.config import OptimizerConfig
@@ -155,6 +157,18 @@ def test_small_steps_are_not_lost_in_bfloat16() -> None:
     place(model, "cpu")
     assert weight.master is None
     np.testing.assert_array_equal(weight.data, loaded["output.weight"])
+
+
+def test_answers_are_compiled_from_what_was_learnt_on_a_device() -> None:
+    """Of a narrowed model too, which stays where it is; the copy has no part of it."""
+    model = MODELS["seq2seq"](np.float32)
+    source = held_out()[0].source
+    expected = compile_model(model).search(source, GREEDY)
+    place(model, "torch:cpu", "bfloat16")
+    engine = compile_model(model)
+    assert isinstance(engine, Engine)
+    assert engine.search(source, GREEDY) == expected
+    assert all(p.data.dtype == torch.bfloat16 for p in model.parameters())
 
 
 @pytest.mark.skipif(not ON_A_GPU["torch-cuda"](), reason="needs a GPU: no /dev/nvidiactl here")

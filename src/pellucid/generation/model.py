@@ -33,7 +33,8 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
     if any(host_dtype(p.learnt) != np.float32 for p in model.parameters()):
         return model
     if not all(isinstance(p.data, np.ndarray) for p in model.parameters()):
-        model = copy.deepcopy(model)
+        arrays = (x for p in model.parameters() for x in (p.data, p.grad, p.master))
+        model = copy.deepcopy(model, {id(x): x for x in arrays})  # none is copied on the device
         model.to(np.empty(0))
     with compiling:
         from pellucid.compiled.engine import Engine

@@ -59,7 +59,7 @@ def gated(gate: Native) -> Native:
     return Native(value, slope)
 
 
-NATIVE |= {name: gated(NATIVE[gate]) for name, gate, _ in GATED}
+NATIVE |= {name: gated(NATIVE[gate]) for name, gate, _ in GATED if gate in NATIVE}
 
 
 def kernel(call: Call) -> Result | Declined:
