@@ -159,11 +159,12 @@ def test_a_key_that_the_function_forbids_gives_no_gradient() -> None:
 
 
 def test_bits_do_not_depend_on_the_threads() -> None:
+    """And the kernel has one name in every process: it is compiled for the first alone."""
     program = (
         "import hashlib\n"
-        "from tests.kernels.test_attention_function import NEAR, parameters, run\n"
+        "from tests.kernels.test_attention_function import NEAR, digest, parameters, run\n"
         "found = run(NEAR(*parameters()), 70, 150, 0.4)\n"
-        "print(hashlib.sha256(b''.join(x.tobytes() for x in found)).hexdigest())\n"
+        "print(digest(NEAR), hashlib.sha256(b''.join(x.tobytes() for x in found)).hexdigest())\n"
     )
     found = {
         subprocess.run(
@@ -174,6 +175,7 @@ def test_bits_do_not_depend_on_the_threads() -> None:
         for n in ("1", "2", "5")
     }  # fmt: skip
     assert len(found) == 1
+    assert found.pop().split()[0] == digest(NEAR)
 
 
 def branches(a: Any, at: At) -> Any:

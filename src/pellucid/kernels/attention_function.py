@@ -189,7 +189,8 @@ def refused(error: Exception) -> Declined:
 def digest(function: Function) -> str:
     """Return a digest of all that a function's result depends on, as it is now.
 
-    A number from outside may change between two calls: then it is another kernel. Raises
+    A number from outside may change between two calls: then it is another kernel. It is the same in
+    every process, whose objects have other addresses: its kernels are kept. Raises
     `UnknownNameError`.
     """
     tables = [(x.size, *_text(x.index)) for x in function.learnt.values() if isinstance(x, Table)]
@@ -205,12 +206,14 @@ def _text(f: Callable[..., Any]) -> Iterator[Any]:
         if isinstance(value, FunctionType):
             yield name, list(_text(value))
         else:
-            yield name, value if isinstance(value, int | float) else str(value)
+            number = isinstance(value, int | float)
+            yield name, value if number else getattr(value, "py_func", value).__name__
 
 
 @cache
 def _code(code: CodeType) -> str:
-    return repr((code.co_code, code.co_consts, code.co_names, code.co_varnames))
+    consts = [_code(x) if isinstance(x, CodeType) else x for x in code.co_consts]
+    return repr((code.co_code, consts, code.co_names, code.co_varnames))
 
 
 @cache
