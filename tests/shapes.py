@@ -82,6 +82,8 @@ def checked(f: Callable[..., Any]) -> Callable[..., Any]:
     if "Annotated" not in str(f.__annotations__):
         return f
     names = list(inspect.signature(f).parameters)
+    right: set[tuple[Any, ...]] = set()
+    """The shapes that were right: a call with the same is not looked at again."""
 
     @functools.cache
     def shapes() -> tuple[dict[str, str], list[str | None]]:
@@ -99,14 +101,17 @@ def checked(f: Callable[..., Any]) -> Callable[..., Any]:
         arrays += [
             ("the result", y, s) for y, s in zip(several, results, strict=False) if s is not None
         ]
+        found = tuple(getattr(array, "shape", None) for _, array, _ in arrays)
+        if found in right:
+            return
         sizes: dict[str, Any] = {}
-        for name, array, shape in arrays:
-            there = getattr(array, "shape", None)
+        for (name, _, shape), there in zip(arrays, found, strict=True):
             if there is not None and not check(there, shape, sizes):
                 known = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
                 raise ShapeError(
                     f"{f.__qualname__}: {name} is ({shape}), got {tuple(there)} where {known}"
                 )
+        right.add(found)
 
     def wrapper(*args: Any, **options: Any) -> Any:
         result = f(*args, **options)
