@@ -233,7 +233,7 @@ def explained(name: str, language: Language) -> str:
 
 def _check(name: str, block: Block) -> tuple[str, str, str]:
     """Return a row of a topic's table of checks."""
-    error, limit = measured(block)
+    error, limit = measured(block.kind, block.of)
     if not error <= limit:
         raise ValueError(f"topic {name}: {block.text}: {error:.1e} is over {limit}")
     return escaped(block.text), f"{error:.1e}", f"{limit:.0e}"

@@ -129,7 +129,7 @@ def test_search_finds_what_the_plain_search_finds(
 
     Within 4e-7 to 8e-7 of the sum on the processors tried; an absolute bound held on some of them.
     """
-    model, source = make(**settings), Packed.of(sources())
+    model, source = make(**settings), Packed.of(sources(7))
     for config in (
         SearchConfig(beam=beam, best=beam, max_length=19),
         SearchConfig(beam=beam, best=1, max_length=11, length_penalty=0.0),

@@ -157,9 +157,8 @@ def pellucid(root: Path, *arguments: str) -> str:
 
 
 def test_the_new_activation_is_checked(extended: Path) -> None:
-    rows = [
-        line for line in pellucid(extended, "check", "--all").splitlines() if "relu_squared" in line
-    ]
+    (command,) = (line.split()[1:] for line in consoles("check relu_squared"))
+    rows = [line for line in pellucid(extended, *command).splitlines() if "relu_squared" in line]
     assert {row.split("  ")[0].strip() for row in rows} == {
         "op relu_squared",
         "op bias_act_dropout (relu_squared)",
@@ -214,7 +213,7 @@ def test_a_rule_of_a_file_is_checked_trained_and_used(extended: Path) -> None:
 
 
 def test_the_new_activation_trains(extended: Path) -> None:
-    (command,) = (line.split() for line in consoles("relu_squared"))
+    (command,) = (line.split() for line in consoles("activation-function relu_squared"))
     assert "trained to step 3" in pellucid(extended, *command[1:], *small(extended))
     config = (extended / "runs" / "squared" / "config.toml").read_text(encoding="utf-8")
     assert 'activation_function = "relu_squared"' in config

@@ -6,7 +6,7 @@ all of them must pass (gradients, used twice, dtype kept, arguments untouched, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pellucid.check.cases import Case, LayerCase, OpCase
@@ -51,9 +51,9 @@ def cases() -> list[Case]:
     return [*op_cases(), *layer_cases()]
 
 
-def run_checks() -> Iterator[Result]:
-    """Check the gradients of every case of the table, one after another."""
-    for case in cases():
+def run_checks(table: Iterable[Case]) -> Iterator[Result]:
+    """Check the gradients of cases of the table, one after another."""
+    for case in table:
         with checked():
             errors = case.errors().values()
         yield Result(case.kind, case.name, len(errors), max(errors))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pellucid.apps.cli import explain
 from pellucid.apps.cli.explain import page
 from pellucid.apps.cli.main import main
 from pellucid.apps.teach.checks import CHECKS, Check
@@ -51,6 +52,7 @@ def test_a_failed_check_gives_exit_code_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CHECKS, "softmax_jacobian", Check(lambda: 1.0, 0.5))
+    monkeypatch.setattr(explain, "measured", explain.measured.__wrapped__)
     assert main(["explain", "softmax", "--lang", "en"]) == 1
     assert "WRONG 1.0e+00 (limit 5e-01)  against diag(p) − p pᵀ" in capsys.readouterr().out
 

@@ -169,9 +169,9 @@ def test_an_output_that_cannot_write_hangul_gets_english(
             "pellucid quantize에 필요한 것이 빠졌습니다: FOLDER. 도움말: pellucid quantize --help",
         ),
         (
-            ["check", "nope"],
-            "nope: more than this command takes; see pellucid check --help",
-            "nope: 이 명령이 받지 않는 인자입니다. 도움말: pellucid check --help",
+            ["recipes", "nope"],
+            "nope: more than this command takes; see pellucid recipes --help",
+            "nope: 이 명령이 받지 않는 인자입니다. 도움말: pellucid recipes --help",
         ),
     ],
 )

@@ -192,10 +192,20 @@ def test_version() -> None:
     assert pellucid("--version").stdout.startswith("pellucid 0.")
 
 
-def test_check_passes_on_this_machine() -> None:
-    done = pellucid("check")
+def test_check_shows_the_rows_that_are_asked_for() -> None:
+    """All rows: tests/test_check.py, and `make wheel`."""
+    done = pellucid("check", "op softmax", "silu", "rotary")
     assert done.returncode == 0, done.stdout
     assert "WRONG" not in done.stdout
+    rows = [line for line in done.stdout.splitlines() if line.rstrip().endswith("ok")]
+    assert len(rows) > 3
+    assert all("op softmax" in row or "silu" in row or "rotary" in row for row in rows)
+
+
+def test_check_names_a_row_that_is_near() -> None:
+    done = pellucid("check", "sofmax")
+    assert done.returncode == 2
+    assert "no op or layer has 'sofmax' in its name (did you mean softmax?)" in done.stderr
 
 
 def test_recipes_are_listed() -> None:

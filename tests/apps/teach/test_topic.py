@@ -80,7 +80,7 @@ def test_checks_hold_and_examples_evaluate(name: str) -> None:
     assert blocks(name, "check", "gradients")
     assert blocks(name, "example")
     for block in blocks(name, "check", "gradients"):
-        error, limit = measured(block)
+        error, limit = measured(block.kind, block.of)
         assert error <= limit, block.text
     for block in blocks(name, "example"):
         value(block.text)
@@ -132,7 +132,7 @@ def test_a_missing_variable_is_an_error_that_names_it() -> None:
 
 def test_a_missing_row_of_check_is_an_error_that_names_it() -> None:
     with pytest.raises(LookupError, match="pellucid check has no row softmix"):
-        measured(Block("gradients", of="softmax softmix"))
+        measured("gradients", "softmax softmix")
 
 
 def test_a_wrong_backward_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,5 +144,5 @@ def test_a_wrong_backward_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> No
     (row,) = [case for case in op_cases() if case.name == "softmax"]
     wrong = Article000(row.op, row.note, row.arrays, row.fixed)
     monkeypatch.setattr(topic, "cases", lambda: [wrong])
-    error, limit = measured(Block("gradients", of="softmax"))
+    error, limit = measured.__wrapped__("gradients", "softmax")
     assert error > 1000 * limit

@@ -111,6 +111,6 @@ def _lines(block: Block, language: Language, width: int) -> Iterator[str]:
         case "picture":
             yield f"  pellucid plot {block.of}"
         case _:
-            error, limit = measured(block)
+            error, limit = measured(block.kind, block.of)
             verdict = OK if error <= limit else WRONG
             yield f"  {verdict:<5} {error:.1e} ({LIMIT.to(language)} {limit:.0e})  {block.text}"

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from functools import reduce
+from functools import cache, reduce
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -140,15 +140,16 @@ def value(expression: str) -> Any:
         return eval(expression, dict(NAMES))
 
 
-def measured(block: Block) -> tuple[float, float]:
-    """Return the number that a "check" or "gradients" computes, and its limit.
+@cache
+def measured(kind: str, of: str) -> tuple[float, float]:
+    """Return the number that a "check" or "gradients" computes, and its limit; of both languages.
 
     Raises `LookupError` when no row of `pellucid check` has the name.
     """
-    if block.kind == "check":
-        error, limit = CHECKS[block.of]
+    if kind == "check":
+        error, limit = CHECKS[of]
         return error(), limit
-    names = set(block.of.split())
+    names = set(of.split())
     rows = [case for case in cases() if case.name.partition(" (")[0] in names]
     if missing := names - {case.name.partition(" (")[0] for case in rows}:
         raise LookupError(f"pellucid check has no row {', '.join(sorted(missing))}")
