@@ -71,6 +71,9 @@ KOREAN = {
     "641 pairs, answers never seen": "본 적 없는 답변 641쌍",
     "AMD EPYC (AVX2), two cores": "AMD EPYC(AVX2), 코어 둘",
     "Intel Xeon (AVX-512), two cores": "인텔 제온(AVX-512), 코어 둘",
+    "AMD EPYC (AVX2), two cores, shared with other work": (
+        "AMD EPYC(AVX2), 코어 둘, 다른 작업과 공유"
+    ),
     "AMD EPYC (AVX2), one core, shared with other work": (
         "AMD EPYC(AVX2), 코어 하나, 다른 작업과 공유"
     ),

@@ -11,7 +11,7 @@ MINUTES = {
     "chatbot-ko": 5,
     "g2p-demo": 3,
     "g2p-en": 54,
-    "multi30k-de-en": 34,
+    "multi30k-de-en": 56,
     "multi30k-de-en-small": 24,
     "multi30k-en-de": 44,
 }
