@@ -28,17 +28,17 @@ def check(
         of: Only the rows that have one of these in their names, such as softmax; all are shown.
         whole: Show every op and layer.
     """
-    rows_of = {f"{case.kind} {case.name}": case for case in cases()}
+    named = {f"{case.kind} {case.name}": case for case in cases()}
     for part in of:
-        if not any(part in name for name in rows_of):
-            near = nearest(part, [case.name for case in rows_of.values()])
+        if not any(part in name for name in named):
+            near = nearest(part, [case.name for case in named.values()])
             raise UsageError(f"no op or layer has {part!r} in its name{near}")
     console = Output()
     title = tr("Gradients, relative error at most {:.0e}").format(TOLERANCE)
     heads = (tr("op or layer"), tr("inputs and\nparameters"), tr("worst error"), "")
     rows = table(*heads, title=title, title_justify="left")
     rows.columns[1].justify = rows.columns[2].justify = "right"
-    asked = [case for name, case in rows_of.items() if not of or any(part in name for part in of)]
+    asked = [case for name, case in named.items() if not of or any(part in name for part in of)]
     results = sorted(run_checks(asked), key=lambda result: (result.passed, -result.error))
     failed = sum(not result.passed for result in results)
     shown = len(results) if whole or of else max(SHOWN, failed)
