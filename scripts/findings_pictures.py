@@ -6,6 +6,7 @@ one of their own. `python scripts/findings_pictures.py` draws them from results/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ WORDS = {
     "learned scale: cross": "학습한 스케일: 크로스",
 }
 """The Korean of what the pictures say; text stays text in them."""
+DARK = "@media (prefers-color-scheme: dark) {svg {filter: invert(.92) hue-rotate(180deg)}}"
+"""On a dark page a picture is as dark, and its colours stay what they are."""
 
 
 def found(name: str) -> Findings:
@@ -122,7 +125,8 @@ def main() -> None:
     """Write all pictures."""
     FOLDER.mkdir(exist_ok=True)
     with rc_context({"svg.hashsalt": "pellucid"}):
-        for name, svg in pictures():
+        for name, drawn in pictures():
+            svg = re.sub(r"\s*\n\s*", " ", drawn.replace("</style>", f"{DARK}</style>", 1))
             (FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")
             (FOLDER / f"{name}.ko.svg").write_text(korean(svg), encoding="utf-8")
     print(f"wrote {FOLDER.relative_to(ROOT)}")
