@@ -178,14 +178,9 @@ def test_bits_do_not_depend_on_the_threads() -> None:
     assert found.pop().split()[0] == digest(NEAR)
 
 
-def branches(a: Any, at: At) -> Any:
-    return a if a > 0 else 0.1 * a
-
-
 @pytest.mark.parametrize(
     "forward, reason",
     [
-        (branches, "no branches"),
         (lambda a, at: np.tanh(a), "ufunc 'tanh'"),
         (lambda a, at: a + LISTED[0], "LISTED in <lambda> is a list"),
     ],
@@ -195,9 +190,25 @@ def test_what_cannot_be_compiled_runs_on_the_page(forward: Any, reason: str) -> 
     rule = Function(forward, lambda da, a, at: da)()
     with Choices() as choices:
         assert declined(ops.attention, q, k, v, rule=rule)
-        if forward is not branches:
-            dispatch(ops.attention, q, k, v, rule=rule)
-            assert reason in str(choices)
+        dispatch(ops.attention, q, k, v, rule=rule)
+        assert reason in str(choices)
+
+
+@pytest.mark.parametrize(
+    "forward, backward, reason",
+    [
+        (lambda a, at: a if a > 0 else 0.1 * a, lambda da, a, at: da, "truth value.*no branches"),
+        (lambda a, at: a, lambda da, a, at: (da, da), "1 arrays; got 2"),
+        (lambda a, at: a[..., :2], lambda da, a, at: da, "broadcast"),
+    ],
+)
+def test_a_mistake_is_reported_where_the_function_is_made(
+    forward: Any, backward: Any, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason) as caught:
+        Function(forward, backward)
+    if "branches" in reason:
+        assert forward.__code__ in [at.frame.code.raw for at in caught.traceback]
 
 
 def test_another_text_or_another_constant_is_another_kernel() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from pellucid.check import gradient_check
 from pellucid.core.rng import Rng
-from pellucid.ops import attention, attention_backward, causal_mask
+from pellucid.ops import attention, attention_backward, causal_mask, rules
 from pellucid.ops.attention import score_gradient
+from pellucid.ops.rules.function import Function
 
 N, H, L, S, D, DV = 2, 3, 5, 7, 11, 13
 INF = np.inf
@@ -215,3 +216,23 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         attention(q, k, v, mask=np.zeros((L, S + 1), bool))
     with pytest.raises(ValueError, match=r"mask \(2, 1, 1, 5, 7\) does not broadcast"):
         attention(q, k, v, mask=np.zeros((2, 1, 1, L, S)))
+
+
+def test_what_is_no_rule_or_mask_is_refused() -> None:
+    x = np.zeros((1, 3, 2))
+    fall = Function(lambda a, at: a - at.distance, lambda da, a, at: da)
+    with pytest.raises(TypeError, match="got the function <lambda>; a function is called first"):
+        attention(x, x, x, rule=fall)
+    with pytest.raises(TypeError, match="mask must be bool.*got int8"):
+        attention(x, x, x, mask=np.zeros((3, 3), np.int8))
+
+
+def test_places_of_a_rule_are_whole() -> None:
+    """A window of 2.5 would begin between two keys."""
+    for make in (rules.window, lambda size: rules.dilated(2, size)):
+        with pytest.raises(TypeError, match=r"must be a whole number, got 2\.5"):
+            make(2.5)
+        with pytest.raises(ValueError, match="must be positive, got 0"):
+            make(0)
+    with pytest.raises(TypeError, match="must be integers, got float64"):
+        rules.prefix(np.array([2.5]))

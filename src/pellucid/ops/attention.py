@@ -58,7 +58,7 @@ def attention(
     Dropout draws for each query, key and head: `rng.rows`, if set, names the queries (it broadcasts
     to (…, L)), and a head's name is its place on the third axis from the end.
 
-    Raises `ValueError` on shapes that do not conform.
+    Raises `ValueError` on shapes that do not conform, `TypeError` for what is no rule or mask.
     Source: Vaswani et al. 2017, 3.2.1; article 000.
 
     >>> import numpy as np
@@ -107,6 +107,11 @@ def attention_backward(
 
 def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:
     """Return a rule, with what `mask` and `causal` say added to it."""
+    if not isinstance(rule, Rule):
+        raise TypeError(
+            f"rule must be one of ops.rules, got {rule!r}; a function is called first, with what "
+            "it has learnt"
+        )
     if mask is None and not causal:
         return rule
     from pellucid.ops import rules  # here, so that this page alone loads little else

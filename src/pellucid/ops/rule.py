@@ -182,8 +182,19 @@ def applied_backward(
     return (da, *gradients)
 
 
+def at_least_one(size: int, name: str) -> int:
+    """Return a size; raise `TypeError` unless it is whole, `ValueError` unless it is positive."""
+    if not isinstance(size, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, got {size!r}")
+    if size < 1:
+        raise ValueError(f"{name} must be positive, got {size}")
+    return int(size)
+
+
 def kept(values: np.ndarray) -> np.ndarray:
-    """Return a rule's own, read-only copy of an array: kernels remember what they made of it.
+    """Return a rule's own, read-only copy of places: kernels remember what they made of it.
+
+    Raises `TypeError` unless they are integers.
 
     >>> given = np.array([3])
     >>> own = kept(given)
@@ -192,6 +203,8 @@ def kept(values: np.ndarray) -> np.ndarray:
     array([3])
     """
     own: np.ndarray = locked(np.array(values))
+    if not np.issubdtype(own.dtype, np.integer):
+        raise TypeError(f"a rule's places must be integers, got {own.dtype}")
     return own
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from pellucid.core.array import Array
-from pellucid.ops.rule import Rule
+from pellucid.ops.rule import Rule, at_least_one
 from pellucid.ops.rules.distances import Distances
 from pellucid.ops.rules.window import window
 
@@ -33,13 +33,12 @@ class Dilated(Distances):
 def dilated(size: int, step: int) -> Rule:
     """Let a query see its own key and size − 1 keys on either side, `step` positions apart.
 
-    Raises `ValueError` unless both are positive.
+    Raises `ValueError` unless both are positive, `TypeError` unless they are whole.
 
     >>> from pellucid.ops import attention
     >>> x = np.zeros((5, 1))
     >>> attention(x, x, np.eye(5), rule=dilated(2, 2))[0][2].round(2)
     array([0.33, 0.  , 0.33, 0.  , 0.33])
     """
-    if step < 1:
-        raise ValueError(f"a step must be positive, got {step}")
+    step, size = at_least_one(step, "a step"), at_least_one(size, "a window")
     return window((size - 1) * step + 1) & Rule(score=(Dilated(step),))

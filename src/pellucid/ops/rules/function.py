@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.core.array import Array, like, namespace, scatter_add
-from pellucid.ops.rule import Rule, Score, check_heads
+from pellucid.ops.rule import Rule, Score, check_heads, distances
 
 
 class At(NamedTuple):
@@ -70,7 +70,8 @@ class Function:
     """f(a, at, *values) with its derivative f_backward(da, a, at, *values) -> (da, *dvalues).
 
     A value is the number that a score gets of a parameter. The derivative of a function that has
-    learnt nothing is one array. Calling it with the parameters gives a rule.
+    learnt nothing is one array. Calling it with the parameters gives a rule. Both are tried on a
+    few numbers at once; raises `ValueError` if they fail.
 
     >>> from pellucid.ops import attention
     >>> fall = Function(lambda a, at: a - at.distance**2, lambda da, a, at: da)
@@ -83,6 +84,19 @@ class Function:
     forward: Callable[..., Any]
     backward: Callable[..., Any]
     learnt: Mapping[str, PerHead | Table] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        a = np.linspace(-2.0, 2.0, 18).reshape(1, 2, 3, 3)
+        given = [np.full(each.shape(2), each.initial) for each in self.learnt.values()]
+        try:
+            with np.errstate(all="ignore"):
+                (part,) = self(*given).score
+                part.backward(a, part.forward(a, distances(3, 3, None))[1])
+        except Exception as error:
+            raise ValueError(
+                f"{self!r} or its derivative fails on arrays: {error}; they have no branches, "
+                "where(condition, x, y) chooses"
+            ).with_traceback(error.__traceback__) from error
 
     def __repr__(self) -> str:
         return f"the function {self.forward.__name__}"

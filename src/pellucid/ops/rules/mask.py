@@ -15,12 +15,19 @@ def mask(given: Array) -> Rule:
     """Return the rule of an array that broadcasts to the scores (…, H, L, S).
 
     bool: True = not allowed. float: added, in the dtype of the scores; −inf forbids.
+    Raises `TypeError` for another dtype: 0 and 1 may have been meant either way.
 
     >>> mask(np.array([[False, True]])).allowed[0].mask
     array([[False,  True]])
     """
-    if given.dtype == namespace(given).bool:
+    xp = namespace(given)
+    if given.dtype == xp.bool:
         return Rule(allowed=(Mask(given),))
+    if not xp.isdtype(given.dtype, "real floating"):
+        raise TypeError(
+            f"a mask must be bool (True = not allowed) or float (added to the scores), got "
+            f"{given.dtype}"
+        )
     return Rule(score=(Added(given),))
 
 

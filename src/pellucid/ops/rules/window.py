@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.ops.rule import Allowed, Places, Rule
+from pellucid.ops.rule import Allowed, Places, Rule, at_least_one
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,6 @@ class Window(Allowed):
 def window(size: int) -> Rule:
     """Let a query see keys less than `size` positions away.
 
-    Raises `ValueError` unless size is positive.
+    Raises `ValueError` unless size is positive, `TypeError` unless it is whole.
     """
-    if size < 1:
-        raise ValueError(f"a window must be positive, got {size}")
-    return Rule(allowed=(Window(size),))
+    return Rule(allowed=(Window(at_least_one(size, "a window")),))
