@@ -164,7 +164,9 @@ DOTS = "np.array([[np.dot(i, j) for j in k] for i in q])"
 LOWER = "np.tril(np.ones((5, 5)))"
 OTHERWISE = {
     "softmax_backward": {
+        "row_missing": "return np.einsum('ns,ns->ns', dp, p)",
         "row_sum_left_out": "return np.einsum('ns,ns->ns', dp, p - p**2)",
+        "row_added": "return p * dp + p * np.einsum('ns,ns->n', p, dp)[:, None]",
         "dp_missing": "return p - p * p",
         "factor_missing": "return dp - np.einsum('ns,ns->n', p, dp)[:, None]",
         "wrong_axis": "return p * dp - p * np.einsum('ns,ns->s', p, dp)",
@@ -237,6 +239,7 @@ OTHERWISE = {
             return dx, (dy * x_hat).sum(0), dy.sum(0)
             """,
         "times_std": norm_backward(by="std"),
+        "std_missing": norm_backward(by="1"),
         "dgamma_axis": norm_backward(dgamma="np.einsum('ne,ne->n', dy, x_hat)"),
         "dgamma_without_x_hat": norm_backward(dgamma="np.ones(5) @ dy"),
         "not_summed": norm_backward(dgamma="dy * x_hat", dbeta="1 * dy"),
@@ -261,6 +264,7 @@ OTHERWISE = {
         "scaled": "return np.einsum('ls,ld->sd', w / 3**0.5, dz)",
     },
     "attention_dq_dk": {
+        "row_missing": attention(da="np.einsum('ls,ls->ls', w, dw)"),
         "row_sum_left_out": attention(da="dw * w - dw * w * w"),
         "softmax_left_out": attention(da="dw"),
         "v_dropped": attention(dw="dz"),
