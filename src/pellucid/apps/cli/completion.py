@@ -55,6 +55,6 @@ def _options(name: str) -> list[str]:
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         COMMANDS[name].run(["--help" if name == "lab" else HELP_ALL])
         for verb in VERBS if name == "lab" else ():
-            COMMANDS[name].run([verb, "--help"])
-    found = re.findall(r"^  (?:-h, )?(--[a-z][^ ,]*)", shown.getvalue(), re.MULTILINE)
+            COMMANDS[name].run([verb, HELP_ALL])
+    found = re.findall(r"^  (?:-h, )?(--[a-z][^\s,]*)", shown.getvalue(), re.MULTILINE)
     return list(dict.fromkeys(found))
