@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Both need only make and Python 3.11
 # to 3.14; everything else goes into .venv, from the lock files in requirements/ (hashes checked).
 # `make test-oracles` has an environment of its own, .venv-oracles, with PyTorch and other programs.
-# Without make: python3 -m venv .venv; .venv/bin/pip install '.[demo]'; .venv/bin/pellucid demo
+# Without make: python3 -m venv .venv; .venv/bin/pip install -e '.[demo]'; .venv/bin/pellucid demo
 
 VENV    := .venv
 BIN     := $(VENV)/bin

@@ -26,7 +26,7 @@ from pellucid.core.language import Language
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INSTALL = """\
 # {}
-#   %pip install '..[demo,lab]'
+#   %pip install -e '..[demo,lab]'
 import pellucid
 
 print("Pellucid", pellucid.__version__)"""

@@ -81,7 +81,7 @@ def test_html_is_one_file_that_loads_nothing_and_markdown_has_its_pictures(
     assert all((tmp_path / name).read_text("utf-8").startswith("<svg") for name in named)
     for reported in (
         "8 of 8 planned runs are done.",
-        "pip install '.[lab]'\npellucid lab run",
+        "pip install -e '.[lab]'\npellucid lab run",
         "d_k is better",
         "coverage at most",
         "numpy",
