@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from pellucid import kernels
+from pellucid import kernels, nn
 from pellucid.core.errors import UsageError, UserError
 from pellucid.nn.module import Parameter
 from pellucid.training.config import OptimizerConfig
@@ -322,3 +322,11 @@ def test_divergence_says_where_and_what_to_try() -> None:
     assert "step 17" in reported
     assert "0.25" in reported
     assert "lower learning rate" in reported
+
+
+def test_layers_that_begin_alike_are_named() -> None:
+    """Both draw `weight` from one seed; as parts of one module they have names of their own."""
+    pair = nn.ModuleList([nn.Linear(3, 5), nn.Linear(3, 5)])
+    with pytest.warns(UserWarning, match=r"0\.weight and 1\.weight begin with the same numbers"):
+        ModelOptimizer(pair.named_parameters())
+    ModelOptimizer(pair.initialise(0).named_parameters())

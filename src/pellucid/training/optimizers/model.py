@@ -7,6 +7,7 @@ where there is one, or else its page.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -81,8 +82,28 @@ class _Slot:
         return theta, _whole(parameter.grad, theta.dtype)
 
 
+def _warn_of_twins(parameters: Iterable[tuple[str, Parameter]]) -> None:
+    """Warn of matrices that begin with the same numbers, as layers made with one seed do."""
+    found: dict[bytes, str] = {}
+    for name, parameter in parameters:
+        if len(parameter.shape) > 1 and parameter.shape[0]:
+            row = to_host(parameter.learnt[:1])
+            if row.size > 1 and (row != row.flat[0]).any():
+                other = found.setdefault(row.tobytes(), name)
+                if other != name:
+                    warnings.warn(
+                        f"{other} and {name} begin with the same numbers, and layers that begin "
+                        "alike may stay alike; module.initialise(seed) draws each parameter by "
+                        "its full name",
+                        stacklevel=3,
+                    )
+                    return
+
+
 class ModelOptimizer:
     """An optimizer over named parameters; a tied parameter is stepped once, by its first name.
+
+    Warns of two matrices that begin with the same numbers.
 
     >>> weight = Parameter((2,), lambda g, shape: np.zeros(shape))
     >>> weight.grad = np.array([1.0, -1.0], np.float32)
@@ -105,6 +126,7 @@ class ModelOptimizer:
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 self._slots[name] = _Slot(parameter, self.optimizer.initial(parameter.learnt))
+        _warn_of_twins((name, slot.parameter) for name, slot in self._slots.items())
 
     def norm(self) -> float:
         """Return the global norm of the gradients that there are."""
