@@ -36,8 +36,8 @@ examples/article_000.py`, or open the notebook, which has stored output. Some tr
 first, as the table says; with `--model runs/chat` (from `make demo`) 000 trains nothing and 001
 half a minute. On the site (`make docs`) each article is also one page to save: the notebook with
 its output, figures to move, derivations and corrections, in one file that works offline. Pictures
-need matplotlib: `pip install -e '.[lab]'` in the repository. `pellucid view runs/chat` writes a page
-that shows a trained model: all its layers, each step, and the backward.
+need matplotlib: `pip install -e '.[lab]'` in the repository. `pellucid view runs/chat` writes a
+page that shows a trained model: all its layers, each step, and the backward.
 
 ![A Transformer as boxes: the encoder reads the source, the decoder writes the answer](\
 ../assets/transformer.svg)

@@ -129,6 +129,21 @@ def test_a_first_line_that_may_be_names_is_a_pair_and_a_warning_quotes_it(
     assert len(caplog.messages) == len(quoted)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("p.tsv", "source\ttarget\n\na\tb\n\t\n\n"),
+        ("p.csv", "\na,b\n,\n\n"),
+        ("p.jsonl", '\n{"source": "a", "target": "b"}\n \n\n'),
+    ],
+)
+def test_empty_lines_are_left_out_and_counted(
+    name: str, content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_pairs(write(tmp_path, name, content)) == (TextPair("a", ("b",)),)
+    assert "empty lines left out: 3" in caplog.text
+
+
 ERRORS = [
     ("p.tsv", "", "p.tsv: is empty"),
     ("p.tsv", " \n\n", "p.tsv: is empty"),
@@ -136,7 +151,7 @@ ERRORS = [
     ("p.csv", "source,target\n", "p.csv: has column names but no pairs"),
     ("p.tsv", "a\tb\nc\n", "p.tsv, line 2: expected 2 columns with a tab between them, got 1"),
     ("p.tsv", "a\tb\nc  k ə\n", "got 1; put a tab between the source and the target"),
-    ("p.tsv", "a\tb\n\nc\td\n", "line 2: expected 2 columns with a tab between them, got 1"),
+    ("p.csv", ",,\n,\n", "p.csv: is empty"),
     ("p.tsv", "a\tb\tc\n", "line 1: expected 2 columns .* got 3; .* names its columns"),
     ("p.csv", "a,b\nc\td\n", "p.csv, line 2: expected 2 columns with a comma"),
     ("p.tsv.csv", "a,b\nc\td\n", "p.tsv.csv, line 2: expected 2 columns with a comma"),
@@ -155,7 +170,7 @@ ERRORS = [
     ("p.jsonl", "[" * 100_000, "p.jsonl, line 1: 100,000 characters"),
     ("p.jsonl", "[" * 40_000, "p.jsonl, line 1: not valid JSON"),
     ("p.jsonl", '{"source": "a", "target": "b"}\n{', "p.jsonl, line 2: not valid JSON"),
-    ("p.jsonl", '{"source": "a", "target": "b"}\n\n{}', "p.jsonl, line 2: not valid JSON"),
+    ("p.jsonl", '{"source": "a", "target": "b"}\n\n{}', "line 3: no key 'source'"),
     ("p.jsonl", "[1]", "p.jsonl, line 1: expected an object like"),
     ("p.jsonl", '{"sorce": "a", "target": "b"}', "line 1: no key 'source' .did you mean sorce"),
     ("p.jsonl", '{"source": 1, "target": "b"}', "p.jsonl, line 1: 'source' must be a text"),

@@ -223,7 +223,7 @@ def test_what_is_no_rule_or_mask_is_refused() -> None:
     fall = Function(lambda a, at: a - at.distance, lambda da, a, at: da)
     with pytest.raises(TypeError, match="got the function <lambda>; a function is called first"):
         attention(x, x, x, rule=fall)
-    with pytest.raises(TypeError, match="mask must be bool.*got int8"):
+    with pytest.raises(TypeError, match=r"mask must be bool.*got int8"):
         attention(x, x, x, mask=np.zeros((3, 3), np.int8))
 
 

@@ -13,7 +13,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 
@@ -47,21 +46,28 @@ def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[Text
     every CSV, and in TSV by `USUAL_NAMES`, or where only the first line is two plain words. In CSV
     blanks before a field in quotes are skipped. JSON lines are objects; their target is a text or a
     list of texts, all of them right. `columns` are the names to take, "source" and "target" unless
-    given. All but the last are texts of the source, which has a tab between them.
+    given. All but the last are texts of the source, which has a tab between them. Lines of blanks
+    alone are left out, and counted in a warning.
 
     Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
     """
     kind = _format(path)
-    readers = {".tsv": _tsv_rows, ".csv": _csv_rows}
-    if kind == ".jsonl":
-        pairs = list(_json_pairs(path, columns or COLUMNS))
-    elif kind in readers:
-        pairs = _column_pairs(path, readers[kind](path), columns)
-    else:
+    readers = {".tsv": _tsv_rows, ".csv": _csv_rows, ".jsonl": _json_rows}
+    if kind not in readers:
         raise UsageError(
             f"{path}: expected a file named .tsv, .csv or .jsonl (also with .gz after it), or two "
             "parallel text files given together"
         )
+    rows = list(readers[kind](path))
+    filled = [row for row in rows if any(field.strip() for field in row[1])]
+    if not filled:
+        raise UserError(f"{path}: is empty; {_expected(path)}")
+    if empty := len(rows) - len(filled):
+        _log.warning("%s: empty lines left out: %s", path, f"{empty:,}")
+    if kind == ".jsonl":
+        pairs = list(_json_pairs(path, filled, columns or COLUMNS))
+    else:
+        pairs = _column_pairs(path, filled, columns)
     if not pairs:
         raise UserError(f"{path}: has column names but no pairs")
     return tuple(pairs)
@@ -166,6 +172,10 @@ def with_more(
     return replace(pairs, train=(*pairs.train, *kept))
 
 
+def _expected(path: Path) -> str:
+    return f"expected one {'pair of texts' if is_file_of_pairs(path) else 'text'} on each line"
+
+
 def read_lines(path: Path) -> list[str]:
     r"""Read the lines of a UTF-8 file, .gz or not, without their line ends (\n or \r\n).
 
@@ -174,7 +184,7 @@ def read_lines(path: Path) -> list[str]:
     Raises `UserError` naming file and line: not a readable file, empty, another encoding, a NUL
     byte, a line longer than any sentence.
     """
-    expected = f"expected one {'pair of texts' if is_file_of_pairs(path) else 'text'} on each line"
+    expected = _expected(path)
     data = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
         raise UserError(f"{path}: is empty; {expected}")
@@ -276,21 +286,21 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _column_pairs(
-    path: Path, rows: Iterator[Row], columns: tuple[str, ...] | None
+    path: Path, rows: Sequence[Row], columns: tuple[str, ...] | None
 ) -> list[TextPair]:
-    header = next(rows)
+    header = rows[0]
     first = [name.strip() for name in header[1]]
     names = columns or COLUMNS
     if set(names) <= set(first):
         at = [first.index(name) for name in names]
-        return [_column_pair(path, row, at, len(first)) for row in rows]
+        return [_column_pair(path, row, at, len(first)) for row in rows[1:]]
     if columns:
         missing = next(name for name in names if name not in first)
         raise UserError(
             f"{path}, line 1: no column {missing!r}{nearest(missing, first)}; there are: "
             + ", ".join(first)
         )
-    pairs = [_column_pair(path, row, [0, 1], 2) for row in chain([header], rows)]
+    pairs = [_column_pair(path, row, [0, 1], 2) for row in rows]
     usual = not USUAL_NAMES.isdisjoint(map(str.casefold, first))
     if usual or _format(path) == ".csv" or _begins_with_titles(pairs):
         source, target = (shorten(name, 40, placeholder="…") for name in first)
@@ -321,15 +331,19 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
             clauses.append(
                 "a file with more needs a first line that names its columns, and --data.columns"
             )
-        if row[1][0].strip() and len(fields) == 1:
+        if len(fields) == 1:
             clauses.append(f"put {separator} between the source and the target")
         raise UserError("; ".join(clauses))
     *sources, target = (fields[i] for i in at)
     return _pair(path, number, sources, (target,))
 
 
-def _json_pairs(path: Path, columns: tuple[str, ...]) -> Iterator[TextPair]:
-    for number, line in enumerate(read_lines(path), 1):
+def _json_rows(path: Path) -> Iterator[Row]:
+    return ((number, [line]) for number, line in enumerate(read_lines(path), 1))
+
+
+def _json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Iterator[TextPair]:
+    for number, (line,) in rows:
         where = f"{path}, line {number}"
         try:
             record = json.loads(line)

@@ -89,3 +89,13 @@ def test_data_that_would_be_dropped_without_a_word_is_refused(
 ) -> None:
     done = pellucid(*verb, option, "a.tsv", f"{option}=b.tsv", cwd=place)
     failed(done, 2, f"{option} is given 2 times, and only the last would count")
+
+
+def test_a_model_without_its_run_says_how_its_answers_are_scored(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (place / "pair.tsv").write_text("ab\ta b\n", encoding="utf-8")
+    asked = ("evaluate", "run/model", "--data", "pair.tsv")
+    assert "PER" not in pellucid(*asked, cwd=place).stdout
+    assert "run/model has none; give --metric error_rates|bleu" in caplog.text
+    assert "PER" in pellucid(*asked, "--metric", "error_rates", cwd=place).stdout

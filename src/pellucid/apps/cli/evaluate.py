@@ -96,6 +96,12 @@ def _settings_of(
     config = load_recipe(str(path)) if is_run else _settings_for(trained)
     if metric is not None:
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
+    elif not is_run and trained.scores_answers:
+        _log.warning(
+            "the loss alone: the metric is the run's, and %s has none; give --metric %s",
+            path,
+            "|".join(METRICS),
+        )
     if config.evaluation.metric != "none":
         METRICS[config.evaluation.metric].check()
     return config
