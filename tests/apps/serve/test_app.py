@@ -56,6 +56,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"model": None, "messages": []}, "Object missing required field `model`"),
     ({"model": 5, "messages": []}, "Expected `str`, got `int` - at `$.model`"),
     (chat("a", n=0), "Expected `int` >= 1 - at `$.n`"),
+    (chat("a", n=2), "n answers would be the same one: give a temperature"),
     (chat("a", n=True), "Expected `int`, got `bool` - at `$.n`"),
     (chat("a", max_tokens=10**30), "- at `$.max_tokens`"),
     (chat("a", temperature="hot"), "Expected `float | null`, got `str` - at `$.temperature`"),
@@ -140,7 +141,9 @@ def test_a_full_queue_is_said_with_a_time_to_come_back(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Batcher, "round", after_all_have_asked)
     with running(Limits(waiting=2)) as server:
-        status, headers, answer = ask(server, "/v1/chat/completions", chat("hello", n=3))
+        status, headers, answer = ask(
+            server, "/v1/chat/completions", chat("hello", n=3, temperature=1)
+        )
         full.set()
         assert (status, headers["Retry-After"]) == (429, "1")
         assert answer["error"]["type"] == "rate_limit_error"

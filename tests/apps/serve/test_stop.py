@@ -109,7 +109,14 @@ def test_a_stop_that_is_forced_says_what_had_no_answer(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         port = int(process.stdout.readline().rpartition(":")[2])
-        asked = {"model": "endless", "prompt": "hello", "max_tokens": 4000, "stream": True, "n": 40}
+        asked = {
+            "model": "endless",
+            "prompt": "hello",
+            "max_tokens": 4000,
+            "stream": True,
+            "n": 40,
+            "temperature": 1,
+        }
         body = json.dumps(asked).encode()
         with socket.create_connection(("127.0.0.1", port), 60) as asker:
             asker.sendall(POST % (len(body), body))

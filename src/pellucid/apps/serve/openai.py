@@ -267,6 +267,10 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
     served = exchange.service.model(asked.model, "generate")
     _check_number(exchange, len(texts) * asked.n, "n" if asked.n > 1 else "prompt")
     config = _config(asked, served)
+    if asked.n > 1 and isinstance(config, SearchConfig):
+        raise RequestError(
+            400, "n answers would be the same one: give a temperature, or leave out n", "n"
+        )
     stops = listed(asked.stop)
     if len(stops) > 4 or "" in stops:
         raise RequestError(400, "stop must hold at most 4 texts, none empty", "stop")
