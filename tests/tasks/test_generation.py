@@ -70,6 +70,15 @@ def test_a_score_is_that_of_the_answer_found(trained: GenerationTask) -> None:
     np.testing.assert_allclose(trained.score(pairs), expected, atol=1e-4)
 
 
+def test_an_answer_without_tokens_for_it_is_never_written(trained: GenerationTask) -> None:
+    """Its log-probability was that of the unknown token, the same for every such answer."""
+    odd = "\N{SNOWMAN}"
+    known = not trained.target.unknown([odd])
+    lowest, finite = trained.score([("hello", odd), ("hello", "he")])
+    assert np.isfinite(finite)
+    assert np.isfinite(lowest) == known
+
+
 def test_answers_scored_together_score_as_alone(
     trained: GenerationTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -264,18 +265,23 @@ class GenerationTask(Task):
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """Return log p(answer, end | text) of each (text, answer), in nats.
 
-        The answer of a decoder alone is what follows the text. Raises `UserError` for a text or an
+        The answer of a decoder alone is what follows the text. An answer with something that the
+        model has no token for has −inf: it is never written. Raises `UserError` for a text or an
         answer that is too long.
 
         >>> model.score([("attention", "ə t ˈɛ n ʃ ə n")])  # doctest: +SKIP
         [-0.1375]
         """
-        ids = []
+        ids, written = [], []
         for pair in [pairs] if isinstance(pairs, str) else pairs:
             if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(x, str) for x in pair):
                 raise UsageError(f"score takes a list of pairs (text, answer); got {pair!r}")
             ids.append(self._pair(*pair))
-        return [float(scores.log_p.sum()) for scores in self.token_scores(ids)]
+            written.append(not self.target.unknown([pair[1]]))
+        return [
+            float(scores.log_p.sum()) if known else -math.inf
+            for scores, known in zip(self.token_scores(ids), written, strict=True)
+        ]
 
     def _pair(self, text: str, answer: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a text and of an answer; raise `UserError` for too many."""
