@@ -42,7 +42,7 @@ COMMANDS = {
         Command("evaluate", "score a trained model on data held out of training"),
         Command("generate", "answer texts: arguments, a file, standard input or a prompt"),
         Command("quantize", "write a smaller copy of a model: float16 or int8"),
-        Command("export", "write a model for another engine: CTranslate2, ONNX or transformers"),
+        Command("export", "write a model for another engine: CTranslate2, ONNX or Hugging Face"),
         Command("view", "draw a model's attention: in the terminal, as a figure, as a web page"),
         Command("serve", "answer requests over HTTP: the OpenAI and LibreTranslate conventions"),
         Command("lab", "run a study: change one thing, repeat over random seeds, report intervals"),
