@@ -76,13 +76,16 @@ def print_answers(
     return int(failed)
 
 
-def split(trained: GenerationTask, text: str, where: str) -> list[str]:
-    """Return a text, or its sentences where it is too long; print what may surprise on stderr."""
+def split(trained: GenerationTask, told: set[str], text: str, where: str) -> list[str]:
+    """Return a text, or its sentences where it is too long; print what may surprise on stderr.
+
+    told: what was said to be new to the model, which is not said again for every line.
+    """
     parts = trained.split_sentences(text)
     if len(parts) > 1:
         warn(f"{where}: long, answered in {len(parts)} parts")
     for part in parts:
-        print_unknown(trained, part, where)
+        print_unknown(trained, part, where, told)
     return parts
 
 
@@ -138,10 +141,11 @@ def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None)
     return {**record, "token_log_p": token_log_p, "alignment": scores.alignment}
 
 
-def print_unknown(trained: GenerationTask, text: str, where: str) -> None:
-    """Print on stderr which characters of a text were not in the training data."""
-    if unknown := trained.source.unknown([text]):
+def print_unknown(trained: GenerationTask, text: str, where: str, told: set[str]) -> None:
+    """Print on stderr which characters of a text, not told before, were not in training data."""
+    if unknown := [unit for unit in trained.source.unknown([text]) if unit not in told]:
         warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
+        told.update(unknown)
 
 
 def written(answers: Sequence[Answer], scores: bool) -> str:
@@ -186,7 +190,7 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
         except UserError as error:
             print(translated(f"That is {error}."))
             continue
-        print_unknown(trained, text, "that text")
+        print_unknown(trained, text, "that text", set())
         with contextlib.suppress(KeyboardInterrupt):
             _print_answer(trained, text, number, scores, decoder)
         number += 1

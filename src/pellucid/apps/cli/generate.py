@@ -103,7 +103,7 @@ def _generate(trained: Any) -> Callable[..., int]:
             return converse(asked, scores)
         decoder = functools.cache(asked.decoder)  # compiled at the first answer, for all
         answers = functools.partial(answer_parts, asked, decoder, scores, reading.json)
-        return reading.answer(text, functools.partial(split, asked), answers)
+        return reading.answer(text, functools.partial(split, asked, set()), answers)
 
     return generate
 
