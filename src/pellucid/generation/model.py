@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from functools import cache
 
 import numpy as np
 
@@ -42,5 +43,11 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
     try:
         return Engine(model, arithmetic)
     except UnsupportedError as error:
-        _log.debug("generation is not compiled: %s", error)
+        _tell(str(error).partition(";")[0])
         return model
+
+
+@cache
+def _tell(reason: str) -> None:
+    """Say once why answers take so long."""
+    _log.warning("answers come from the layers, many times slower than compiled: %s", reason)
