@@ -295,3 +295,14 @@ def test_a_fingerprint_stays_what_it_was() -> None:
     assert tokenizer.fingerprint == (
         "6b4c5696dc6a0559238b80d81e8ab633aaa2ff8e0ae32a5e4d3bc74faa41c9c4"
     )
+
+
+@pytest.mark.parametrize(
+    "blank", [chr(i) for i in range(28, 32)] + ["\t", "\x85", "\u2003", "\u3000"]
+)
+def test_what_separates_words_is_what_separated_them_in_training(blank: str) -> None:
+    """Four control characters are white space to Python alone."""
+    text = f"red{blank}car blue"
+    trained = train_tokenizer([text], "word")
+    assert UNK not in trained.encode(text)
+    assert len(trained.encode(text)) == (2 if "\x1c" <= blank <= "\x1f" else 3)

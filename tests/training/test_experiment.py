@@ -301,3 +301,17 @@ def test_more_pairs_and_a_file_of_texts_do_not_go_together(tmp_path: Path) -> No
     given = DataConfig(**files, max_tokens=11)
     with pytest.raises(UsageError, match="more is for pairs"):
         read_material(RunConfig(data=given, **alone(CausalLMConfig)))
+
+
+def test_sources_of_the_same_words_are_on_one_side_of_the_split(tmp_path: Path) -> None:
+    """A word tokenizer reads one blank or two alike, whatever normalises a text."""
+    lines = [f"{a} {b}{c}\tx\n{a}  {b}{c}\tx\n" for a in "abc" for b in "abc" for c in "abcdef"]
+    (tmp_path / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    config = RunConfig(
+        data=DataConfig(train=(tmp_path / "pairs.tsv",), held_out=0.3),
+        tokenizer=TokenizerConfig(kind="word"),
+    )
+    pairs = read_material(config)
+    seen = {tuple(pair.source.split()) for pair in pairs.train}
+    assert pairs.valid
+    assert not [pair for pair in pairs.valid if tuple(pair.source.split()) in seen]

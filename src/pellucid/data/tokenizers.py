@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -381,6 +382,8 @@ class TokenizerKind:
         return self.name == "bpe"
 
 
+_WORDS = re.compile(r"[^\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+"""What Unicode's white space separates. Python's own has four control characters more."""
 SMALLEST_BPE = BYTES + len(SPECIALS)
 KINDS: dict[str, TokenizerKind] = {
     kind.name: kind
@@ -403,7 +406,7 @@ KINDS: dict[str, TokenizerKind] = {
             # prefix, which no word does.
             decoders.WordPiece(prefix=" ", cleanup=False),
             unit="words",
-            split=str.split,
+            split=_WORDS.findall,
         ),
         TokenizerKind(
             "label",

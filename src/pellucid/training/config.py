@@ -6,7 +6,7 @@ train RECIPE --help`. The model's settings are in `models.config`, the search's 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -119,6 +119,11 @@ class TokenizerConfig:
     normalise: tuple[str, ...] = ()
     """Applied to every text first, in order: nfc, nfd (Hangul into letters, accents off their
     letters; answers are composed again), lowercase, punctuation, whitespace."""
+
+    @property
+    def same(self) -> Callable[[str], str]:
+        """What makes one text of all sources that the tokenizer cannot tell apart."""
+        return normaliser([*self.normalise, *["whitespace"] * (self.kind == "word")])
 
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know

@@ -26,7 +26,7 @@ from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.corpora import load_corpus
 from pellucid.data.files import is_text_file, read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, as_texts, report_shared
-from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
+from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
 from pellucid.models.quantize import WeightFormat
 from pellucid.tasks import TASKS, Task, task_of
@@ -113,7 +113,7 @@ def read_material(config: RunConfig) -> Splits:
     Texts are the sources and the targets of pairs, or the lines of .txt files; each is a
     pair with an empty source. Raises `UserError` naming file and line.
     """
-    data, same = config.data, normaliser(config.tokenizer.normalise)
+    data, same = config.data, config.tokenizer.same
     if (kind := task_of(config.model).data) in ("pairs", "labels"):
         pairs = read_data(data, same)
         if kind == "labels":  # a label with a blank behind it would be another label

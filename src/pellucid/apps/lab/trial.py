@@ -37,7 +37,7 @@ from pellucid.core.files import SavingError, saving, write_atomically
 from pellucid.core.machine import processor, processors
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
-from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
+from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import Recorder
 from pellucid.tasks import Seq2SeqTask
@@ -130,7 +130,7 @@ def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
 
 def read_pairs(config: RunConfig) -> Splits:
     """Return the training, validation and test pairs of a run with these settings."""
-    return read_data(config.data, normaliser(config.tokenizer.normalise))
+    return read_data(config.data, config.tokenizer.same)
 
 
 def data_digest(pairs: Splits) -> str:
