@@ -184,3 +184,14 @@ def test_settings_that_make_no_batches() -> None:
         Batches(data, seed=0, batch_size=0)
     with pytest.raises(UsageError, match="batch_tokens = 29 does not hold the longest pair"):
         Batches(data, seed=0, batch_tokens=29)
+
+
+def test_a_held_out_example_keeps_its_number_whatever_the_batch() -> None:
+    """By it a masked language model's masks are drawn, and its score must not depend on a batch."""
+    data = examples()
+    for budget in (1, 211):
+        for batch, index in zip(
+            found := held_out_batches(data, budget), found.indices, strict=True
+        ):
+            np.testing.assert_array_equal(batch.source.examples, index)
+            np.testing.assert_array_equal(batch.target.examples, index)

@@ -57,9 +57,9 @@ class Examples:
         parts = (p for side in (self.source, self.target) for p in (side.tokens, side.cu_seqlens))
         return hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in parts)).hexdigest()
 
-    def batch(self, index: np.ndarray) -> Batch:
-        """Return examples as one batch, in which they are numbered from 0 (dropout's keys)."""
-        numbers = np.arange(len(index))
+    def batch(self, index: np.ndarray, numbers: np.ndarray | None = None) -> Batch:
+        """Return examples as one batch; numbers, from 0 unless given, are their random keys."""
+        numbers = np.arange(len(index)) if numbers is None else numbers
         return Batch(
             replace(self.source.select(index), examples=numbers),
             replace(self.target.select(index), examples=numbers),
@@ -211,23 +211,33 @@ class Batches:
 
 
 class EpochBatches(Sequence[Batch]):
-    """The batches of one pass; `indices[i]` are the examples of batch i."""
+    """The batches of one pass; `indices[i]` are the examples of batch i.
 
-    def __init__(self, examples: Examples, indices: list[np.ndarray]) -> None:
-        self._examples, self.indices = examples, indices
+    They are numbered from 0 in each, or, `numbered`, as in the whole.
+    """
+
+    def __init__(
+        self, examples: Examples, indices: list[np.ndarray], numbered: bool = False
+    ) -> None:
+        self._examples, self.indices, self._numbered = examples, indices, numbered
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, i: int) -> Batch:  # type: ignore[override]  # no slices
-        return self._examples.batch(self.indices[i])
+        index = self.indices[i]
+        return self._examples.batch(index, index if self._numbered else None)
 
 
 def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
-    """Return all examples once, sorted by length and not shuffled, for a loss on held-out data."""
+    """Return all examples once, sorted by length and not shuffled, for a loss on held-out data.
+
+    Each keeps its number in the whole, so that what is random, a masked language model's masks,
+    does not depend on how large a batch is.
+    """
     order = np.lexsort((examples.source.lengths, examples.target.lengths))
     budget = max(batch_tokens, int(examples.useful_tokens.max(initial=0)))
-    return EpochBatches(examples, _split(order, examples.useful_tokens, budget))
+    return EpochBatches(examples, _split(order, examples.useful_tokens, budget), numbered=True)
 
 
 def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> None:
