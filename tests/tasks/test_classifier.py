@@ -150,3 +150,16 @@ def test_pairs_of_texts_are_labelled_from_three_columns(tmp_path: Path, capsys: 
     ):
         assert main([*named, *options, "--run", str(tmp_path / "other")]) == 2
         assert error in " ".join(capsys.readouterr().err.split())
+
+
+def test_labels_are_in_the_order_of_the_texts_however_many_go_together(
+    run: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = pellucid.load(run[1])
+    texts = ["owl", "red pink", "cow", "pink", "owl cow"]
+    alone = [model.labels([text], best=2)[0] for text in texts]
+    monkeypatch.setattr("pellucid.tasks.classifier.TEXTS_AT_ONCE", 2)
+    for one, together in zip(alone, model.labels(texts, best=2), strict=True):
+        for a, b in zip(one, together, strict=True):
+            assert [(x.token, x.text) for x in a] == [(x.token, x.text) for x in b]
+            np.testing.assert_allclose([x.p for x in a], [x.p for x in b], rtol=1e-5)

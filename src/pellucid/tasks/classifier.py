@@ -20,7 +20,7 @@ from pellucid.models.config import ClassifierConfig
 from pellucid.tasks.masked_lm import Blank, Guess
 from pellucid.tasks.metric import Measured
 from pellucid.tasks.scores import Scores
-from pellucid.tasks.task import Task, checked_texts
+from pellucid.tasks.task import TEXTS_AT_ONCE, Task, checked_texts
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class ClassifierTask(Task):
         """Return for each text or pair of texts, or for each of its tokens, the `best` labels.
 
         A guess has the label as `token`, and as `text` what it is a label of. Likeliest first; ties
-        go to the lower id. Raises `UserError` for a text without tokens, or
-        with more than `max_source_length`.
+        go to the lower id. Texts of similar length are read together. Raises `UserError` for a text
+        without tokens, or with more than `max_source_length`.
         """
         if isinstance(texts, str):
             checked_texts(texts, "labels")  # raises
@@ -61,8 +61,18 @@ class ClassifierTask(Task):
                     f"{text[:40]!r} has {len(row)} tokens; this model reads 1 to "
                     f"{self.max_source_length}"
                 )
-        if not ids:
-            return []
+        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+        found: dict[int, list[Blank]] = {}
+        for start in range(0, len(order), TEXTS_AT_ONCE):
+            together = order[start : start + TEXTS_AT_ONCE]
+            labelled = self._labels([texts[i] for i in together], [ids[i] for i in together], best)
+            found |= zip(together, labelled, strict=True)
+        return [found[i] for i in range(len(ids))]
+
+    def _labels(
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], best: int
+    ) -> list[list[Blank]]:
+        """Return what `labels` does, for texts that are few enough to go together."""
         log_p, _ = ops.log_softmax(to_host(self.model(Packed.of(ids), inference=True)))
         log_p[:, : len(SPECIALS)] = -np.inf  # never a label
         best = min(best, log_p.shape[1] - len(SPECIALS))
