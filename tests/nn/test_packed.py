@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.nn import compare
 
 from pellucid import Rng, nn
 from pellucid.core.rng import row_keys
+from pellucid.nn.attention import Attention
+from pellucid.nn.config import AttentionConfig
+from pellucid.ops import rules
+from pellucid.ops.rules.function import Function, PerHead
 
 L, S, E, H, P = 3, 5, 6, 2, 0.3
 
@@ -63,3 +69,23 @@ def test_packed_equals_padded_with_dropout(dtype: str, norm_first: bool, is_caus
         found[f"gradient of {name}"], expected[f"gradient of {name}"] = parameter.grad, grads[name]
     errors = compare.errors(found, expected, dtype)
     assert max(errors.values()) <= compare.TOLERANCE[dtype], errors
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_rule_of_the_context_may_have_learnt(dtype: Any) -> None:
+    """Its numbers are constants to the layer, whose own, sinks here, get their gradients."""
+    g = np.random.default_rng(2)
+    table, sinks = g.standard_normal((8, H)).astype(dtype), g.standard_normal(H).astype(dtype)
+    gain = Function(lambda a, at, c: a * c, lambda da, a, at, c: (da * c, da * a), {"c": PerHead()})
+    x = g.standard_normal((2 * L, E)).astype(dtype)
+    for more in (rules.relative(table), gain(sinks), rules.alibi):
+        layer = Attention(AttentionConfig(embed_dim=E, num_heads=H, sinks=True), dtype=dtype)
+        context = nn.Context(cu_seqlens=np.array([0, L, 2 * L]), rule=rules.causal & more)
+        y, backward = layer.run(x, context)
+        dx, _ = backward(np.ones_like(y))
+        step = 1e-3 * np.sign(dx)
+        plus, minus = (layer.run(x + s, context)[0].sum(dtype="f8") for s in (step, -step))
+        np.testing.assert_allclose((plus - minus) / 2, (dx * step).sum(), rtol=1e-2)
+        assert layer.sinks is not None
+        assert layer.sinks.grad is not None
+        assert layer.sinks.grad.any()

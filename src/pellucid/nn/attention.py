@@ -159,6 +159,7 @@ class Attention(Projected):
             xp.reshape(z, (z.shape[0], c.width)), joined(path, "out_proj")
         )
         heads_shape, shape = z.shape, y.shape  # backward must not keep z and y themselves
+        own = {id(parameter.data): parameter for parameter in learnt(self)}
 
         def backward(dy: Array, dweights: Array | None = None) -> Heads:
             check_gradient(dy, shape)
@@ -170,8 +171,9 @@ class Attention(Projected):
             if from_weights:
                 pairs = zip((dq, dk, *dlearnt), from_weights, strict=True)
                 dq, dk, *dlearnt = (a + b for a, b in pairs)
-            for parameter, d in zip(learnt(self), dlearnt, strict=True):
-                parameter.accumulate(d)
+            for array, d in zip(rule.parameters, dlearnt, strict=True):
+                if id(array) in own:  # what a rule of the context has learnt is a constant here
+                    own[id(array)].accumulate(d)
             return scale_backward(dq), *share_backward(dk, dv)
 
         return (y, w), backward

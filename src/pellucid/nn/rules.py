@@ -25,7 +25,7 @@ class Learnt(Module):
 
 
 def learnt(attention: Attention) -> list[Parameter]:
-    """Return the parameters of a layer's rule, in the order of `Rule.parameters`."""
+    """Return the parameters of a layer's own rule."""
     tables = [attention.relative_bias] if attention.relative_bias is not None else []
     functions = [] if attention.function is None else list(attention.function.parameters())
     sinks = [attention.sinks] if attention.sinks is not None else []
