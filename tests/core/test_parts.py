@@ -11,7 +11,9 @@ import pytest
 
 from pellucid.core.errors import UsageError
 from pellucid.core.parts import VARIABLE, find, use
+from pellucid.core.settings import from_mapping
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.training.config import RunConfig
 
 PART = """
 from pellucid.core.vjp import Pair
@@ -93,3 +95,10 @@ def test_an_installed_package_has_parts(tmp_path: Path) -> None:
     )
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     assert run(look, PYTHONPATH=path).strip() == "square"
+
+
+def test_a_list_is_the_name_of_no_part() -> None:
+    with pytest.raises(UsageError, match=r"evaluation\.metric: expected one of .*, got \['bleu'\]"):
+        from_mapping(RunConfig, {"evaluation": {"metric": ["bleu"]}}, "my.toml", RunConfig())
+    with pytest.raises(UsageError, match=r"model\.model_type: no \{'a': 1\}; expected one of"):
+        from_mapping(RunConfig, {"model": {"model_type": {"a": 1}}}, "my.toml", RunConfig())

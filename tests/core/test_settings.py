@@ -66,6 +66,7 @@ def test_what_a_file_leaves_out_stays_as_in_the_base() -> None:
         ({"files": [3]}, ["files[0]: expected a path, got 3"]),
         ({"pair": [1, 2, 3]}, ["pair: expected a list (2 of a whole number)"]),
         ({"inner": {"scale": "d_kk"}}, ["sqrt_d_k, d_k or a number", "did you mean d_k?"]),
+        ({"inner": {"scale": ["d_k"]}}, ["sqrt_d_k, d_k or a number", "got ['d_k']"]),
         ({"inner": {"heads": 5}}, ["f.toml: [inner] heads (5) must divide width (12)"]),
     ],
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -58,6 +58,8 @@ def find(registry: Mapping[str, T], name: str, setting: str) -> T:
 
 def has(registry: Mapping[str, Any], name: object) -> bool:
     """Return whether a registry has a part; the user's are read before the answer is no."""
+    if not isinstance(name, Hashable):
+        return False
     if name not in registry:
         read_all()
     return name in registry

@@ -340,7 +340,7 @@ def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any
     tag, by_tag = value[name], {_tags(each)[name]: each for each in kinds}
     if not has(by_tag, tag):  # now the user's own are there
         by_tag = {_tags(each)[name]: each for each in _tagged(kind)}
-    if tag not in by_tag:
+    if not has(by_tag, tag):
         raise UsageError(
             f"{source}: {_join(key, name)}: no {tag!r}{nearest(str(tag), by_tag)}; expected one of "
             f"{', '.join(by_tag)}"

@@ -148,9 +148,10 @@ def sines_first(config: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]
     moved = {}
     for name, array in state.items():
         ends = [axis for end, axis in AXES.items() if name.endswith(end)]
-        axis = (
-            ends[0] if ends else 0 if "norm" in name.rpartition(".")[0].rpartition(".")[2] else None
-        )
+        owner = name.rpartition(".")[0].rpartition(".")[2]
+        # a norm of heads' width, or of one number, is refused by its setting's name
+        norm = "norm" in owner and array.shape == (width,)
+        axis = ends[0] if ends else 0 if norm else None
         moved[name] = array if axis is None else np.take(array, order, axis)
     return replace(config, positions="sinusoidal_halves"), moved
 
