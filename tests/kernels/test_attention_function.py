@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import subprocess
@@ -17,6 +18,7 @@ from pellucid import ops
 from pellucid.kernels import dispatch
 from pellucid.kernels.attention_function import digest
 from pellucid.kernels.choices import Choices
+from pellucid.kernels.flash import _forward, prepare, with_steps
 from pellucid.ops import rules
 from pellucid.ops.rule import EVERYTHING, Rule
 from pellucid.ops.rules.function import (
@@ -36,6 +38,7 @@ from pellucid.ops.rules.function import (
 
 LONGEST = 30.0
 LISTED = [1.0]
+SLOPES = np.array([1.0, 0.5], np.float32)
 
 
 def distance(at: At) -> Any:
@@ -182,6 +185,8 @@ def test_bits_do_not_depend_on_the_threads() -> None:
     "forward, reason",
     [
         (lambda a, at: np.tanh(a), "ufunc 'tanh'"),
+        (lambda a, at: a + SLOPES[0], "SLOPES in <lambda> is a ndarray"),
+        (functools.partial(lambda a, at, by: a * by, by=0.5), "not written with def or lambda"),
         (lambda a, at: a + LISTED[0], "LISTED in <lambda> is a list"),
     ],
 )
@@ -209,6 +214,18 @@ def test_a_mistake_is_reported_where_the_function_is_made(
         Function(forward, backward)
     if "branches" in reason:
         assert forward.__code__ in [at.frame.code.raw for at in caught.traceback]
+
+
+def test_two_functions_of_one_text_have_one_kernel() -> None:
+    """A rule that is made at every step of a loop made a kernel at every step, for ever."""
+
+    def steps() -> Any:
+        rule = Function(lambda a, at: a * 1.5, lambda da, a, at: da * 1.5)()
+        return prepare(rule, np.array([0, L]), np.array([0, S]), None, (1, H, L, S)).steps
+
+    first, second = steps(), steps()
+    assert first[0].function is not second[0].function
+    assert with_steps(_forward, first) is with_steps(_forward, second)
 
 
 def test_another_text_or_another_constant_is_another_kernel() -> None:

@@ -175,3 +175,20 @@ def test_a_nan_is_loaded_into_a_module_as_in_torch() -> None:
     layer = nn.Linear(3, 2)
     layer.load_state_dict({"weight": np.full((2, 3), np.nan), "bias": np.zeros(2)})
     assert np.isnan(layer.weight.data).all()
+
+
+def test_an_array_that_begins_between_two_numbers() -> None:
+    """As one does that was read behind a header of odd length."""
+
+    def unaligned(x: np.ndarray) -> np.ndarray:
+        return np.frombuffer(b"0" + x.tobytes(), x.dtype, offset=1).reshape(x.shape)
+
+    g = np.random.default_rng(0)
+    x, dy, weight = (g.standard_normal((13, 13), np.float32) for _ in range(3))
+    for layer in (nn.Linear(13, 13), nn.LayerNorm(13), nn.Dropout(0.0)):
+        expected, given = (layer.forward(x)[1](d) for d in (dy, unaligned(dy)))
+        np.testing.assert_array_equal(given, expected)
+    np.testing.assert_array_equal(F.linear(x, unaligned(weight)), F.linear(x, weight))
+    y, backward = F.linear.forward(x, weight, unaligned(dy[0]))
+    np.testing.assert_array_equal(y, F.linear(x, weight, dy[0]))
+    np.testing.assert_array_equal(backward(unaligned(dy))[0], F.linear.forward(x, weight)[1](dy)[0])

@@ -200,9 +200,10 @@ def digest(function: Function) -> str:
 
 
 def _text(f: Callable[..., Any]) -> Iterator[Any]:
+    meanings = list(_meanings(f))
     yield _code(f.__code__)
     yield f.__defaults__
-    for name, value in _meanings(f):
+    for name, value in meanings:
         if isinstance(value, FunctionType):
             yield name, list(_text(value))
         else:
@@ -224,6 +225,8 @@ def _outside(code: CodeType) -> list[str]:
 
 def _meanings(f: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """Yield the names that a function takes from outside, and what each means in a kernel."""
+    if not isinstance(f, FunctionType):
+        raise UnknownNameError(f"{f!r} is not written with def or lambda")
     code = f.__code__
     if f.__kwdefaults__ or not all(isinstance(x, int | float) for x in f.__defaults__ or ()):
         raise UnknownNameError(f"a default of {f.__name__} is no number, or named only")
@@ -237,7 +240,7 @@ def _meanings(f: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
             known = None
         if known is not None:
             yield name, known
-        elif isinstance(value, FunctionType | int | float) or value in (np, math):
+        elif isinstance(value, FunctionType | int | float) or value is np or value is math:
             yield name, value
         else:
             raise UnknownNameError(f"{name} in {f.__name__} is a {type(value).__name__}")

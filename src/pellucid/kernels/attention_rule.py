@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import takewhile
 from math import prod
@@ -40,9 +41,20 @@ from pellucid.ops.rules.sinks import Sinks
 from pellucid.ops.rules.soft_cap import SoftCap
 
 Array = np.ndarray
-Step = str | tuple[Function, int, str]
-"""The name of a step below, or a function with the column of its first parameter and its digest."""
-Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class FunctionStep:
+    """A user's function as a step: two of one text are one step, and have one kernel."""
+
+    column: int
+    """Of its first parameter."""
+    digest: str
+    function: Function = field(compare=False)
+
+
+Steps = tuple[str | FunctionStep, ...]
+"""Names of the steps below, and functions."""
 
 _f = np.float32
 _KINDS = {"cap": SoftCap, "distances": Distances, "added": Added}
@@ -167,18 +179,18 @@ def _split(parameters: tuple[Array, ...], begin: int, _: Array, d: Array) -> tup
 
 def digest(steps: Steps) -> str:
     """Return a name for a kernel of these steps."""
-    text = repr([step if isinstance(step, str) else step[1:] for step in steps])
+    text = repr([x if isinstance(x, str) else (x.column, x.digest) for x in steps])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _steps(parts: tuple[Score, ...]) -> Steps | Declined:
     """Return what is done to a score, in order; numbers that are added to it are joined."""
-    steps: list[Step] = []
+    steps: list[str | FunctionStep] = []
     columns = 0
     for part in parts:
         if isinstance(part, Applied):
             try:
-                steps.append((part.function, columns, function_digest(part.function)))
+                steps.append(FunctionStep(columns, function_digest(part.function), part.function))
             except UnknownNameError as error:
                 return refused(error)
             columns += sum(x.size // len(x) for x in part.parameters)
@@ -323,7 +335,10 @@ def ruled_scores(steps: Steps) -> tuple[Any, Any]:
     """
     chain: Any = (_same, _same_backward)
     for step in reversed(steps):
-        chain = _before(_STEPS[step] if isinstance(step, str) else function_step(*step[:2]), chain)
+        if isinstance(step, FunctionStep):
+            chain = _before(function_step(step.function, step.column), chain)
+        else:
+            chain = _before(_STEPS[step], chain)
     forward, backward = chain
 
     @inner()

@@ -50,7 +50,7 @@ def is_vector(x: Array | None, width: int) -> bool:
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
         and x.shape == (width,)
-        and bool(x.flags.c_contiguous)
+        and bool(x.flags.c_contiguous and x.flags.aligned)
     )
 
 
@@ -94,7 +94,8 @@ def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
     Raises `ValueError` when dy has another shape.
     """
     check_gradient(dy, shape)
-    return writeable(np.ascontiguousarray(dy, np.float32)).reshape(-1, shape[-1])
+    dy = np.ascontiguousarray(dy, np.float32)
+    return writeable(dy if dy.flags.aligned else dy.copy()).reshape(-1, shape[-1])
 
 
 def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | None:

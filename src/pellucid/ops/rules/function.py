@@ -99,7 +99,7 @@ class Function:
             ).with_traceback(error.__traceback__) from error
 
     def __repr__(self) -> str:
-        return f"the function {self.forward.__name__}"
+        return f"the function {getattr(self.forward, '__name__', self.forward)}"
 
     def __call__(self, *parameters: Array) -> Rule:
         """Return the rule. Raises `ValueError` for shapes that the parameters cannot have."""
