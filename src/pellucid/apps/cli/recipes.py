@@ -10,7 +10,7 @@ MINUTES = {
     "chat-ko": 24,
     "chatbot-ko": 5,
     "g2p-demo": 3,
-    "g2p-en": 54,
+    "g2p-en": 100,
     "multi30k-de-en": 56,
     "multi30k-de-en-small": 24,
     "multi30k-en-de": 44,
