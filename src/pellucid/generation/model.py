@@ -43,11 +43,11 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
     try:
         return Engine(model, arithmetic)
     except UnsupportedError as error:
-        _tell(str(error).partition(";")[0])
+        _warn_once(str(error).partition(";")[0])
         return model
 
 
 @cache
-def _tell(reason: str) -> None:
-    """Say once why answers take so long."""
+def _warn_once(reason: str) -> None:
+    """Warn, once for each reason, that answers take long."""
     _log.warning("answers come from the layers, many times slower than compiled: %s", reason)

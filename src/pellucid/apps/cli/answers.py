@@ -76,16 +76,16 @@ def print_answers(
     return int(failed)
 
 
-def split(trained: GenerationTask, told: set[str], text: str, where: str) -> list[str]:
+def split(trained: GenerationTask, reported: set[str], text: str, where: str) -> list[str]:
     """Return a text, or its sentences where it is too long; print what may surprise on stderr.
 
-    told: what was said to be new to the model, which is not said again for every line.
+    reported: what was new to the model in earlier texts, which is not printed for every line.
     """
     parts = trained.split_sentences(text)
     if len(parts) > 1:
         warn(f"{where}: long, answered in {len(parts)} parts")
     for part in parts:
-        print_unknown(trained, part, where, told)
+        print_unknown(trained, part, where, reported)
     return parts
 
 
@@ -141,11 +141,11 @@ def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None)
     return {**record, "token_log_p": token_log_p, "alignment": scores.alignment}
 
 
-def print_unknown(trained: GenerationTask, text: str, where: str, told: set[str]) -> None:
-    """Print on stderr which characters of a text, not told before, were not in training data."""
-    if unknown := [unit for unit in trained.source.unknown([text]) if unit not in told]:
+def print_unknown(trained: GenerationTask, text: str, where: str, reported: set[str]) -> None:
+    """Print on stderr which characters of a text, not reported yet, were not in training."""
+    if unknown := [unit for unit in trained.source.unknown([text]) if unit not in reported]:
         warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
-        told.update(unknown)
+        reported.update(unknown)
 
 
 def written(answers: Sequence[Answer], scores: bool) -> str:

@@ -82,7 +82,7 @@ class _Slot:
         return theta, _whole(parameter.grad, theta.dtype)
 
 
-def _warn_of_twins(parameters: Iterable[tuple[str, Parameter]]) -> None:
+def _warn_of_equal(parameters: Iterable[tuple[str, Parameter]]) -> None:
     """Warn of matrices that begin with the same numbers, as layers made with one seed do."""
     found: dict[bytes, str] = {}
     for name, parameter in parameters:
@@ -93,8 +93,8 @@ def _warn_of_twins(parameters: Iterable[tuple[str, Parameter]]) -> None:
                 if other != name:
                     warnings.warn(
                         f"{other} and {name} begin with the same numbers, and layers that begin "
-                        "alike may stay alike; module.initialise(seed) draws each parameter by "
-                        "its full name",
+                        "alike may stay alike; unless they were loaded so, "
+                        "module.initialise(seed) draws each parameter by its full name",
                         stacklevel=3,
                     )
                     return
@@ -126,7 +126,7 @@ class ModelOptimizer:
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 self._slots[name] = _Slot(parameter, self.optimizer.initial(parameter.learnt))
-        _warn_of_twins((name, slot.parameter) for name, slot in self._slots.items())
+        _warn_of_equal((name, slot.parameter) for name, slot in self._slots.items())
 
     def norm(self) -> float:
         """Return the global norm of the gradients that there are."""
