@@ -26,6 +26,7 @@ ARGUMENTS = [
 ]
 shapes.install()
 os.environ["PELLUCID_LANG"] = "en"  # whatever the locale; tests of the language set it themselves
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU
 WIDE = {"width": 1400, "height": 1000}
 LEFT_OUT = "compares with "
 NO_DATA = "needs a corpus: "
