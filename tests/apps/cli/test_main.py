@@ -243,6 +243,18 @@ class TestTrain:
         shutil.rmtree(run / "model")
         failed(pellucid("generate", run, "abc"), 1, f"finish it: pellucid train --resume '{run}'")
 
+    def test_what_a_recipe_says_of_its_corpus_is_not_said_of_other_data(
+        self, place: Path, tmp_path: Path
+    ) -> None:
+        small = ("--training.steps", "1", "--model.d-model", "16", "--evaluation.metric", "none")
+        for name, option in (("own", ()), ("described", ("--description", "Mine."))):
+            train = ("train", "chatbot-ko", "--data.train", "words.tsv", *small, *option)
+            failed(pellucid(*train, "--run", tmp_path / name, cwd=place), 0)
+        cards = [(tmp_path / run / "model" / "README.md") for run in ("own", "described")]
+        own, described = (path.read_text(encoding="utf-8") for path in cards)
+        assert "Korean" not in own
+        assert "Mine." in described
+
     def test_a_run_in_the_current_folder_has_its_name(self, place: Path) -> None:
         here = place / "here"
         here.mkdir()

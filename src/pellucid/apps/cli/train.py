@@ -115,6 +115,9 @@ def _run(arguments: list[str], joined: Workers) -> int:
         """
         _refuse_idle(config.data, base.data)
         config = replace(config, start=begin)
+        replaced = bool(config.data.train and base.data.corpus and not base.data.train)
+        if replaced and config.description == base.description:  # it is the corpus's
+            config = replace(config, description="")
         parts = config.training.parts or PARTS
         if device != CPU and (workers > 1 or joined.size > 1):
             raise UsageError(
