@@ -489,7 +489,7 @@ def study_text(name: str, language: str) -> str:
 def claims_table(found: Findings) -> str:
     """Return a Markdown table of a study's primary comparisons: differences, agreement, p."""
     rows = [
-        "| claim | contrast | median difference | all differences | same sign | p |",
+        "| claim | contrast | median difference | all differences | same sign | p (Holm) |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for c in found.comparisons:
@@ -605,8 +605,8 @@ PROOF = {
         "없으면 {without:.1f}배 빠릅니다(코어 두 개, 50토큰 쌍). PyTorch가 쓰는 최대 메모리는 "
         "Pellucid의 {memory:.1f}배입니다. 목표 {goals}개 가운데 {missed}개는 달성하지 못했습니다. "
         "노트북에서는 측정하지 않았습니다.",
-        "- **쓸모가 있습니다.** 매개변수 {parameters:,}개인 모델이 다른 작업도 하는, AVX-512가 "
-        "없는 코어 두 개로 {minutes:.0f}분 만에 영어 발음을 배웁니다. 한 번도 보지 못한 단어 "
+        "- **쓸모가 있습니다.** 매개변수 {parameters:,}개인 모델이 AVX-512가 없고 다른 작업과 "
+        "함께 쓰는 코어 두 개로 {minutes:.0f}분 만에 영어 발음을 배웁니다. 한 번도 보지 못한 단어 "
         "{words:,}개에서 틀린 음소는 {per:.1f} %입니다.",
     ),
 }

@@ -70,7 +70,7 @@ const ko: Words = {
   wrong: (guess, weight) => `${josa(guess, "이", "가")} 아닙니다(${weight}).`,
   asks: "이 글에 대한 문제입니다. 답은 아래의 값으로 계산합니다. 보기 전에 맞혀 보세요.",
   ratio: (a, b, more) => `키 ${a}의 점수가 키 ${b}의 점수보다 ${more} 높습니다. 가중치는 몇 배일까요?`,
-  ratioWhy: (more, times) => `e의 ${more}제곱은 ${times}입니다. 소프트맥스는 차이를 비율로 바꿉니다.`,
+  ratioWhy: (more, times) => `e의 ${more}제곱은 ${times}입니다. softmax는 차이를 비율로 바꿉니다.`,
   count: (query, keys) => `쿼리 ${josa(query, "은", "는")} 키 ${keys}개 가운데 몇 개에 집중하는 것과 같을까요?`,
   countWhy: (entropy, count) => `행의 엔트로피는 ${entropy} nat이고, e를 이만큼 거듭제곱하면 ${count}입니다.`,
   unscaled: "이 헤드의 점수에 스케일 대신 1을 곱하면, 행에서 가장 큰 가중치는 평균 얼마가 될까요?",
@@ -94,7 +94,7 @@ const ko: Words = {
   longest: (token, stack) => `${token}의 행은 ${stack}의 어디에서 가장 길까요?`,
   layer: (n) => `${n}층 뒤`,
   longestWhy: (lengths) => `층마다 길이: ${lengths}.`,
-  shape: "지금 보는 어텐션 하나의 소프트맥스는 가중치를 몇 개 돌려줄까요?",
+  shape: "지금 보는 어텐션 하나의 softmax는 가중치를 몇 개 돌려줄까요?",
   shapeWhy: (shape) => `헤드 × 쿼리 × 키 = ${shape}.`,
 };
 

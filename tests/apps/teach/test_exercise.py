@@ -205,6 +205,9 @@ OTHERWISE = {
         "square": gelu(square="(1 - np.tanh(u))"),
         "factor_x": gelu(x="1"),
         "dy_missing": "dy = 1; " + gelu(),
+        "exact": "from math import erf, pi; "
+        "cdf = 0.5 + np.array([erf(z / 2**0.5) for z in x.flat]) / 2; "
+        "return dy * (cdf.reshape(5, 7) + x * np.exp(-x * x / 2) / (2 * pi) ** 0.5)",
     },
     "layer_norm": {
         "batch_norm": "x = x - x.sum(0) / 5; v = np.einsum('ne,ne->e', x, x) / 5; "
@@ -254,6 +257,7 @@ OTHERWISE = {
         "mask_missing": "return np.exp(a) / np.exp(a).sum(1)[:, None]",
         "zero_scores": f"e = np.exp(a * {LOWER}); return e / e.sum(1)[:, None]",
         "own_key": "e = np.tril(np.exp(a), -1); return e / e.sum(1)[:, None]",
+        "own_key_finite": "e = np.tril(np.exp(a), -1); e[0] = 1; return e / e.sum(1)[:, None]",
         "past_hidden": "e = np.triu(np.exp(a)); return e / e.sum(1)[:, None]",
         "after_softmax": f"e = np.exp(a); return {LOWER} * e / e.sum(1)[:, None]",
         "columns": "e = np.tril(np.exp(a)); return e / e.sum(0)",
@@ -340,7 +344,7 @@ def test_a_mistake_is_named_however_it_is_written(name: str, mistake: str) -> No
         wrong = [result for result in diagnose(name, answer) if not result.passed]
         assert wrong
         for result in wrong:
-            assert result.off > 0.01
+            assert result.off > 1e-4
             assert result.mistake is not None
             assert list(result.mistake) == record["says"]
 
@@ -379,6 +383,7 @@ def test_mistakes_that_any_answer_may_have_are_named() -> None:
     for wrong, says in (
         (-right, "The sign is reversed"),
         (2.5 * right, "yours is 2.5 times"),
+        (1.00002 * right, "yours is 1.00002 times"),
         (right.T, "It is transposed"),
         (0 * right, "It is zero everywhere"),
     ):
@@ -393,6 +398,24 @@ def test_what_is_not_known_is_not_named(wrong: np.ndarray) -> None:
     (result,) = diagnose("softmax_backward", lambda dp, p: wrong)
     assert not result.passed
     assert result.mistake is None
+
+
+def test_a_list_of_results_is_as_good_as_a_tuple() -> None:
+    answer = lambda dy, x, w: [dy @ w, dy.T @ x, dy.sum(0)]  # noqa: E731
+    assert all(result.passed for result in diagnose("linear_backward", answer))
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("causal_weights", "e = np.exp(a - 15 * np.triu(np.ones((5, 5)), 1)); "
+         "return e / e.sum(1)[:, None]"),
+        ("split_join", "N, L, E = x.shape; H = heads; "
+         "return x.reshape(N, L, H, -1).swapaxes(1, 2), z.swapaxes(1, 2).reshape(H, L, -1)"),
+    ],
+)  # fmt: skip
+def test_what_is_right_by_chance_alone_is_wrong(name: str, body: str) -> None:
+    assert not all(result.passed for result in diagnose(name, written(name, body)))
 
 
 def test_a_wrong_number_of_results_is_an_error() -> None:

@@ -99,7 +99,8 @@ def verdict(result: Result) -> str:
             name, yours.shape, right.shape
         )
     elif np.isfinite(result.off):
-        wrong = tr("{}: wrong, {:.0f} % off.").format(name, 100 * result.off)
+        off = 100 * result.off
+        wrong = tr("{}: wrong, {} % off.").format(name, f"{off:.0f}" if off >= 1 else f"{off:.1g}")
     else:
         wrong = tr("{}: wrong, it has values that are not finite.").format(name)
     if result.mistake is not None:

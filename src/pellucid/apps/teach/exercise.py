@@ -178,7 +178,8 @@ def called(name: str, function: Callable[..., Any]) -> list[Array]:
     with np.errstate(all="ignore"):
         returned = function(*(scope[each] for each in exercise["arguments"]))
     names = exercise["returns"]
-    values = returned if isinstance(returned, tuple) else (returned,)
+    several = tuple if len(names) == 1 else (tuple, list)
+    values = returned if isinstance(returned, several) else (returned,)
     if returned is None:
         raise ValueError(f"it returned nothing; expected {', '.join(names)}")
     if len(values) != len(names):
@@ -190,7 +191,7 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
     """Check each result of a function, and name the mistake in a wrong one.
 
     A mistake is recognised by its numbers: the solution with that mistake in it returns the same.
-    So are two at once.
+    So are most pairs of them.
     """
     exercise = read(name)
     for i, (yours, right) in enumerate(
@@ -214,8 +215,8 @@ def _mistake(name: str, i: int, yours: Array, right: Array) -> Text | None:
         factor = float(np.sum(yours * right) / np.sum(right * right))
         if _same(yours, factor * right):
             return Text(
-                f"It is right but for a constant factor: yours is {factor:.4g} times the result.",
-                f"상수배만 다릅니다. 구한 값이 정답의 {factor:.4g}배입니다.",
+                f"It is right but for a constant factor: yours is {factor:.7g} times the result.",
+                f"상수배만 다릅니다. 구한 값이 정답의 {factor:.7g}배입니다.",
             )
     return next((says for says, results in _pairs(name) if _same(yours, results[i])), None)
 
