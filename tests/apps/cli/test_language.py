@@ -218,6 +218,11 @@ def errors_raised() -> set[str]:
                 found.add(template(node))
             elif isinstance(node, ast.BinOp) and isinstance(node.left, ast.JoinedStr):
                 found.add(template(node.left) + "{}")
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "optional":
+                message = node.args[1]  # what to install follows
+                found |= (
+                    {template(message) + ": {}"} if isinstance(message, ast.JoinedStr) else set()
+                )
     return found | warnings_logged()
 
 
