@@ -97,8 +97,9 @@ def smoke(python: str, number: str) -> str:
         run(folder, bin / "pellucid", "generate", "run", "안녕", cwd=here)
     run(folder, bin / "python", "-m", "mypy")  # another Python may have another NumPy
     left_out = (f"--deselect=tests/kernels/backend/{test}" for test in SAME)
-    pytest = (bin / "python", "-m", "pytest", "-n", "auto", "-m", "not alone", "--quiet", *left_out)
-    return f"checks: {checks}; tests: {run(folder, *pytest, *(f'tests/{name}' for name in TESTS))}"
+    options = ("-n", "auto", "-m", "not alone", "--quiet", *left_out)
+    tests = run(folder, bin / "python", "-m", "pytest", *options, *(f"tests/{t}" for t in TESTS))
+    return f"checks: {checks}; tests: {tests}"
 
 
 def main(pythons: Sequence[str]) -> int:

@@ -75,6 +75,8 @@ def test_a_run_labels_as_its_data(run: tuple[str, Path], capsys: Any) -> None:
     assert (seen.queries, seen.weights.shape) == (seen.keys, (2, *[len(seen.keys)] * 2))
     with pytest.raises(UserError, match="list of texts"):
         model.generate("owl pink")
+    with pytest.raises(UserError, match="best must be at least 1"):
+        model.labels(["owl pink"], best=0)
     (blanks,) = model.labels(["owl pink"], best=9)
     assert [blank[0].text for blank in blanks] == (
         ["owl pink"] if labels == "text" else ["owl", "pink"]

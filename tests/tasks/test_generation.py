@@ -58,6 +58,33 @@ def test_any_iterable_of_texts_is_answered(trained: GenerationTask) -> None:
     assert trained.generate(iter(TEXTS)) == trained.generate(TEXTS)
 
 
+def test_log_p_is_the_models_own_under_a_repetition_penalty(trained: GenerationTask) -> None:
+    texts = ["hello", "he", "there then", "the"]
+    found = trained.generate_answers(texts, repetition_penalty=1.01, beam=5, best=5, max_length=12)
+    answers = [(text, answer) for text, some in zip(texts, found, strict=True) for answer in some]
+    pairs = [(trained.source.encode(text), answer.tokens) for text, answer in answers]
+    assert any(len(set(tokens)) < len(tokens) for _, tokens in pairs)
+    for (_, answer), scores in zip(answers, trained.token_scores(pairs), strict=True):
+        own = scores.log_p if answer.finished else scores.log_p[:-1]
+        assert answer.log_p == pytest.approx(float(own.sum()), abs=1e-4)
+
+
+def test_numbers_beyond_any_answer_are_as_good_as_none(trained: GenerationTask) -> None:
+    many = 10**20
+    texts = ["hello", "he"]
+    assert trained.generate(texts, temperature=1, max_length=many) == trained.generate(
+        texts, temperature=1, max_length=10**6
+    )
+    assert trained.generate(texts, no_repeat_ngram=many) == trained.generate(texts)
+
+
+def test_what_a_call_cannot_do_is_refused(trained: GenerationTask) -> None:
+    with pytest.raises(UserError, match="leave out beam and best"):
+        next(trained.stream("hello", num_beams=4))
+    with pytest.raises(UserError, match="expected 2 numbers, one for each text; got 1"):
+        trained.generate_answers(["hello", "he"], numbers=[1])
+
+
 def test_a_score_is_that_of_the_answer_found(trained: GenerationTask) -> None:
     texts = ["hello", "he", "there then", "the", "hen"]
     pairs, expected = [], []

@@ -98,6 +98,8 @@ def test_guesses_are_the_models_likeliest_tokens(trained: MaskedLMTask) -> None:
 
 
 def test_a_guess_says_the_whole_text(trained: MaskedLMTask) -> None:
+    with pytest.raises(UserError, match="best must be at least 1"):
+        trained.guesses("오늘은 [MASK]", -1)
     first, second = trained.guesses("오늘은 [MASK] 좋다 [MASK]", best=400)
     by_token = {g.token: g.text for g in first}
     assert by_token[" 날씨가"] == "오늘은 날씨가 좋다 [MASK]"

@@ -20,7 +20,7 @@ from pellucid.models.config import ClassifierConfig
 from pellucid.tasks.masked_lm import Blank, Guess
 from pellucid.tasks.metric import Measured
 from pellucid.tasks.scores import Scores
-from pellucid.tasks.task import TEXTS_AT_ONCE, Task, checked_texts
+from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_best, checked_texts
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class ClassifierTask(Task):
         """
         if isinstance(texts, str):
             checked_texts(texts, "labels")  # raises
+        check_best(best)
         joined = ["\t".join(text) if isinstance(text, tuple) else text for text in texts]
         texts = checked_texts(joined, "labels")
         ids = self.source.encode_all(texts)

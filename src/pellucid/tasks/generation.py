@@ -28,6 +28,7 @@ from pellucid.generation import (
     sample_stream,
     search,
 )
+from pellucid.models.decoding import Hypothesis
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts
@@ -161,6 +162,11 @@ class TokenScores(NamedTuple):
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
 """The tokens of a text, and of an answer without begin and end."""
+
+
+def _log_p(scores: TokenScores, finished: bool) -> float:
+    """Return log p of an answer's tokens, and of its end if that was generated."""
+    return float(scores.log_p.sum() if finished else scores.log_p[:-1].sum())
 
 
 @dataclass(frozen=True)
@@ -401,6 +407,8 @@ class GenerationTask(Task):
         texts, task = checked_texts(texts, "generate_answers"), self.configured(**settings)
         found = {i: [Answer("", 0.0, True)] for i in range(len(texts))}
         names = range(len(texts)) if numbers is None else numbers
+        if len(names) != len(texts):
+            raise UsageError(f"expected {len(texts)} numbers, one for each text; got {len(names)}")
         ids = self.source.encode_all(texts)
         order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
         compiled = (decoder or self.decoder)() if order else None
@@ -425,6 +433,9 @@ class GenerationTask(Task):
         Raises `ValueError` for a text of more than `max_source_length` tokens.
         """
         check_text(text, "stream")
+        given = own_names(settings)
+        if any(given.get(name, 1) != 1 for name in ("beam", "best")):
+            raise UsageError("stream writes a greedy or a sampled answer: leave out beam and best")
         task, source = self.configured(**settings), self.source.encode(text)
         if not source:
             return
@@ -451,19 +462,31 @@ class GenerationTask(Task):
         prefixes = [self.prefix_tokens] * len(rows) if self.prefix else []
         if self.sampling is not None:
             sampled = sample(decoder, source, self.sampling, prefixes, first)
-            longest = np.minimum(decoder.room(source), self.sampling.max_length)
+            longest = [min(room, self.sampling.max_length) for room in decoder.room(source)]
             answers = []
             for i, scores in enumerate(self.token_scores(list(zip(rows, sampled, strict=True)))):
                 finished = len(sampled[i]) < longest[i]
-                total = float(scores.log_p.sum() if finished else scores.log_p[:-1].sum())
+                total = _log_p(scores, finished)
                 text = self.decode(rows[i], sampled[i])
-                answers.append([Answer(text, total, bool(finished), sampled[i], total)])
+                answers.append([Answer(text, total, finished, sampled[i], total)])
             return answers
         found = search(decoder, source, self.search, prefixes, first)
+        if self.search.constraints.repetition_penalty != 1.0:
+            found = self._without_penalty(rows, found)
         return [
             [
                 Answer(self.decode(row, h.tokens), h.log_p, h.finished, h.tokens, h.score)
                 for h in best
             ]
             for row, best in zip(rows, found, strict=True)
+        ]
+
+    def _without_penalty(
+        self, rows: Sequence[list[int]], found: Sequence[Sequence[Hypothesis]]
+    ) -> list[list[Hypothesis]]:
+        """Return what a search with a repetition penalty found, with the model's own log p."""
+        pairs = [(row, h.tokens) for row, best in zip(rows, found, strict=True) for h in best]
+        scores = iter(self.token_scores(pairs))
+        return [
+            [h._replace(log_p=_log_p(next(scores), h.finished)) for h in best] for best in found
         ]

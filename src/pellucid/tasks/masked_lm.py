@@ -17,7 +17,7 @@ from pellucid.data.tokenizers import KINDS, Tokenizer
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.masked_lm import MaskedLM, Pooling
 from pellucid.tasks.scores import Scores
-from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts
+from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_best, check_text, checked_texts
 
 MASK = "[MASK]"
 """How a masked token is written, for every tokenizer."""
@@ -70,6 +70,7 @@ class MaskedLMTask(Task):
         Raises `UserError` when the text has no [MASK], or more than `max_source_length` tokens.
         """
         check_text(text, "guesses")
+        check_best(best)
         ids = self._framed(text)
         places = [i for i, token in enumerate(ids) if token == self.model.config.mask_id]
         if not places:

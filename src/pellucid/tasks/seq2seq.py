@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,16 +40,25 @@ def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> 
     """
     if count(text) <= longest:
         return [text]
+    ends = [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
     pieces: list[str] = []
-    start = 0
-    for stop in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
-        if pieces and count((pieces[-1] + text[start:stop]).strip()) <= longest:
-            pieces[-1] += text[start:stop]
-        elif text[start:stop].strip():
-            pieces.append(text[start:stop])
-        start = stop
-    pieces = [piece.strip() for piece in pieces] or [""]
-    return pieces if all(count(piece) <= longest for piece in pieces) else None
+    start = at = 0
+
+    def too_long(stop: int) -> bool:
+        return count(text[start:stop].strip()) > longest
+
+    while at < len(ends):
+        if too_long(ends[at]):
+            return None
+        left, n = len(ends) - at, 1  # how many sentences fit: doubled, then halved
+        while n < left and not too_long(ends[at + min(2 * n, left) - 1]):
+            n = min(2 * n, left)
+        n += bisect(ends[at + n : at + min(2 * n, left) - 1], False, key=too_long)
+        at += n
+        if piece := text[start : ends[at - 1]].strip():
+            pieces.append(piece)
+        start = ends[at - 1]
+    return pieces or [""]
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,12 @@ def check_text(text: object, what: str) -> None:
         raise UsageError(f"{what}: expected one text, a str; got {type(text).__name__}")
 
 
+def check_best(best: int) -> None:
+    """Raise `UsageError` for a number of guesses below 1."""
+    if best < 1:
+        raise UsageError(f"best must be at least 1, got {best}")
+
+
 def checked_texts(texts: Iterable[str], method: str) -> list[str]:
     """Return texts as a list; raise `UsageError` for one text, or what is not texts."""
     if isinstance(texts, str):

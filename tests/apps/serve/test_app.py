@@ -9,16 +9,24 @@ import shlex
 import socket
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from tests.apps.serve.servers import PIPELINES, Running, ask, running
 
+from pellucid.apps.cli.serve import _keys
 from pellucid.apps.serve.batcher import Batcher
 from pellucid.apps.serve.connection import Connection
 from pellucid.apps.serve.limits import Limits
+from pellucid.core.errors import UserError
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.tasks import Seq2SeqTask
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +72,9 @@ WRONG: list[tuple[Any, str]] = [
     (chat("a", stop=5), "Expected `str | array`, got `int` - at `$.stop`"),
     (chat("a", stop=[5]), "Expected `str`, got `int` - at `$.stop[0]`"),
     (chat("a", logprobs=True), "logprobs is not supported"),
+    (chat("a", tool_choice="required"), "tool_choice is not supported"),
+    (chat("a", beam=2), "beam is not supported"),
+    (chat("a", repetition_penalty=2), "repetition_penalty is not supported"),
     ({"model": "chat", "messages": [5]}, "Expected `object`, got `int` - at `$.messages[0]`"),
     ({"model": "chat", "messages": []}, "messages must hold"),
     ({"model": "chat", "messages": [{"role": "user", "content": {}}]},
@@ -140,13 +151,18 @@ def test_a_full_queue_is_said_with_a_time_to_come_back(monkeypatch: pytest.Monke
         return real(self)
 
     monkeypatch.setattr(Batcher, "round", after_all_have_asked)
-    with running(Limits(waiting=2)) as server:
-        status, headers, answer = ask(
-            server, "/v1/chat/completions", chat("hello", n=3, temperature=1)
-        )
+    with running(Limits(waiting=2)) as server, ThreadPoolExecutor(1) as pool:
+        two = (server, "/v1/chat/completions", chat("hello", n=2, temperature=1))
+        first = pool.submit(ask, *two)
+        assert until(lambda: server.service.worker.waiting == 2)
+        status, headers, answer = ask(*two)
         full.set()
+        assert first.result()[0] == 200
         assert (status, headers["Retry-After"]) == (429, "1")
         assert answer["error"]["type"] == "rate_limit_error"
+        three = chat("hello", n=3, temperature=1)  # never: it is not worth trying again
+        status, _, answer = ask(server, "/v1/chat/completions", three)
+        assert (status, "expected 1 to 2 texts" in answer["error"]["message"]) == (400, True)
         assert until(lambda: server.service.worker.waiting == 0)
         assert works(server)
 
@@ -217,6 +233,65 @@ def test_several_texts_and_long_texts_are_translated(server: Running) -> None:
     assert answer == " ".join(PIPELINES["small-de-en"].generate(pieces))
     status, _, answer = ask(server, "/translate", {**asked, "q": "x" * 999})
     assert (status, "a sentence has more" in answer["error"]) == (400, True)
+
+
+def test_a_text_of_more_pieces_than_may_wait_is_translated() -> None:
+    pipeline = PIPELINES["small-de-en"]
+    long = " ".join(["der Hund, der Hund, hello there."] * 40)
+    pieces = pipeline.split_sentences(long)
+    with running(Limits(waiting=2)) as server:
+        assert len(pieces) > 2 * server.service.limits.waiting
+        body = {"q": long, "source": "de", "target": "en"}
+        status, _, answer = ask(server, "/translate", body)
+    assert (status, answer) == (200, {"translatedText": " ".join(pipeline.generate(pieces))})
+
+
+def test_others_are_answered_while_a_long_text_is_split(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splitting, ended, real = threading.Event(), threading.Event(), Seq2SeqTask.split_sentences
+
+    def slow(self: Seq2SeqTask, text: str) -> list[str]:
+        splitting.set()
+        assert ended.wait(60)
+        return real(self, text)
+
+    monkeypatch.setattr(Seq2SeqTask, "split_sentences", slow)
+    server.service.limits = replace(server.service.limits, body=10_000)
+    body = {"q": "der Hund. " * 300, "source": "de", "target": "en"}
+    with ThreadPoolExecutor(1) as pool:
+        translated = pool.submit(ask, server, "/translate", body)
+        assert splitting.wait(60)
+        assert ask(server, "/health")[0] == 200
+        ended.set()
+        assert translated.result()[0] == 200
+    server.service.limits = replace(server.service.limits, body=2000)
+
+
+def test_a_source_is_detected_among_those_that_can_be_translated(server: Running) -> None:
+    served = server.service.models["small-de-en"]
+    french = replace(served, languages=("fr", "it"))
+    server.service.models = {**server.service.models, "fr-it": french}
+    for text in ("12345", "Salut"):
+        answer = ask(server, "/translate", {"q": text, "source": "auto", "target": "it"})
+        assert (answer[0], answer[2]["detectedLanguage"]["language"]) == (200, "fr")
+
+
+def test_a_letter_that_joins_the_prompts_last_one_is_sent(server: Running) -> None:
+    served = server.service.models["story"]
+    letters = train_tokenizer(["안녕하세요"], "char", None, ("nfd",))
+    task = replace(served.pipeline, source=letters, target=letters)
+    source, answer = letters.encode("안녀"), letters.encode("안녕")[len(letters.encode("안녀")) :]
+    text = replace(served, pipeline=task).text(source, answer)
+    assert unicodedata.normalize("NFC", "안녀" + text) == "안녕"
+
+
+def test_keys_are_read_from_a_file_of_windows(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_bytes(b"\xef\xbb\xbffirst\r\nsecond\r\n")
+    assert _keys(tmp_path / "keys") == ["first", "second"]
+    (tmp_path / "keys").write_text("열쇠\n", encoding="utf-8")
+    with pytest.raises(UserError, match="use ASCII"):
+        _keys(tmp_path / "keys")
 
 
 def test_metrics_count_requests_and_tokens(server: Running) -> None:

@@ -186,13 +186,15 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
     number = 0  # the same text again is sampled with other draws
     for text in typed(tr("Type a text and press Enter; Ctrl-D ends.")):
         try:
-            trained.check_length(text)
+            parts = split(trained, set(), text, "that text")
         except UserError as error:
             print(translated(f"That is {error}."))
             continue
-        print_unknown(trained, text, "that text", set())
         with contextlib.suppress(KeyboardInterrupt):
-            _print_answer(trained, text, number, scores, decoder)
+            if len(parts) > 1:
+                print(*answer_parts(trained, decoder, scores, False, {number + 1: parts}))
+            else:
+                _print_answer(trained, text, number, scores, decoder)
         number += 1
     return 0
 

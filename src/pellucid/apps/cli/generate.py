@@ -138,7 +138,7 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
             return _fill_at_prompt(trained, best)
 
         def fill(text: str, where: str) -> list[Blank]:
-            return trained.guesses(text, best) if text or reading.json else []
+            return trained.guesses(text, best) if text else []
 
         key = "labels" if trained.kind == "label" else "masks"
         written = functools.partial(_record, key) if reading.json else _written

@@ -126,13 +126,15 @@ def _keys(path: Path) -> list[str]:
     """Return the keys in a file. Raises `UserError` if there are none."""
     try:
         check_file(path, MOST_BYTES, pipes=True)
-        keys = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        keys = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text") from None
     if not any(keys):
         raise UserError(f"{path}: holds no key; write one a line")
+    if not all(key.isascii() for key in keys):
+        raise UserError(f"{path}: a key has letters that a header cannot carry; use ASCII")
     return [key for key in keys if key]
 
 

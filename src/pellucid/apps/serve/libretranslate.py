@@ -65,11 +65,11 @@ async def languages(exchange: Exchange) -> Response:
 
 async def detect_language(exchange: Exchange) -> Response:
     """POST /detect: the languages that a text may be written in."""
-    return JSONResponse(_detected(exchange, read(exchange.body, Detect).q))
-
-
-def _detected(exchange: Exchange, text: str) -> list[dict[str, Any]]:
     known = {code for pair in _translators(exchange) for code in pair}
+    return JSONResponse(_detected(read(exchange.body, Detect).q, known))
+
+
+def _detected(text: str, known: set[str]) -> list[dict[str, Any]]:
     found = detect(text, known)
     return [{"confidence": confidence, "language": code} for code, confidence in found]
 
@@ -81,24 +81,18 @@ async def translate(exchange: Exchange) -> Response:
     if len(texts) > exchange.service.limits.texts:
         raise RequestError(400, f"at most {exchange.service.limits.texts} texts in q", "q")
     auto = asked.source == "auto"
-    found = [one for text in texts for one in _detected(exchange, text)[:1]] if auto else []
+    known = {source for source, into in _translators(exchange) if into == asked.target}
+    found = [one for text in texts for one in _detected(text, known)[:1]] if auto else []
     sources = [one["language"] for one in found] or [asked.source] * len(texts)
     models = [_translator(exchange, source, asked.target) for source in sources]
     pieces = [
         await _pieces(exchange, served, text) for served, text in zip(models, texts, strict=True)
     ]
-    jobs = [
-        [(row, exchange.submit(served, row, served.pipeline.search)) for row in rows if row]
-        for served, rows in zip(models, pieces, strict=True)
-    ]
-    while not all(job.done for job in exchange.jobs):
-        await exchange.change()
-    for job in exchange.jobs:
-        if job.error is not None:
-            raise job.error
+    rows = [(served, row) for served, own in zip(models, pieces, strict=True) for row in own]
+    jobs = iter(await exchange.submit_all(rows))
     translated = [
-        " ".join([served.text(row, job.answer) for row, job in own])
-        for served, own in zip(models, jobs, strict=True)
+        " ".join([served.text(row, next(jobs).answer) for row in own])
+        for served, own in zip(models, pieces, strict=True)
     ]
     alone = isinstance(asked.q, str)
     answer: dict[str, Any] = {"translatedText": translated[0] if alone else translated}
@@ -116,12 +110,15 @@ def _translator(exchange: Exchange, source: str, target: str) -> Served:
 
 
 async def _pieces(exchange: Exchange, served: Served, text: str) -> list[list[int]]:
-    """Return the tokens of a text, in pieces that end with a sentence if it is too long."""
+    """Return the tokens of a text, in pieces that end with a sentence if it is too long.
+
+    A text of white space has none.
+    """
     try:
-        parts = served.pipeline.split_sentences(text)
+        parts = await exchange.aside(served.pipeline.split_sentences, text)
     except TooLongError:
         raise RequestError(
             400, f"a sentence has more than the {served.pipeline.max_source_length} tokens that "
             "the model can read; split it", "q",
         ) from None  # fmt: skip
-    return [await exchange.encode(served, part) for part in parts]
+    return [row for part in parts if (row := await exchange.encode(served, part))]

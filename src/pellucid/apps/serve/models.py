@@ -66,8 +66,11 @@ class Served:
 
     def text(self, source: Sequence[int], answer: Sequence[int]) -> str:
         """Return the text of an answer alone, without the source in front of it."""
-        whole: str = self.pipeline.decode(source, answer)
-        return whole[len(self.pipeline.decode(source, ())) :]
+        whole, before = (str(self.pipeline.decode(source, then)) for then in (answer, ()))
+        if whole.startswith(before):
+            return whole[len(before) :]
+        # The first letter belongs to the source's last character (NFD): it is sent by itself.
+        return str(self.pipeline.target.decode(list(answer)))
 
 
 def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> Served:

@@ -32,6 +32,7 @@ from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange, find_model
 from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.tasks.generation import ALIASES, SETTINGS
 
 Tokens = Annotated[int, Meta(ge=1, le=10**6)]
 TopP = Annotated[float, Meta(ge=1e-6, le=1)]
@@ -107,7 +108,8 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,), "echo": (False,), "frequency_penalty": (0,), "functions": ([],),
     "logit_bias": ({},), "logprobs": (False,), "presence_penalty": (0,),
     "response_format": ({"type": "text"},), "suffix": ("",), "tools": ([],), "top_logprobs": (0,),
-    "audio": (), "dimensions": (),
+    "audio": (), "dimensions": (), "tool_choice": ("none", "auto"), "min_tokens": (0,),
+    "function_call": ("none", "auto"), "ignore_eos": (False,),
 }  # fmt: skip
 """What these models cannot do, and the values that ask for nothing."""
 
@@ -152,7 +154,7 @@ async def embeddings(exchange: Exchange) -> Response:
     _check_number(exchange, len(texts), "input")
     data, used = [], 0
     for i, text in enumerate(texts):  # one by one: no embedding depends on the others
-        used += len(served.pipeline.token_ids(text))
+        used += len(await exchange.aside(served.pipeline.token_ids, text))
         row = await exchange.service.worker.call(
             lambda text=text: served.pipeline.embed([text])[0]  # type: ignore[misc]
         )
@@ -177,7 +179,8 @@ async def completions(exchange: Exchange) -> Response:
 
 
 def _read(exchange: Exchange, kind: type[T]) -> T:
-    for name, neutral in REFUSED.items():
+    ours = (SETTINGS | ALIASES).keys() - kind.__struct_fields__  # set where the model is served
+    for name, neutral in (*REFUSED.items(), *((name, ()) for name in ours)):
         value = exchange.body.get(name)
         if value is not None and value not in neutral:
             raise RequestError(400, f"{name} is not supported; leave it out", name)
@@ -198,7 +201,8 @@ def _last_message(messages: Sequence[ChatMessage]) -> str:
 
 
 def _check_number(exchange: Exchange, number: int, field: str) -> None:
-    most = exchange.service.limits.texts
+    limits = exchange.service.limits
+    most = min(limits.texts, limits.waiting)
     if not 1 <= number <= most:
         raise RequestError(400, f"expected 1 to {most} texts and answers, got {number}", field)
 

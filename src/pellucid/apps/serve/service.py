@@ -7,10 +7,10 @@ import base64
 import hmac
 import logging
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -26,6 +26,7 @@ from pellucid.apps.serve.worker import Worker
 from pellucid.generation import SampleConfig, SearchConfig
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the histograms' buckets, in seconds."""
@@ -143,11 +144,14 @@ class Exchange:
         form = forms and kind == "application/x-www-form-urlencoded"
         self.body = from_form(bytes(raw)) if form else from_json(bytes(raw))
 
+    async def aside(self, function: Callable[[str], T], text: str) -> T:
+        """Return what a function makes of a text, which takes long only if the text is long."""
+        # A short text takes less time than another thread takes to begin.
+        return function(text) if len(text) < 2000 else await asyncio.to_thread(function, text)
+
     async def encode(self, served: Served, text: str) -> list[int]:
         """Return the tokens of a text. Raises `RequestError` if the model cannot read so many."""
-        encode = served.pipeline.source.encode
-        # A short text takes less time than another thread takes to begin.
-        tokens = encode(text) if len(text) < 2000 else await asyncio.to_thread(encode, text)
+        tokens = await self.aside(served.pipeline.source.encode, text)
         if len(tokens) > served.pipeline.max_source_length:
             raise RequestError(
                 400,
@@ -178,6 +182,24 @@ class Exchange:
         )
         self.jobs.append(job)
         return job
+
+    async def submit_all(self, each: Iterable[tuple[Served, Sequence[int]]]) -> list[Job]:
+        """Queue texts, a few at a time while others of them wait, and return when all have ended.
+
+        Raises what a job raised.
+        """
+        limits, going = self.service.limits, list[Job]()
+        for served, tokens in each:
+            while len(going) >= min(limits.texts, limits.waiting):
+                await self.change()
+                going = [job for job in going if not job.done]
+            going.append(self.submit(served, tokens, served.pipeline.search))
+        while not all(job.done for job in going):
+            await self.change()
+        for job in self.jobs:
+            if job.error is not None:
+                raise job.error
+        return self.jobs
 
     async def change(self) -> None:
         """Wait until the answer of one of its jobs has grown or ended."""
