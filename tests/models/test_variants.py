@@ -10,9 +10,9 @@ import pytest
 from tests.kernels.test_attention_function import NEAR
 from tests.models.whole_model import check_every_gradient, shake
 
-from pellucid.compiled.pack import CENTRED
 from pellucid.core.batch import Batch, Packed
 from pellucid.generation import SearchConfig, compile_model, search
+from pellucid.kernels.add_dropout_norm import CENTRED
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 from pellucid.models.positions import POSITIONS
 from pellucid.models.walk import stacks_of

@@ -406,7 +406,7 @@ def test_a_checkpoint_that_a_kill_left_over_goes_when_training_is_over(tmp_path:
 
     def listen(event: Event) -> None:
         if event.step == 6:
-            patch.setattr("pellucid.training.run.keep_checkpoints", die)
+            patch.setattr("pellucid.training.checkpoint.keep_checkpoints", die)
 
     with (
         pytest.MonkeyPatch.context() as patch,

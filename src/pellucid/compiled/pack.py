@@ -21,21 +21,14 @@ from pellucid.compiled.records import (
     PackedStack,
     PackedWeights,
 )
+from pellucid.kernels.add_dropout_norm import CENTRED
 from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.matmul import panels
 from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, WIDTH
+from pellucid.models import walk
 from pellucid.models.quantize import Arithmetic, int8_rows
 from pellucid.models.stack import ModelStack, Step
-from pellucid.models.walk import (
-    EVERY_ATTENTION,
-    GENERATIVE,
-    Reader,
-    UnsupportedError,
-    array,
-    projections,
-    score_factor,
-)
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import FeedForward
 from pellucid.nn.config import AttentionConfig
@@ -46,14 +39,11 @@ from pellucid.ops.rules.window import Window
 
 Array = np.ndarray
 
-CENTRED = {"layer_norm": True, "rms_norm": False}
-"""The norms that the kernels compute, and whether each subtracts the mean."""
-
-READER = Reader(
+READER = walk.Reader(
     "Compiled decoding",
-    GENERATIVE,
+    walk.GENERATIVE,
     {
-        **EVERY_ATTENTION,
+        **walk.EVERY_ATTENTION,
         "rotate": (None, ops.rotary),
         "kind": CENTRED,
         "activation": [name for name, row in ACTIVATIONS.items() if row.kernel is not None],
@@ -77,7 +67,7 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
     stacks, weights = READER.read(model), _Weights(arithmetic)
     decoder, encoder = (stacks.get(name) for name in ("decoder", "encoder"))
     if decoder is None:
-        raise UnsupportedError("Compiled decoding needs a decoder; this model has none")
+        raise walk.UnsupportedError("Compiled decoding needs a decoder; this model has none")
     target, packed = weights.inputs(decoder), weights.stack(decoder)
     source, read = target, packed
     memory: list[tuple[int, int, int]] = []
@@ -109,7 +99,7 @@ def _the(what: str, values: Iterable[Any], default: Any) -> Any:
     """Return the one value that all blocks share; `default` if there are no blocks."""
     different = list(dict.fromkeys(values))
     if len(different) > 1:
-        raise UnsupportedError(
+        raise walk.UnsupportedError(
             f"Compiled decoding needs one {what} in all blocks, got "
             f"{', '.join(map(str, different))}"
         )
@@ -188,7 +178,7 @@ class _Weights:
             window=_ANYWHERE if window is None else window.size,
             distances=at,
             reach=reach,
-            scale=np.float32(score_factor(config)),
+            scale=np.float32(walk.score_factor(config)),
             softcap=np.float32(0.0 if cap is None else cap.cap),
             eps=np.float32(eps),
             angles=config.angles.frequencies(head_width // 2 if config.rotate else 0),
@@ -208,11 +198,11 @@ class _Weights:
 
     def linear(self, linear: Linear, fill: float = 0.0) -> tuple[int, int]:
         """Pack a linear layer."""
-        return self.product(linear.weight.learnt, array(linear.bias), fill)
+        return self.product(linear.weight.learnt, walk.array(linear.bias), fill)
 
     def keys_values(self, attention: Attention) -> tuple[int, int, int]:
         """Pack what projects the encoder's rows to keys and values, and the keys' norm or −1."""
-        _, *kv = projections(attention)
+        _, *kv = walk.projections(attention)
         width = attention.config.head_width
         weight, bias = zip(*(_padded(*p, width, LANES) for p in kv), strict=True)
         at = self.product(np.concatenate(weight), np.concatenate(bias))
@@ -229,7 +219,7 @@ class _Weights:
         if isinstance(body, FeedForward):
             into, out = self._network(body), self.linear(body.linear2)
             return [FEED_FORWARD, norm, *into, *out, step.layer, -1]
-        each = [_padded(*p, body.config.head_width, LANES) for p in projections(body)]
+        each = [_padded(*p, body.config.head_width, LANES) for p in walk.projections(body)]
         kind, which = (MEMORY, "q") if step.block.memory else (SELF, "qk")
         weight, bias = zip(*(each if kind == SELF else each[:1]), strict=True)
         into = self.product(np.concatenate(weight), np.concatenate(bias))
@@ -239,16 +229,16 @@ class _Weights:
     def _network(self, network: FeedForward) -> tuple[int, int]:
         """Pack a network's first product; of a gated one each half is padded."""
         linear, f = network.linear1, network.linear2.in_features
-        return self.product(*_padded(linear.weight.learnt, array(linear.bias), f, WIDTH))
+        return self.product(*_padded(linear.weight.learnt, walk.array(linear.bias), f, WIDTH))
 
     def _out(self, attention: Attention) -> tuple[int, int]:
         """Pack the product after the heads; zeros meet their padding."""
         out = attention.out_proj
         weight, _ = _padded(out.weight.learnt.T, None, attention.config.head_width, LANES)
-        return self.product(weight.T, array(out.bias))
+        return self.product(weight.T, walk.array(out.bias))
 
     def _norm(self, norm: Norm) -> int:
-        weight, bias = _weight(norm), array(norm.bias)
+        weight, bias = _weight(norm), walk.array(norm.bias)
         both = np.zeros((2, _up(len(weight), WIDTH)), np.float32)
         both[0, : len(weight)] = weight
         if bias is not None:
@@ -265,7 +255,7 @@ class _Weights:
             return -1
         rows = []
         if "q" in which:
-            scale = array(attention.head_scale)
+            scale = walk.array(attention.head_scale)
             scale = np.ones(c.num_heads, np.float32) if scale is None else scale
             rows.append(scale[:, None] * _weight(q_norm))
         if "k" in which:

@@ -19,17 +19,10 @@ from pellucid import ops
 from pellucid.core.errors import UserError, optional
 from pellucid.core.files import folder_atomically
 from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer
+from pellucid.models import walk
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.models.stack import ModelStack, Step
-from pellucid.models.walk import (
-    GENERATIVE,
-    Reader,
-    UnsupportedError,
-    array,
-    projections,
-    score_factor,
-)
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import FeedForward
 from pellucid.nn.layers import Linear, Norm
@@ -44,9 +37,9 @@ Quantization = Literal["float32", "int8"]
 RMS_NORM = {"layer_norm": False, "rms_norm": True}
 """The norms that CTranslate2 has, and what its specifications call each."""
 
-READER = Reader(
+READER = walk.Reader(
     "CTranslate2",
-    GENERATIVE,
+    walk.GENERATIVE,
     {
         **dict.fromkeys(("qk_norm", "relative", "angles")),
         "rule": (Fixed,),
@@ -115,12 +108,12 @@ def _check(stack: ModelStack, alone: bool) -> None:
     """Raise `UnsupportedError` for an order of sublayers that CTranslate2 does not have, and for
     what it has, but computes otherwise in such a model: in a decoder `alone`, or in others."""
     if not stack.steps:
-        raise UnsupportedError(
+        raise walk.UnsupportedError(
             f"CTranslate2 cannot express a stack without layers: the {stack.name}"
         )
     for i in range(len(stack.body.layers)):
         if (order := [_kind(step) for step in stack.steps if step.layer == i]) not in _ORDERS:
-            raise UnsupportedError(
+            raise walk.UnsupportedError(
                 f"CTranslate2 cannot express a layer of {', '.join(order)}: a layer of the "
                 f"{stack.name} has one network, after attention; ffn_before must be 0 and "
                 "ffn_after 1"
@@ -138,7 +131,7 @@ def _check(stack: ModelStack, alone: bool) -> None:
         elif c.qk_norm is not None and c.scale == "learned":
             fault = "a learned scale (head_scale) behind a norm of the queries"
         if fault is not None:
-            raise UnsupportedError(f"CTranslate2 cannot express {fault}")
+            raise walk.UnsupportedError(f"CTranslate2 cannot express {fault}")
 
 
 def _kind(step: Step) -> str:
@@ -230,7 +223,10 @@ class _Spec:
 
     def _network(self, to: Any, network: FeedForward) -> None:
         gates = ACTIVATIONS[str(network.activation)].gates
-        weights, bias = np.split(network.linear1.weight.learnt, gates), array(network.linear1.bias)
+        weights, bias = (
+            np.split(network.linear1.weight.learnt, gates),
+            walk.array(network.linear1.bias),
+        )
         for n, name in enumerate(("linear_0", "linear_0_noact")[:gates]):
             into = getattr(to, name)
             into.weight = weights[n]
@@ -240,7 +236,7 @@ class _Spec:
 
     def _attention(self, to: Any, attention: Attention) -> None:
         """Self-attention has (q, k, v) in one product; cross-attention has q, and (k, v)."""
-        each = projections(attention)
+        each = walk.projections(attention)
         weights = [weight for weight, _ in each]
         # some of its paths go wrong where only some products have biases
         biases = [np.zeros(len(w), np.float32) if b is None else b for w, b in each]
@@ -252,7 +248,7 @@ class _Spec:
         for name, norm in (("q_norm", attention.q_norm), ("k_norm", attention.k_norm)):
             if norm is not None:
                 self._norm(to, name, norm)
-        to.queries_scale = np.float32(score_factor(attention.config))
+        to.queries_scale = np.float32(walk.score_factor(attention.config))
 
     def _distances(self, to: Any, attention: Attention) -> None:
         """Write the angles of rotary positions, or the learned scores of distances."""
@@ -281,7 +277,7 @@ class _Spec:
 
     def _norm(self, to: Any, name: str, norm: Norm) -> None:
         made = self.specs.common_spec.LayerNormSpec(rms_norm=RMS_NORM[norm.kind])
-        made.gamma = array(norm.weight)
+        made.gamma = walk.array(norm.weight)
         if norm.bias is not None:
             made.beta = norm.bias.learnt
         to.__dict__[name] = made

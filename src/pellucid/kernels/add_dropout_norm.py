@@ -18,21 +18,9 @@ import numpy as np
 
 from pellucid.core.array import LEAST_NORMAL
 from pellucid.core.vjp import Call, Declined, Result
+from pellucid.kernels.backend import rows as row_tools
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits, inverse_root
-from pellucid.kernels.backend.rows import (
-    NO_BITS,
-    Bits,
-    as_rows,
-    as_vector,
-    dropout_bits,
-    gradient_rows,
-    is_rows,
-    is_vector,
-    row_start,
-    row_tasks,
-    sum_tasks,
-)
 from pellucid.kernels.backend.simd import get
 
 Array = np.ndarray
@@ -56,16 +44,16 @@ def kernel(call: Call) -> Result | Declined:
     if call.norm not in CENTRED:
         return Declined(f"no kernel knows {call.norm}")
     if not (
-        is_rows(x)
-        and is_rows(residual)
+        row_tools.is_rows(x)
+        and row_tools.is_rows(residual)
         and x.shape == residual.shape
         and is_affine(weight, bias, x.shape[-1], eps)
     ):
         return Declined(NOT_NORMAL)
-    bits = dropout_bits(call.dropout, call.rng, x.shape[:-1])
+    bits = row_tools.dropout_bits(call.dropout, call.rng, x.shape[:-1])
     if bits is None:
-        return Declined(NO_BITS)
-    return normalise(as_rows(x), residual, weight, bias, eps, bits, CENTRED[call.norm])
+        return Declined(row_tools.NO_BITS)
+    return normalise(row_tools.as_rows(x), residual, weight, bias, eps, bits, CENTRED[call.norm])
 
 
 def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) -> bool:
@@ -74,7 +62,12 @@ def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) 
     A row of one number is declined: its x̂ is exactly 0, and a fused multiply-add would leave a
     rounding error there. So is an ε that is no normal number: 1 / √x is approximated.
     """
-    return width > 1 and eps >= LEAST_NORMAL and is_vector(weight, width) and is_vector(bias, width)
+    return (
+        width > 1
+        and eps >= LEAST_NORMAL
+        and row_tools.is_vector(weight, width)
+        and row_tools.is_vector(bias, width)
+    )
 
 
 def normalise(
@@ -83,26 +76,26 @@ def normalise(
     weight: Array | None,
     bias: Array | None,
     eps: float,
-    bits: Bits,
+    bits: row_tools.Bits,
     centred: bool,
 ) -> Result:
     """Return norm(residual + dropout(x)) and its backward; x: rows (T, E), or (0, E) for none.
 
     `backward(dy)` gives dx, dresidual (one array if nothing was dropped), dweight, dbias.
     """
-    shape, width, rows = residual.shape, residual.shape[-1], as_rows(residual)
-    gamma, beta = as_vector(weight, width, 1.0), as_vector(bias, width, 0.0)
+    shape, width, rows = residual.shape, residual.shape[-1], row_tools.as_rows(residual)
+    gamma, beta = row_tools.as_vector(weight, width, 1.0), row_tools.as_vector(bias, width, 0.0)
     y, x_hat = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty(len(rows), np.float32)
     _forward(
-        row_tasks(*rows.shape),
+        row_tools.row_tasks(*rows.shape),
         x, rows, gamma, beta, np.float32(eps), centred, *bits, y, x_hat, inverse_std,
     )  # fmt: skip
 
     def backward(dy: Array) -> Any:
-        dy_rows, dresidual = gradient_rows(dy, shape), np.empty_like(x_hat)
+        dy_rows, dresidual = row_tools.gradient_rows(dy, shape), np.empty_like(x_hat)
         dx = np.empty_like(x_hat) if bits.threshold else dresidual
-        tasks = sum_tasks(*rows.shape)
+        tasks = row_tools.sum_tasks(*rows.shape)
         sums = np.zeros((tasks, 2, width), np.float32)
         _backward(tasks, dy_rows, x_hat, inverse_std, gamma, centred, *bits, dx, dresidual, sums)
         dweight, dbias = sums.sum(axis=0)
@@ -128,7 +121,7 @@ def _forward(
     per_number = 1.0 / width
     for i in range(begin, end):
         if threshold:
-            start = row_start(names, i, site)
+            start = row_tools.row_start(names, i, site)
             for j in range(width):
                 kept = channel_bits(start, np.uint32(j)) >= threshold
                 x_hat[i, j] = x[i, j] * scale if kept else _f(0.0)
@@ -190,7 +183,7 @@ def _backward(
         for j in range(width):
             dresidual[i, j] = (dy[i, j] * gamma[j] - mean_g - x_hat[i, j] * mean_gx) * r
         if threshold:
-            start = row_start(names, i, site)
+            start = row_tools.row_start(names, i, site)
             for j in range(width):
                 kept = channel_bits(start, np.uint32(j)) >= threshold
                 dx[i, j] = dresidual[i, j] * scale if kept else _f(0.0)

@@ -14,15 +14,7 @@ import numpy as np
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
-from pellucid.kernels.flash import (
-    NO_BITS,
-    Spans,
-    attend,
-    clear_hidden,
-    dropout_bits,
-    is_heads,
-    prepare,
-)
+from pellucid.kernels import flash
 from pellucid.ops.attention import whole_rule
 from pellucid.ops.rule import Rule
 from pellucid.ops.rules.causal import Causal
@@ -46,9 +38,9 @@ def kernel(call: Call) -> Result | Declined:
         and k.shape[-2] == v.shape[-2]
     ):
         return Declined("expects float32 (…, H, L, D)")
-    bits = dropout_bits(call.dropout, call.rng, _names(call.rng, q))
+    bits = flash.dropout_bits(call.dropout, call.rng, _names(call.rng, q))
     if bits is None:
-        return Declined(NO_BITS)
+        return Declined(flash.NO_BITS)
     *lead, heads, length, _ = q.shape
     rule = whole_rule(call.rule, call.mask, call.causal)
     plain = call.dropout == 0.0 and call.offset is None  # both know heads or examples
@@ -59,21 +51,23 @@ def kernel(call: Call) -> Result | Declined:
     n, source = prod(lead), k.shape[-2]
     steps = np.arange(n + 1)
     scores = (*lead, heads, length, source)
-    prepared = prepare(rule, steps * length, steps * source, call.offset, scores)
+    prepared = flash.prepare(rule, steps * length, steps * source, call.offset, scores)
     if isinstance(prepared, Declined):
         return prepared
-    spans = Spans(steps[:-1] * length, np.full(n, length), steps[:-1] * source, prepared.sources)
+    spans = flash.Spans(
+        steps[:-1] * length, np.full(n, length), steps[:-1] * source, prepared.sources
+    )
     q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
 
     rows = (_rows(q), _rows(k), _rows(v))
-    out, attend_backward = attend(*rows, spans, prepared, call.scale, bits)
+    out, attend_backward = flash.attend(*rows, spans, prepared, call.scale, bits)
     q_rows, k_rows, v_rows = (x.shape for x in rows)
 
     def backward(dout: Array) -> tuple[Array, ...]:
         """Return dq, dk, dv; keys that nobody sees get zeros."""
         check_gradient(dout, (*q_shape[:-1], v_shape[-1]))
         dq, dk, dv = (np.empty(shape, np.float32) for shape in (q_rows, k_rows, v_rows))
-        clear_hidden(spans, steps[1:] * source, dk, dv)
+        flash.clear_hidden(spans, steps[1:] * source, dk, dv)
         learnt = attend_backward(_rows(dout), dq, dk, dv)
         return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape), *learnt
 
@@ -113,7 +107,7 @@ def _rows(x: Array) -> Array:
     """(…, H, L, D) -> (N · L, H, D), a view where the array was split into heads."""
     heads, length, width = x.shape[-3:]
     rows = x.reshape(-1, heads, length, width).swapaxes(1, 2).reshape(-1, heads, width)
-    return rows if is_heads(rows) else np.array(rows, np.float32, order="C")
+    return rows if flash.is_heads(rows) else np.array(rows, np.float32, order="C")
 
 
 def _heads(rows: Array, shape: tuple[int, ...]) -> Array:

@@ -19,21 +19,9 @@ import numpy as np
 
 from pellucid.core.array import own_number
 from pellucid.core.vjp import Declined
+from pellucid.kernels.backend import simd
 from pellucid.kernels.backend.compile import EXACT, inner
 from pellucid.kernels.backend.math import exp, log, tanh
-from pellucid.kernels.backend.simd import (
-    absolute,
-    add_double,
-    floats_of,
-    floor,
-    gather,
-    lane_numbers,
-    number_at,
-    reduce_add,
-    scatter_add,
-    select,
-    sqrt,
-)
 from pellucid.ops.rules import function as page
 from pellucid.ops.rules.function import At, Function, Table
 
@@ -46,62 +34,45 @@ class UnknownNameError(Exception):
 
 @inner(EXACT)
 def _exp(x):
-    x = floats_of(x)
-    return select(x > _f(88.7), _f(np.inf), exp(select(x > _f(88.7), _f(0.0), x)))
+    x = simd.floats_of(x)
+    return simd.select(x > _f(88.7), _f(np.inf), exp(simd.select(x > _f(88.7), _f(0.0), x)))
 
 
-@inner(EXACT)
-def _log(x):
-    return log(floats_of(x))
+def _of_floats(f: Any) -> Any:
+    @inner(EXACT)
+    def of_floats(x):
+        return f(simd.floats_of(x))
 
-
-@inner(EXACT)
-def _tanh(x):
-    return tanh(floats_of(x))
-
-
-@inner(EXACT)
-def _sqrt(x):
-    return sqrt(floats_of(x))
-
-
-@inner(EXACT)
-def _floor(x):
-    return floor(floats_of(x))
-
-
-@inner(EXACT)
-def _absolute(x):
-    return absolute(floats_of(x))
+    return of_floats
 
 
 @inner(EXACT)
 def _where(condition, x, y):
-    return select(condition, floats_of(x), floats_of(y))
+    return simd.select(condition, simd.floats_of(x), simd.floats_of(y))
 
 
 @inner(EXACT)
 def _minimum(x, y):
-    x, y = floats_of(x), floats_of(y)
-    return select(x < y, x, y)
+    x, y = simd.floats_of(x), simd.floats_of(y)
+    return simd.select(x < y, x, y)
 
 
 @inner(EXACT)
 def _maximum(x, y):
-    x, y = floats_of(x), floats_of(y)
-    return select(x > y, x, y)
+    x, y = simd.floats_of(x), simd.floats_of(y)
+    return simd.select(x > y, x, y)
 
 
 _VOCABULARY: dict[Any, Any] = {
     page.exp: _exp,
-    page.log: _log,
-    page.tanh: _tanh,
-    page.sqrt: _sqrt,
-    page.floor: _floor,
+    page.log: _of_floats(log),
+    page.tanh: _of_floats(tanh),
+    page.sqrt: _of_floats(simd.sqrt),
+    page.floor: _of_floats(simd.floor),
     page.where: _where,
     page.minimum: _minimum,
     page.maximum: _maximum,
-    abs: _absolute,
+    abs: _of_floats(simd.absolute),
 }
 
 
@@ -109,23 +80,23 @@ _VOCABULARY: dict[Any, Any] = {
 def _at(j, rows):
     """Return where scores j, j + 1, … of a row are; rows as `attention_rule.rows_of` gives them."""
     query, key, head, example = rows[5:9]
-    q = floats_of(query)
-    k = floats_of(key + j) + lane_numbers()
-    return At(q, k, q - k, floats_of(head), floats_of(example))
+    q = simd.floats_of(query)
+    k = simd.floats_of(key + j) + simd.lane_numbers()
+    return At(q, k, q - k, simd.floats_of(head), simd.floats_of(example))
 
 
 @inner(EXACT)
 def _inside(index, size):
     """Cut an index to 0 … size − 1; NaN is 0."""
-    index = floats_of(index)
-    index = select(index > _f(0.0), index, _f(0.0))
-    return select(index < _f(size), index, _f(size - 1))
+    index = simd.floats_of(index)
+    index = simd.select(index > _f(0.0), index, _f(0.0))
+    return simd.select(index < _f(size), index, _f(size - 1))
 
 
 @inner(EXACT)
 def _unless_zero(da, d):
     """Return a derivative; a score whose own is 0 gives none, whatever the function returned."""
-    return select(da == _f(0.0), _f(0.0), floats_of(d))
+    return simd.select(da == _f(0.0), _f(0.0), simd.floats_of(d))
 
 
 def step(function: Function, first: int) -> tuple[Any, Any]:
@@ -140,12 +111,12 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
         "_at": _at,
         "_inside": _inside,
         "_unless_zero": _unless_zero,
-        "floats_of": floats_of,
-        "number_at": number_at,
-        "gather": gather,
-        "scatter_add": scatter_add,
-        "reduce_add": reduce_add,
-        "add_double": add_double,
+        "floats_of": simd.floats_of,
+        "number_at": simd.number_at,
+        "gather": simd.gather,
+        "scatter_add": simd.scatter_add,
+        "reduce_add": simd.reduce_add,
+        "add_double": simd.add_double,
         "__name__": __name__,
     }
     values, sums, names, column = "", "", "", first

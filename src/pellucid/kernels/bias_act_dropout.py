@@ -16,21 +16,9 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result
+from pellucid.kernels.backend import rows as row_tools
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits
-from pellucid.kernels.backend.rows import (
-    NO_BITS,
-    as_rows,
-    as_vector,
-    dropout_bits,
-    gradient_rows,
-    is_rows,
-    is_vector,
-    read_only,
-    row_start,
-    row_tasks,
-    sum_tasks,
-)
 from pellucid.ops.activations import ACTIVATIONS
 
 Array = np.ndarray
@@ -44,21 +32,25 @@ def kernel(call: Call) -> Result | Declined:
     if (
         record is None
         or record.kernel is None
-        or not is_rows(x)
-        or not is_vector(bias, x.shape[-1])
+        or not row_tools.is_rows(x)
+        or not row_tools.is_vector(bias, x.shape[-1])
         or x.shape[-1] % record.gates
     ):
         return Declined(f"expects float32 rows and an activation with a kernel, got {activation}")
-    bits = dropout_bits(call.dropout, call.rng, x.shape[:-1])
+    bits = row_tools.dropout_bits(call.dropout, call.rng, x.shape[:-1])
     if bits is None:
-        return Declined(NO_BITS)
-    rows, b, gated = as_rows(x), as_vector(bias, x.shape[-1], 0.0), record.gates == 2
+        return Declined(row_tools.NO_BITS)
+    rows, b, gated = (
+        row_tools.as_rows(x),
+        row_tools.as_vector(bias, x.shape[-1], 0.0),
+        record.gates == 2,
+    )
     shape = (*x.shape[:-1], x.shape[-1] // record.gates)
     from_output = hasattr(_module(activation), "gradient_from_output")
 
     y = np.empty((len(rows), shape[-1]), np.float32)
     compute = (_gated_forward if gated else _forward)(activation)
-    compute(row_tasks(*rows.shape), rows, b, *bits, y)
+    compute(row_tools.row_tasks(*rows.shape), rows, b, *bits, y)
     # what backward reads
     kept = (y, bits.scale) if from_output else (rows, b, *bits)
     made = _gated_backward if gated else _backward_from_output if from_output else _backward
@@ -66,14 +58,14 @@ def kernel(call: Call) -> Result | Declined:
 
     def backward(dy: Array) -> tuple[Array, Array | None]:
         """Return dx and dbias."""
-        dy_rows = gradient_rows(dy, shape)
-        tasks = sum_tasks(*rows.shape)
+        dy_rows = row_tools.gradient_rows(dy, shape)
+        tasks = row_tools.sum_tasks(*rows.shape)
         dx, sums = np.empty_like(rows), np.zeros((tasks, x.shape[-1]), np.float32)
         differentiate(tasks, dy_rows, *kept, dx, sums)
         return dx.reshape(x.shape), None if bias is None else sums.sum(axis=0)
 
     y = y.reshape(shape)
-    return read_only(y) if from_output else y, backward
+    return row_tools.read_only(y) if from_output else y, backward
 
 
 @cache
@@ -97,7 +89,7 @@ def _forward(activation: str) -> threads.ParallelKernel:
             for j in range(x.shape[1]):
                 y[i, j] = value(x[i, j] + bias[j])
             if threshold:
-                start = row_start(names, i, site)
+                start = row_tools.row_start(names, i, site)
                 for j in range(x.shape[1]):
                     kept = channel_bits(start, np.uint32(j)) >= threshold
                     y[i, j] = y[i, j] * scale if kept else _f(0.0)
@@ -118,7 +110,7 @@ def _backward(activation: str) -> threads.ParallelKernel:
             for j in range(x.shape[1]):
                 dx[i, j] = dy[i, j] * slope(x[i, j] + bias[j])
             if threshold:
-                start = row_start(names, i, site)
+                start = row_tools.row_start(names, i, site)
                 for j in range(x.shape[1]):
                     kept = channel_bits(start, np.uint32(j)) >= threshold
                     dx[i, j] = dx[i, j] * scale if kept else _f(0.0)
@@ -159,7 +151,7 @@ def _gated_forward(activation: str) -> threads.ParallelKernel:
             for j in range(half):
                 y[i, j] = value(x[i, j] + bias[j]) * (x[i, half + j] + bias[half + j])
             if threshold:
-                start = row_start(names, i, site)
+                start = row_tools.row_start(names, i, site)
                 for j in range(half):
                     kept = channel_bits(start, np.uint32(j)) >= threshold
                     y[i, j] = y[i, j] * scale if kept else _f(0.0)
@@ -180,7 +172,7 @@ def _gated_backward(activation: str) -> threads.ParallelKernel:
             for j in range(half):
                 dx[i, j] = dy[i, j]
             if threshold:
-                start = row_start(names, i, site)
+                start = row_tools.row_start(names, i, site)
                 for j in range(half):
                     kept = channel_bits(start, np.uint32(j)) >= threshold
                     dx[i, j] = dx[i, j] * scale if kept else _f(0.0)

@@ -9,17 +9,8 @@ import numpy as np
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result
+from pellucid.kernels import flash
 from pellucid.kernels.attention_rule import Prepared
-from pellucid.kernels.flash import (
-    NO_BITS,
-    Dropout,
-    Spans,
-    attend,
-    clear_hidden,
-    dropout_bits,
-    is_heads,
-    prepare,
-)
 
 Array = np.ndarray
 
@@ -27,9 +18,9 @@ Array = np.ndarray
 class Batch(NamedTuple):
     """What the kernels must know of the sequences of a call."""
 
-    spans: Spans
+    spans: flash.Spans
     prepared: Prepared
-    bits: Dropout
+    bits: flash.Dropout
     scores: tuple[int, int, int, int]
     """N, H, L, S, the longest."""
 
@@ -41,11 +32,11 @@ def kernel(call: Call) -> Result | Declined:
     if not isinstance(batch, Batch):
         return batch
     spans, prepared, bits, _ = batch
-    out, attend_backward = attend(q, k, v, spans, prepared, call.scale, bits)
+    out, attend_backward = flash.attend(q, k, v, spans, prepared, call.scale, bits)
 
     def backward(dout: Array) -> tuple[Array, ...]:
         dq, dk, dv = _gradients(q, k, v)
-        clear_hidden(spans, call.cu_k[1:], dk, dv)
+        flash.clear_hidden(spans, call.cu_k[1:], dk, dv)
         learnt = attend_backward(dout, dq, dk, dv)
         return dq, dk, dv, *learnt
 
@@ -56,7 +47,7 @@ def batch_of(call: Call, q: Array, k: Array, v: Array) -> Batch | Declined:
     """Return where the sequences of a call are, its rule and its dropout."""
     cu_q, cu_k = call.cu_q, call.cu_k
     if not (
-        all(is_heads(x) for x in (q, k, v))
+        all(flash.is_heads(x) for x in (q, k, v))
         and q.shape[1:] == k.shape[1:]
         and k.shape[:2] == v.shape[:2]
         and len(cu_q) == len(cu_k)
@@ -64,22 +55,22 @@ def batch_of(call: Call, q: Array, k: Array, v: Array) -> Batch | Declined:
         and cu_q.ndim == cu_k.ndim == 1
     ):
         return Declined("expects float32 heads with adjacent numbers, and int64 boundaries")
-    bits = dropout_bits(call.dropout, call.rng, _names(call.rng, len(q)))
+    bits = flash.dropout_bits(call.dropout, call.rng, _names(call.rng, len(q)))
     if bits is None:
-        return Declined(NO_BITS)
+        return Declined(flash.NO_BITS)
     spans = _spans(cu_q.tobytes(), cu_k.tobytes(), len(q), len(k))
     if spans is None:
         return Declined("the boundaries of the sequences do not go up from 0 to all rows")
     longest = (int(x.max(initial=0)) for x in (spans.lengths, spans.sources))
     scores = len(cu_q) - 1, q.shape[1], *longest
-    prepared = prepare(call.rule, cu_q, cu_k, call.offset, scores)
+    prepared = flash.prepare(call.rule, cu_q, cu_k, call.offset, scores)
     if isinstance(prepared, Declined):
         return prepared
     return Batch(spans._replace(sources=prepared.sources), prepared, bits, scores)
 
 
 @lru_cache(maxsize=32)
-def _spans(q_bytes: bytes, k_bytes: bytes, queries: int, keys: int) -> Spans | None:
+def _spans(q_bytes: bytes, k_bytes: bytes, queries: int, keys: int) -> flash.Spans | None:
     """Return where each sequence is, from the bytes of its boundaries: every layer asks again.
 
     None unless the boundaries go up from 0 to all rows.
@@ -91,7 +82,7 @@ def _spans(q_bytes: bytes, k_bytes: bytes, queries: int, keys: int) -> Spans | N
         if cu[0] != 0 or cu[-1] != rows or (lengths < 0).any():
             return None
         spans += [cu[:-1].copy(), lengths]
-    return Spans(*spans)
+    return flash.Spans(*spans)
 
 
 def _names(rng: Rng | None, rows: int) -> Array | None:

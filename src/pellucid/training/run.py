@@ -34,15 +34,7 @@ from pellucid.core.files import (
 from pellucid.core.language import plural
 from pellucid.core.machine import environment
 from pellucid.core.settings import REMOVED, changes, flat, read_toml
-from pellucid.training.checkpoint import (
-    Checkpoint,
-    SavedState,
-    TrainerState,
-    checkpoint_paths,
-    keep_checkpoints,
-    newest_checkpoint,
-    write_checkpoint,
-)
+from pellucid.training import checkpoint
 from pellucid.training.events import RECORDED, Event, as_record
 from pellucid.training.lock import Lock
 
@@ -138,7 +130,7 @@ class RunFolder:
         self.settings = tomllib.loads(tomli_w.dumps(settings))
         self.further = dict(further or {})
         self.environment = {**environment(), **(device or {})}
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint: checkpoint.Checkpoint | None = None
         self.changed = False
         self.rescored = False
         plain = flat(tomllib.loads(tomli_w.dumps(scoring or {})))
@@ -195,7 +187,7 @@ class RunFolder:
 
     def save(
         self,
-        trainer: TrainerState,
+        trainer: checkpoint.TrainerState,
         weights: Mapping[str, np.ndarray],
         optimizer: Mapping[str, np.ndarray],
         keep: Iterable[int],
@@ -209,20 +201,20 @@ class RunFolder:
         """
         self.metrics.flush()
         metrics = self.metrics
-        state = SavedState(
+        state = checkpoint.SavedState(
             trainer, metrics.lines, self.environment, self._scoring, metrics.sha256.hexdigest()
         )
-        written = Checkpoint(weights, optimizer, state, self.settings, average)
-        path = write_checkpoint(self.checkpoints, written)
+        written = checkpoint.Checkpoint(weights, optimizer, state, self.settings, average)
+        path = checkpoint.write_checkpoint(self.checkpoints, written)
         self.keep({trainer.step, *keep})
         return path
 
     def keep(self, steps: Iterable[int]) -> None:
         """Delete the checkpoints of all other steps."""
-        keep_checkpoints(self.checkpoints, steps)
+        checkpoint.keep_checkpoints(self.checkpoints, steps)
 
     def _resume(self, accept_changes: bool, defaults: Mapping[str, Any]) -> None:
-        self.checkpoint = newest_checkpoint(self.checkpoints)
+        self.checkpoint = checkpoint.newest_checkpoint(self.checkpoints)
         before = read_settings(self.path) if self.checkpoint is None else self.checkpoint.settings
         if before is not None and (found := _changes(before, self.settings, defaults)):
             if not accept_changes:
@@ -310,7 +302,7 @@ def check_resumed(
     Only those given are compared: this is for before a model is built of them. `RunFolder`
     compares all settings. Returns whether there is a checkpoint.
     """
-    made = checkpoint_paths(path / CHECKPOINTS)
+    made = checkpoint.checkpoint_paths(path / CHECKPOINTS)
     if not made or (made_with := read_settings(made[-1])) is None:
         return False
     before, now = flat(made_with), flat(settings)
@@ -344,7 +336,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def _holds_run(path: Path) -> bool:
-    return (path / CONFIG).exists() or bool(checkpoint_paths(path / CHECKPOINTS))
+    return (path / CONFIG).exists() or bool(checkpoint.checkpoint_paths(path / CHECKPOINTS))
 
 
 def _holds_any(path: Path) -> bool:

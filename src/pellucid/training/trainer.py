@@ -21,6 +21,7 @@ from pellucid.core.settings import from_mapping
 from pellucid.core.weights import average, check_weights
 from pellucid.nn import StateError
 from pellucid.tasks.scores import loss_sum, mean_loss
+from pellucid.training import events
 from pellucid.training.checkpoint import (
     Checkpoint,
     TrainerState,
@@ -29,19 +30,6 @@ from pellucid.training.checkpoint import (
 )
 from pellucid.training.config import PARTS, TrainingConfig
 from pellucid.training.ema import MovingAverage
-from pellucid.training.events import (
-    Chosen,
-    Ended,
-    EpochEnded,
-    Event,
-    Interrupted,
-    Listener,
-    Saved,
-    Started,
-    Stepped,
-    Trained,
-    Validated,
-)
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.parts import PartSum
 from pellucid.training.run import RunFolder
@@ -105,7 +93,7 @@ class Trainer:
         validation: Sequence[Batch] = (),
         metric: ValidationMetric | None = None,
         run: RunFolder | None = None,
-        listeners: Iterable[Listener] = (),
+        listeners: Iterable[events.Listener] = (),
         stopping: Callable[[str], object] = lambda name: None,
         workers: Workers | None = None,
     ) -> None:
@@ -115,7 +103,7 @@ class Trainer:
         config.check(offered if validation or metric else None)
         self.model, self.batches, self.config, self.run = model, batches, config, run
         self.validation, self.metric = validation, metric
-        self.listeners: list[Listener] = list(listeners)
+        self.listeners: list[events.Listener] = list(listeners)
         self.stopping = stopping
         self.workers = workers or Workers()
         self.part_sum: PartSum | None = None
@@ -189,7 +177,7 @@ class Trainer:
         if self.run is not None:
             self.run.begin()
         parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())
-        self._emit(Started, parameters, config.steps, config.epochs, config.minutes)
+        self._emit(events.Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
         # Python's search for garbage skips what is there now, which outlives training: a search
         # through the compiler's and the data's objects takes as long as several steps.
@@ -207,7 +195,7 @@ class Trainer:
                     return self._interrupted(stop)
         if self.run is not None:
             self.run.keep(self._kept())  # a kill after the last was written may have left others
-        self._emit(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
+        self._emit(events.Ended, state.stopped, self.seconds, state.best_step, state.best_score)
         self._choose_weights()
         self.model.eval()
         return Result(state.step, state.stopped, state.best_step, state.best_score)
@@ -248,7 +236,7 @@ class Trainer:
             self._record(lr, norm)
         if epoch_over:
             done = state.pass_
-            self._emit(EpochEnded, done.loss, done.loss_per_sentence, self.seconds)
+            self._emit(events.EpochEnded, done.loss, done.loss_per_sentence, self.seconds)
             state.pass_ = Tally()
         due = epoch_over if config.validate_unit == "epochs" else True
         count = state.epoch if config.validate_unit == "epochs" else state.step
@@ -270,7 +258,7 @@ class Trainer:
         state.useful_tokens += tally.useful_tokens
         state.window.add(tally)
         state.pass_.add(tally)
-        self._emit(Stepped, tally.loss, self._share(), self._seconds_left())
+        self._emit(events.Stepped, tally.loss, self._share(), self._seconds_left())
 
     def _check_loss(self, loss: float, lr: float) -> None:
         state = self.state
@@ -287,7 +275,7 @@ class Trainer:
     def _record(self, lr: float, norm: float) -> None:
         state, window = self.state, self.state.window
         self._emit(
-            Trained,
+            events.Trained,
             window.loss,
             window.loss_per_sentence,
             lr,
@@ -315,7 +303,7 @@ class Trainer:
             state.best_score, state.best_step, state.not_improved = score, state.step, 0
         else:
             state.not_improved += 1
-        self._emit(Validated, loss, better, time.monotonic() - began, scores)
+        self._emit(events.Validated, loss, better, time.monotonic() - began, scores)
         if state.stopped is None:
             state.stopped = self._out_of_patience()
 
@@ -362,7 +350,7 @@ class Trainer:
         if self.run is None:
             return
         optimizer, averages = self.optimizer.state_dict(), self.average.state_dict()
-        self._emit(Saved, self.run.save(state, weights, optimizer, self._kept(), averages))
+        self._emit(events.Saved, self.run.save(state, weights, optimizer, self._kept(), averages))
 
     def _synchronise(self) -> None:
         """Give every worker the first one's weights, optimizer's states and averages.
@@ -388,7 +376,7 @@ class Trainer:
         if state.step not in state.checkpoints:
             self._save()
         if self.run is not None:
-            self._emit(Interrupted, signal, self.run.resume_command)
+            self._emit(events.Interrupted, signal, self.run.resume_command)
         return Result(state.step, "interrupted", state.best_step, state.best_score, signal)
 
     def _choose_weights(self) -> None:
@@ -411,7 +399,7 @@ class Trainer:
         if use == "ema":
             self.average.swap()
         scored = use == "average" and (self.validation or self.metric)
-        self._emit(Chosen, use, tuple(steps), *(self._score(Workers()) if scored else ()))
+        self._emit(events.Chosen, use, tuple(steps), *(self._score(Workers()) if scored else ()))
 
     # How far along
 
@@ -454,7 +442,7 @@ class Trainer:
         times = plural(config.patience, "validation")
         return f"no better {config.monitor} in {config.patience} {times}"
 
-    def _emit(self, kind: type[Event], *values: Any) -> None:
+    def _emit(self, kind: type[events.Event], *values: Any) -> None:
         event = kind(self.state.step, self._epochs(), *values)
         if self.run is not None:
             self.run.metrics(event)

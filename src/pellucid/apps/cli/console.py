@@ -15,16 +15,7 @@ from rich.table import Table
 
 from pellucid.apps.cli.language import printed_language, tr
 from pellucid.core.language import Text
-from pellucid.training.events import (
-    Chosen,
-    Ended,
-    Event,
-    Interrupted,
-    Started,
-    Stepped,
-    Trained,
-    Validated,
-)
+from pellucid.training import events
 
 PLAIN_EVERY = 10.0  # seconds between plain lines
 
@@ -91,10 +82,10 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Show one event."""
         match event:
-            case Started():
+            case events.Started():
                 budget = [
                     _limit(event.steps, "step") if event.steps else "",
                     _limit(event.epochs, "epoch") if event.epochs else "",
@@ -106,24 +97,24 @@ class Progress:
                 )
                 at = tr(", resuming from step {}").format(event.step) if event.step else ""
                 self.say(begun + at)
-            case Trained():
+            case events.Trained():
                 self._rate = event.tokens_per_second
-            case Stepped():
+            case events.Stepped():
                 self._step(event)
-            case Validated():
+            case events.Validated():
                 self._held_out = tr("held-out {}").format(scores(event.loss, event.scores))
                 best = tr(" (best so far)") if event.best else ""
                 at = tr("step {}, epoch {:.2f}").format(event.step, event.epoch)
                 self.say(f"{at}: {self._held_out}{best}")
-            case Interrupted():
+            case events.Interrupted():
                 self.say(tr("{}: step {} is saved. Resume with:").format(event.signal, event.step))
                 self.say(f"  {event.resume}")
-            case Chosen():
+            case events.Chosen():
                 steps = ", ".join(map(str, event.steps))
                 kept = tr("kept the {} weights (step {})").format(tr(event.weights), steps)
                 found = tr("held-out {}").format(scores(event.loss, event.scores))
                 self.say(f"{kept}; {found}" if event.loss else kept)
-            case Ended():
+            case events.Ended():
                 self._bar.update(self._task, completed=1.0, figures=tr("scoring"))
                 limit, _, unit = event.reason.partition(" ")
                 reason = event.reason
@@ -138,7 +129,7 @@ class Progress:
             case _:
                 pass
 
-    def _step(self, event: Stepped) -> None:
+    def _step(self, event: events.Stepped) -> None:
         left = "" if event.seconds_left is None else tr("{} left").format(clock(event.seconds_left))
         rate = tr("{:,.0f} tokens/s").format(self._rate) if self._rate else ""
         figures = [scores(event.loss, {}), rate, left, self._held_out]

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    wait,
-)
+from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +37,7 @@ def run_study(
     results: Path,
     runs: Path,
     *,
-    executor: Executor | None = None,
+    executor: futures.Executor | None = None,
     workers: int | None = None,
     gigabytes: float = 1.0,
     retry: bool = False,
@@ -80,7 +73,7 @@ def run_study(
         failed = set() if retry else planned & before.keys() - done
         say(f"{len(done)}/{len(trials)} done" + (f", {len(failed)} failed" if failed else ""))
         pool = executor or FreshProcesses(workers or affordable(gigabytes))
-        running: dict[Future[dict[str, Any]], Trial] = {
+        running: dict[futures.Future[dict[str, Any]], Trial] = {
             pool.submit(run_trial, trial, runs / trial.id, stop): trial
             for trial in trials
             if trial.id not in done | failed
@@ -90,7 +83,7 @@ def run_study(
                 if stopped is None and (signals or error):
                     stopped = len(signals)
                     _stop(stop, {} if executor else running, say)
-                for future in wait(running, PAUSE, FIRST_COMPLETED).done:
+                for future in futures.wait(running, PAUSE, futures.FIRST_COMPLETED).done:
                     trial = running.pop(future)
                     line = _line_of(trial, future)
                     if line["status"] not in ("done", "failed"):
@@ -131,7 +124,7 @@ def describe(line: Line) -> str:
     return f"{name}: {numbers} ({line['minutes']:.1f} minutes)"
 
 
-def _stop(path: Path, ours: dict[Future[Any], Trial], say: Say) -> None:
+def _stop(path: Path, ours: dict[futures.Future[Any], Trial], say: Say) -> None:
     """Create the file that runs look for; start no more of our own processes."""
     for future in [future for future in ours if future.cancel()]:
         del ours[future]
@@ -145,11 +138,11 @@ def _stop(path: Path, ours: dict[Future[Any], Trial], say: Say) -> None:
         say(f"stopping: the runs in progress save and end; {also}")
 
 
-def _line_of(trial: Trial, future: Future[dict[str, Any]]) -> Line:
+def _line_of(trial: Trial, future: futures.Future[dict[str, Any]]) -> Line:
     """Return what a run has returned, or a line for one whose worker died or was taken away."""
     try:
         return future.result()
-    except (BrokenExecutor, CancelledError):
+    except (futures.BrokenExecutor, futures.CancelledError):
         return {**failure(trial, "the executor gave it up", 0.0), "status": "cancelled"}
     except Exception as error:
         return failure(trial, f"its process ended, killed or out of memory ({error})", 0.0)

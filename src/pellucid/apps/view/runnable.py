@@ -15,17 +15,10 @@ import numpy as np
 from pellucid import nn, ops
 from pellucid.apps.view.record import rule_parts
 from pellucid.data.tokenizers import UNK, Tokenizer
+from pellucid.models import walk
 from pellucid.models.embed import Embed
 from pellucid.models.quantize import int8_rows
 from pellucid.models.stack import ModelStack, Step
-from pellucid.models.walk import (
-    EVERY_ATTENTION,
-    GENERATIVE,
-    Reader,
-    UnsupportedError,
-    array,
-    score_factor,
-)
 from pellucid.nn.attention import Attention
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
@@ -40,11 +33,11 @@ NEAR = 1e-4
 """Rounding of int8 numbers times their scale, in parts of the scale."""
 TOKENIZERS = ("char", "word", "bpe")
 """The kinds of tokenizer that the page has."""
-READER = Reader(
+READER = walk.Reader(
     "the page's own forward pass",
-    GENERATIVE,
+    walk.GENERATIVE,
     {
-        **EVERY_ATTENTION,
+        **walk.EVERY_ATTENTION,
         "rotate": (None, ops.rotary),
         "kind": ("layer_norm", "rms_norm"),
         "activation": (
@@ -62,12 +55,12 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
     Raises `UnsupportedError` naming what the page's forward pass does not have.
     """
     if not isinstance(task, Seq2SeqTask):
-        raise UnsupportedError(
+        raise walk.UnsupportedError(
             f"the page runs encoder-decoders with their tokenizers, not {type(task).__name__}"
         )
     stacks = READER.read(task.model)
     if (size := sum(p.data.size for p in task.model.parameters())) > LARGEST:
-        raise UnsupportedError(
+        raise walk.UnsupportedError(
             f"the model has {size:,} parameters, and a page takes at most {LARGEST:,}"
         )
     numbers, config = _Numbers(task.model), task.model.config
@@ -110,7 +103,7 @@ class _Numbers:
         if id(x) not in self._places:
             self._places[id(x)] = len(self._tensors)
             self._kept.append(x)
-            values = np.asarray(array(x) if isinstance(x, Parameter) else x, np.float32)
+            values = np.asarray(walk.array(x) if isinstance(x, Parameter) else x, np.float32)
             name = self._names.get(id(x))
             self._tensors.append({"name": name, "shape": values.shape, **self._added(values)})
         return self._places[id(x)]
@@ -140,7 +133,7 @@ class _Numbers:
 def _tokenizer(tokenizer: Any, side: str) -> dict[str, Any]:
     kind = tokenizer.kind if isinstance(tokenizer, Tokenizer) else type(tokenizer).__name__
     if kind not in TOKENIZERS:
-        raise UnsupportedError(
+        raise walk.UnsupportedError(
             f"the page tokenizes by {', '.join(TOKENIZERS)}; the {side} tokenizer is {kind}"
         )
     return {
@@ -195,7 +188,7 @@ def _attention(
 ) -> dict[str, Any]:
     c = attention.config
     if attention.in_proj_weight is None:
-        raise UnsupportedError("the page projects q, k and v by one matrix, so of one width")
+        raise walk.UnsupportedError("the page projects q, k and v by one matrix, so of one width")
     rule, distances = stack.rule(attention, memory), None
     if not memory and (found := stack.distances(attention)) is not None:
         table, reach = found
@@ -207,7 +200,7 @@ def _attention(
         "heads": c.num_heads,
         "groups": c.groups,
         "width": c.head_width,
-        "scale": score_factor(c),
+        "scale": walk.score_factor(c),
         "head_scale": numbers.place(attention.head_scale),
         "in": {
             "weight": numbers.place(attention.in_proj_weight),

@@ -8,20 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pellucid.interop.families.family import (
-    Family,
-    Foreign,
-    Row,
-    Table,
-    Theirs,
-    their_activation,
-)
+from pellucid.interop.families import family as base
 from pellucid.models import Seq2Seq
 from pellucid.models.config import PositionScheme, Seq2SeqConfig
 
 
 def _bart_config(
-    theirs: Foreign,
+    theirs: base.Foreign,
     positions: PositionScheme = "learned",
     embedding_norm: bool = True,
     pre: bool = False,
@@ -83,7 +76,7 @@ def _bart_values(config: Seq2SeqConfig, head: str) -> dict[str, Any]:
         **{f"{stack}_ffn_dim": config.ffn_dim for stack in both},
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
-        "activation_function": their_activation(config.activation_function),
+        "activation_function": base.their_activation(config.activation_function),
         "max_position_embeddings": config.max_position_embeddings,
         "scale_embedding": config.embedding_scale == "sqrt_d_model",
         "dropout": config.dropout,
@@ -96,17 +89,17 @@ def _bart_values(config: Seq2SeqConfig, head: str) -> dict[str, Any]:
     }
 
 
-def _bart_names(config: Seq2SeqConfig, theirs: Foreign) -> Table:
+def _bart_names(config: Seq2SeqConfig, theirs: base.Foreign) -> base.Table:
     shared = config.tie_embeddings == "all"
     source, target = (
         "shared.weight" if shared else f"{stack}.embed_tokens.weight"
         for stack in ("encoder", "decoder")
     )
-    table: dict[str, Row] = {
+    table: dict[str, base.Row] = {
         "source.tokens.weight": source,
         "target.tokens.weight": target,
         "output.weight": "lm_head.weight" if config.tie_embeddings == "none" else target,
-        "output.bias": Theirs(("final_logits_bias",), first=True),
+        "output.bias": base.Theirs(("final_logits_bias",), first=True),
         "decoder.layers.#.norm2.*": "decoder.layers.#.encoder_attn_layer_norm.*",
         "decoder.layers.#.norm3.*": "decoder.layers.#.final_layer_norm.*",
         "encoder.layers.#.norm2.*": "encoder.layers.#.final_layer_norm.*",
@@ -118,7 +111,7 @@ def _bart_names(config: Seq2SeqConfig, theirs: Foreign) -> Table:
             table[f"{layer}.{mine}.in_proj_*"] = parts
             table[f"{layer}.{mine}.out_proj.*"] = f"{layer}.{other}.out_proj.*"
         table |= {
-            f"{ours}.positions.weight": Theirs((positions,), skip=2),  # BART begins at 2
+            f"{ours}.positions.weight": base.Theirs((positions,), skip=2),  # BART begins at 2
             f"{ours}.norm.*": f"{his}.layernorm_embedding.*",
             f"{layer}.norm1.*": f"{layer}.self_attn_layer_norm.*",
             f"{layer}.linear1.*": f"{layer}.fc1.*",
@@ -157,7 +150,7 @@ def sines_first(config: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]
 
 
 BART = {
-    name: Family(
+    name: base.Family(
         model=Seq2Seq,
         prefix="model.",
         config=config,

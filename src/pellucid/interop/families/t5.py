@@ -5,25 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pellucid.interop.families.family import (
-    GATED,
-    Family,
-    Foreign,
-    Row,
-    Table,
-    Theirs,
-    their_activation,
-)
+from pellucid.interop.families import family as base
 from pellucid.models import Seq2Seq
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.nn.blocks import gates_of
 
 
-def _t5_config(theirs: Foreign) -> Seq2SeqConfig:
+def _t5_config(theirs: base.Foreign) -> Seq2SeqConfig:
     vocabulary, layers = theirs.whole("vocab_size"), theirs.whole("num_layers")
     given = theirs.text("feed_forward_proj", "relu").removeprefix("gated-")
     gated = theirs.text("feed_forward_proj", "relu").startswith("gated-")
-    act = Foreign({"dense_act_fn": "gelu_new" if gated and given == "gelu" else given}, theirs.path)
+    act = base.Foreign(
+        {"dense_act_fn": "gelu_new" if gated and given == "gelu" else given}, theirs.path
+    )
     choose = act.gated if gated else act.activation
     return Seq2SeqConfig(
         vocabulary,
@@ -57,7 +51,7 @@ def _t5_config(theirs: Foreign) -> Seq2SeqConfig:
 
 
 def _t5_values(config: Seq2SeqConfig) -> dict[str, Any]:
-    plain = {gated: name for name, gated in GATED.items()}.get(config.activation_function)
+    plain = {gated: name for name, gated in base.GATED.items()}.get(config.activation_function)
     return {
         "architectures": ["T5ForConditionalGeneration"],
         "vocab_size": config.source_vocab_size,
@@ -70,9 +64,9 @@ def _t5_values(config: Seq2SeqConfig) -> dict[str, Any]:
         "relative_attention_num_buckets": config.relative_attention_num_buckets,
         "relative_attention_max_distance": config.relative_attention_max_distance,
         "n_positions": config.max_position_embeddings,
-        "feed_forward_proj": f"gated-{their_activation(plain)}"
+        "feed_forward_proj": f"gated-{base.their_activation(plain)}"
         if plain
-        else their_activation(config.activation_function),
+        else base.their_activation(config.activation_function),
         "layer_norm_epsilon": config.layer_norm_eps,
         "dropout_rate": config.dropout,
         "pad_token_id": config.pad_token_id,
@@ -105,14 +99,14 @@ def _scales_inside(
     return config, state
 
 
-def _t5_scales(theirs: Foreign) -> bool:
+def _t5_scales(theirs: base.Foreign) -> bool:
     """Whether rows are divided by √E before the output layer; older files say it by the tying."""
     return theirs.flag("scale_decoder_outputs", theirs.flag("tie_word_embeddings", True))
 
 
-def _t5_names(config: Seq2SeqConfig, theirs: Foreign) -> Table:
+def _t5_names(config: Seq2SeqConfig, theirs: base.Foreign) -> base.Table:
     tied = config.tie_embeddings == "all"
-    table: dict[str, Row] = {
+    table: dict[str, base.Row] = {
         "source.tokens.weight": "shared.weight",
         "target.tokens.weight": "shared.weight",
         "output.weight": "shared.weight" if tied else "lm_head.weight",
@@ -137,13 +131,13 @@ def _t5_names(config: Seq2SeqConfig, theirs: Foreign) -> Table:
             + "SelfAttention.relative_attention_bias.weight",
             f"{ours}.linear1.weight": tuple(f"{dense}.{w}.weight" for w in gates),
             f"{ours}.linear2.weight": f"{dense}.wo.weight",
-            f"{stack}.norm.weight": Theirs((f"{stack}.final_layer_norm.weight",), times=scale),
+            f"{stack}.norm.weight": base.Theirs((f"{stack}.final_layer_norm.weight",), times=scale),
         }
     return table
 
 
 T5 = {
-    "t5": Family(
+    "t5": base.Family(
         model=Seq2Seq,
         prefix="",
         config=_t5_config,

@@ -7,10 +7,22 @@ reordering compiler would remove.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pellucid.kernels.backend.compile import EXACT, inner, instruction
 from pellucid.kernels.backend.simd import bits, number, select, uints
+
+
+def _polynomial(*coefficients: float) -> Any:
+    """Return the function c₀ + c₁ x + c₂ x² … of a float32 by Horner's rule."""
+    c, rest = np.float32(coefficients[0]), coefficients[1:]
+    if not rest:
+        return inner(EXACT)(lambda x: c)
+    higher = _polynomial(*rest)
+    return inner(EXACT)(lambda x: higher(x) * x + c)
+
 
 _LOG2_E = np.float32(1.44269504)
 _LN2_HIGH = np.float32(0.693359375)  # few bits: its product with an integer up to 127 is exact
@@ -20,9 +32,7 @@ _SMALLEST = np.float32(-87.0)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _EXPONENT, _ONE_BITS = np.uint32(23), np.uint32(0x3F800000)
 # exp(r) = 1 + r + r² q(r) on |r| ≤ ln 2 / 2, fitted to a relative error of 3.1e-9
-_Q0, _Q1, _Q2, _Q3, _Q4 = (
-    np.float32(c) for c in (0.499999934, 0.166665201, 0.0416683943, 0.00836878087, 0.00138144627)
-)
+_exp = _polynomial(0.499999934, 0.166665201, 0.0416683943, 0.00836878087, 0.00138144627)
 
 
 @inner(EXACT)
@@ -32,11 +42,7 @@ def exp(x):
     n = shifted - _ROUND
     r = x - n * _LN2_HIGH
     r = r - n * _LN2_LOW
-    q = _Q4 * r + _Q3
-    q = q * r + _Q2
-    q = q * r + _Q1
-    q = q * r + _Q0
-    y = (q * (r * r) + r) + _ONE
+    y = (_exp(r) * (r * r) + r) + _ONE
     two_to_n = number(_uint((_uint(bits(shifted) << _EXPONENT)) + _ONE_BITS))
     return select(x < _SMALLEST, _ZERO, y * two_to_n)
 
@@ -44,9 +50,8 @@ def exp(x):
 _MAGNITUDE, _SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
 _TWO, _SMALL = np.float32(2.0), np.float32(0.7)
 # tanh(x) = x + x³ p(x²) on |x| ≤ 0.7, fitted to a relative error of 7e-10
-_T0, _T1, _T2, _T3, _T4, _T5 = (
-    np.float32(c)
-    for c in (-0.333333245, 0.133329822, -0.0539209069, 0.0215710427, -0.00788350235, 0.0018959136)
+_tanh = _polynomial(
+    -0.333333245, 0.133329822, -0.0539209069, 0.0215710427, -0.00788350235, 0.0018959136
 )
 
 
@@ -58,12 +63,7 @@ def tanh(x):
     far = (_ONE - e) / (_ONE + e)
     far = number(_uint(bits(far) | _uint(bits(x) & _SIGN)))
     square = x * x
-    p = square * _T5 + _T4
-    p = p * square + _T3
-    p = p * square + _T2
-    p = p * square + _T1
-    p = p * square + _T0
-    return select(size < _SMALL, x + x * (square * p), far)
+    return select(size < _SMALL, x + x * (square * _tanh(square)), far)
 
 
 @inner()
@@ -82,7 +82,7 @@ _FRACTION, _ROOT_BITS = np.uint32(0x7FFFFF), np.uint32(0x3F3504F3)  # of √½
 _TO_ROOT, _2_23_BITS = np.uint32(0x3F800000 - 0x3F3504F3), np.uint32(0x4B000000)
 _UNBIASED, _LEAST = np.float32((1 << 23) + 127), np.float32(2.0**-126)
 _INF, _NAN = np.float32(np.inf), np.float32(np.nan)
-_L0, _L1, _L2, _L3 = (np.float32(2 / n) for n in (3, 5, 7, 9))
+_artanh = _polynomial(*(2 / n for n in (3, 5, 7, 9)))
 
 
 @inner(EXACT)
@@ -96,10 +96,7 @@ def log(x):
     m = number(_uint(_uint(shifted & _FRACTION) + _ROOT_BITS))
     s = (m - _ONE) / (m + _ONE)
     square = s * s
-    p = square * _L3 + _L2
-    p = p * square + _L1
-    p = p * square + _L0
-    y = n * _LN2_HIGH + (n * _LN2_LOW + (_TWO * s + s * (square * p)))
+    y = n * _LN2_HIGH + (n * _LN2_LOW + (_TWO * s + s * (square * _artanh(square))))
     y = select(x < _LEAST, -_INF, y)
     y = select(x < _ZERO, _NAN, y)
     return select(x < _INF, y, x)
@@ -126,19 +123,13 @@ def channel_bits(row, channel):
 
 # erf(w) = w + w P(w²) on |w| ≤ 1, to a relative error of 1.2e-9; beyond, erfc(w) = exp(−G(w)), G
 # fitted up to 4.05, where float32's erf is 1, to 1.4e-8
-_E0, _E1, _E2, _E3, _E4, _E5, _E6 = (
-    np.float32(c)
-    for c in (
-        *(0.128379166, -0.376126258, 0.112835851, -0.0268538119),
-        *(0.00518832765, -0.000801019333, 7.85386038e-05),
-    )
+_erf = _polynomial(
+    *(0.128379166, -0.376126258, 0.112835851, -0.0268538119),
+    *(0.00518832765, -0.000801019333, 7.85386038e-05),
 )
-_G0, _G1, _G2, _G3, _G4, _G5, _G6, _G7, _G8 = (
-    np.float32(c)
-    for c in (
-        *(-0.000279593744, 1.13007314, 0.632093662, 0.109833417, -0.0262836145),
-        *(0.00471201677, -0.000586809002, 4.48894705e-05, -1.57884464e-06),
-    )
+_erfc = _polynomial(
+    *(-0.000279593744, 1.13007314, 0.632093662, 0.109833417, -0.0262836145),
+    *(0.00471201677, -0.000586809002, 4.48894705e-05, -1.57884464e-06),
 )
 _SQRT_HALF, _HALF_OF_ONE, _ERF_ONE = np.float32(0.707106781), np.float32(0.5), np.float32(4.05)
 
@@ -151,23 +142,9 @@ def normal(x):
     """
     w = x * _SQRT_HALF
     square = w * w
-    p = _E6 * square + _E5
-    p = p * square + _E4
-    p = p * square + _E3
-    p = p * square + _E2
-    p = p * square + _E1
-    p = p * square + _E0
-    near = _HALF_OF_ONE + _HALF_OF_ONE * (w + w * p)
+    near = _HALF_OF_ONE + _HALF_OF_ONE * (w + w * _erf(square))
     size = abs(w)
-    g = _G8 * size + _G7
-    g = g * size + _G6
-    g = g * size + _G5
-    g = g * size + _G4
-    g = g * size + _G3
-    g = g * size + _G2
-    g = g * size + _G1
-    g = g * size + _G0
-    tail = _ZERO if size > _ERF_ONE else _HALF_OF_ONE * exp(-g)
+    tail = _ZERO if size > _ERF_ONE else _HALF_OF_ONE * exp(-_erfc(size))
     far = tail if w < _ZERO else _ONE - tail
     return near if size <= _ONE else far
 
