@@ -197,6 +197,14 @@ def test_a_model_of_labels_is_drawn_in_the_terminal(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_of_labels_without_layers_has_nothing_to_draw(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.tasks.ClassifierTask.attention", lambda self, text: {})
+    assert main(["view", "topics-ko", "헤어졌어"]) == 2
+    assert "this model has no layers" in capsys.readouterr().err
+
+
 def test_the_page_is_opened_where_and_in_the_language_asked_for(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from pellucid.apps.cli.options import accepts_changes, named, parse
 from pellucid.apps.view import attention
 from pellucid.apps.view.film import film_page, film_text, frames
 from pellucid.apps.view.picture import drawable
+from pellucid.apps.view.record import NO_LAYERS
 from pellucid.apps.view.runnable import runnable
 from pellucid.apps.view.terminal import attention_map
 from pellucid.core.errors import UsageError
@@ -148,7 +149,9 @@ def run(arguments: list[str]) -> int:
 
 def _labelled(trained: Any, text: str) -> int:
     """Draw the attention of a model that gives labels, for which there is no page."""
-    seen, console = list(trained.attention(text).values())[-1], Output()
+    if not (maps := list(trained.attention(text).values())):
+        raise UsageError(NO_LAYERS)
+    seen, console = maps[-1], Output()
     drawing = attention_map(seen.weights.mean(axis=0), seen.queries, seen.keys, console.width)
     (label,) = trained.generate([text])
     mean = tr("the last layer, mean of the heads")

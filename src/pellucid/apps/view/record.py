@@ -25,6 +25,7 @@ KINDS: dict[Kind, tuple[Side, Side]] = {
 }
 """The sequences that the queries and the keys of each kind of attention come from."""
 
+NO_LAYERS = "there is no attention to draw: this model has no layers"
 TITLES: dict[Kind, str] = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
@@ -354,7 +355,7 @@ def select_maps(
     `layer` and `head`, counted from 1, choose one. Raises `UsageError` for what the model lacks.
     """
     if not record.kinds:
-        raise UsageError("there is no attention to draw: this model has no layers")
+        raise UsageError(NO_LAYERS)
     kind = record.kinds[-1] if kind is None else kind
     if kind not in record.kinds:
         raise UsageError(f"this model has no {TITLES[kind]}; it has: {', '.join(record.kinds)}")
