@@ -20,7 +20,7 @@ draws = np.random.default_rng(0)
 
 
 def difference(f, x, direction, dout, h=1e-5):
-    """sum(dout * f(x))의 한 방향 중앙 차분을 반환한다."""
+    """sum(dout * f(x))의 한 방향 중심 차분을 반환한다."""
     return float((dout * (f(x + h * direction) - f(x - h * direction))).sum() / (2 * h))
 
 
