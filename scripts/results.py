@@ -78,6 +78,7 @@ KOREAN = {
         "AMD EPYC(AVX2), 코어 하나, 다른 작업과 공유"
     ),
     "AMD EPYC (AVX-512), two cores": "AMD EPYC(AVX-512), 코어 둘",
+    "NVIDIA H100, shared with four other trainings": "NVIDIA H100, 다른 학습 넷과 공유",
     "AMD EPYC (AVX-512), one core, shared with other work": (
         "AMD EPYC(AVX-512), 코어 하나, 다른 작업과 공유"
     ),
