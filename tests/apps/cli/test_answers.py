@@ -71,6 +71,17 @@ def test_a_conversation_makes_the_model_ready_once(
     assert capsys.readouterr().out.splitlines()[1:-1] == expected
 
 
+def test_a_long_text_is_answered_in_parts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = speaking()
+    long = "가. " * trained.max_source_length
+    assert len(trained.split_sentences(long)) > 1
+    type_in(monkeypatch, [long.strip(), "가"])
+    assert converse(trained) == 0
+    assert capsys.readouterr().out.splitlines()[1:-1] == trained.generate([long.strip(), "가"])
+
+
 def test_a_conversation_without_a_question_makes_nothing_ready(
     compiled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

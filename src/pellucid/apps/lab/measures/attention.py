@@ -19,7 +19,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.apps.lab.document import Block, Plot, Table
-from pellucid.apps.lab.measures import measure
+from pellucid.apps.lab.measures.measure import (
+    KINDS,
+    TIMES,
+    Array,
+    Lines,
+    Measure,
+    Pass,
+    Probe,
+    as_points,
+    draw_over_steps,
+    head_values,
+    kind_of,
+    lines_with,
+    panels,
+    rounded,
+    spreads,
+)
 from pellucid.apps.lab.plots import Points, draw_grid
 from pellucid.apps.lab.wording import captions, tr
 from pellucid.nn.recorder import AttentionMap
@@ -45,16 +61,16 @@ FEWEST = 8
 # recorded ----------------------------------------------------------------------------------------
 
 
-def record(seen: measure.Pass) -> dict[str, Any]:
+def record(seen: Pass) -> dict[str, Any]:
     """Return the statistics of every head, and their means by the number of keys."""
     source, target = seen.batch.source.lengths, seen.batch.target.lengths - 1
     sides = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
     heads: dict[str, Any] = {}
-    pooled: dict[str, list[tuple[measure.Array, dict[str, measure.Array]]]] = {}
+    pooled: dict[str, list[tuple[Array, dict[str, Array]]]] = {}
     for name, layer in seen.maps.items():
-        allowed = allowed_keys(*sides[measure.kind_of(name)], layer.causal)
+        allowed = allowed_keys(*sides[kind_of(name)], layer.causal)
         rows = row_statistics(layer.probabilities, allowed)
-        pooled.setdefault(measure.kind_of(name), []).append((allowed.sum(axis=-1), rows))
+        pooled.setdefault(kind_of(name), []).append((allowed.sum(axis=-1), rows))
         heads[name] = _head_statistics(layer, allowed, rows)
     return {
         "attention": heads,
@@ -63,7 +79,7 @@ def record(seen: measure.Pass) -> dict[str, Any]:
 
 
 def _head_statistics(
-    layer: AttentionMap, allowed: measure.Array, rows: Mapping[str, measure.Array]
+    layer: AttentionMap, allowed: Array, rows: Mapping[str, Array]
 ) -> dict[str, list[float]]:
     several = allowed.sum(axis=-1) >= 2  # a single key always has all the weight
     scores = np.einsum("nhld,nhsd->nhls", layer.q, layer.k, dtype=np.float64)
@@ -76,20 +92,20 @@ def _head_statistics(
         **{k: values.swapaxes(0, 1)[:, several].mean(axis=1) for k, values in rows.items()},
         "scale": np.broadcast_to(np.ravel(layer.scale), layer.q.shape[1]),
     }
-    return {name: [measure.rounded(value) for value in values] for name, values in found.items()}
+    return {name: [rounded(value) for value in values] for name, values in found.items()}
 
 
-def allowed_keys(queries: measure.Array, keys: measure.Array, causal: bool) -> measure.Array:
+def allowed_keys(queries: Array, keys: Array, causal: bool) -> Array:
     """Return (N, L, S): whether query l of example n exists and may attend to key s."""
     length, s = int(queries.max()), int(keys.max())
     exists = (np.arange(length) < queries[:, None])[:, :, None]
-    allowed: measure.Array = exists & (np.arange(s) < keys[:, None])[:, None, :]
+    allowed: Array = exists & (np.arange(s) < keys[:, None])[:, None, :]
     if causal:
         allowed = allowed & (np.arange(s) <= np.arange(length)[:, None])
     return allowed
 
 
-def row_statistics(weights: measure.Array, allowed: measure.Array) -> dict[str, measure.Array]:
+def row_statistics(weights: Array, allowed: Array) -> dict[str, Array]:
     """Return statistics of softmax's rows w: each (N, H, L), from weights (N, H, L, S).
 
     ‖diag(w) − w wᵀ‖² = Σ w² − 2 Σ w³ + (Σ w²)², so no matrix is made.
@@ -110,14 +126,12 @@ def row_statistics(weights: measure.Array, allowed: measure.Array) -> dict[str, 
     }
 
 
-def _means_by_keys(
-    layers: list[tuple[measure.Array, dict[str, measure.Array]]],
-) -> dict[str, dict[str, float]]:
+def _means_by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, dict[str, float]]:
     """Return means by the number of keys, over layers, heads and queries."""
     found = {}
     for keys in sorted({int(k) for counts, _ in layers for k in np.unique(counts) if k >= 2}):
         found[str(keys)] = {
-            statistic: measure.rounded(
+            statistic: rounded(
                 np.concatenate(
                     [rows[statistic].swapaxes(0, 1)[:, n == keys].ravel() for n, rows in layers]
                 ).mean()
@@ -133,7 +147,7 @@ def _means_by_keys(
 
 def show(findings: Findings) -> Sequence[Block]:
     """Return pictures along training and by keys, and a table of Var[q·k]."""
-    lines = measure.lines_with(findings, "attention")
+    lines = lines_with(findings, "attention")
     if not lines:
         return []
     widths = {name: findings.study.variants[name].model.head_width for name in lines}
@@ -145,32 +159,30 @@ def show(findings: Findings) -> Sequence[Block]:
     ]
 
 
-def _along(lines: measure.Lines, widths: set[int]) -> Block:
-    def middle(probe: measure.Probe, title: str, kind: str) -> float | None:
-        values = measure.head_values(probe, kind, STATISTICS[title])
+def _along(lines: Lines, widths: set[int]) -> Block:
+    def middle(probe: Probe, title: str, kind: str) -> float | None:
+        values = head_values(probe, kind, STATISTICS[title])
         if title == THROUGH:  # what reaches q·k of a head
-            scales = measure.head_values(probe, kind, "scale")
+            scales = head_values(probe, kind, "scale")
             values = [abs(s) * size for s, size in zip(scales, values, strict=False)]
         return float(np.median(values)) if values else None
 
     d_k = float(min(widths))
     marks = {"Var[q·k], all pairs": (d_k, f"d_k = {d_k:g}")} if len(widths) == 1 else {}
     title = "Attention during training"
-    return measure.draw_over_steps(
-        "attention", title, lines, list(STATISTICS), measure.KINDS, middle, marks
-    )
+    return draw_over_steps("attention", title, lines, list(STATISTICS), KINDS, middle, marks)
 
 
-def _by_keys(lines: measure.Lines) -> Block:
+def _by_keys(lines: Lines) -> Block:
     """Draw statistics by the number of keys, at the first and the last probe."""
     columns = {"first step": 0, "last step": -1}
 
     def curve(run: Line, title: str, column: str) -> Points:
         means = run["probes"][columns[column]]["by_keys"].get("encoder", {}).items()
-        return measure.as_points((k, m[BY_KEYS[title]]) for k, m in means if m["queries"] >= FEWEST)
+        return as_points((k, m[BY_KEYS[title]]) for k, m in means if m["queries"] >= FEWEST)
 
     title = tr("The encoder's attention by the number of keys")
-    curves = measure.panels(lines, list(BY_KEYS), list(columns), curve)
+    curves = panels(lines, list(BY_KEYS), list(columns), curve)
     return Plot(
         "keys.svg",
         title,
@@ -179,18 +191,16 @@ def _by_keys(lines: measure.Lines) -> Block:
     )
 
 
-def _variance(lines: measure.Lines, widths: Mapping[str, int]) -> Block:
+def _variance(lines: Lines, widths: Mapping[str, int]) -> Block:
     rows = []
     for name, runs in lines.items():
-        for kind in measure.KINDS:
+        for kind in KINDS:
 
-            def variances(probe: measure.Probe, kind: str = kind) -> list[float]:
-                return measure.head_values(probe, kind, "score_variance")
+            def variances(probe: Probe, kind: str = kind) -> list[float]:
+                return head_values(probe, kind, "score_variance")
 
-            rows.append([name, tr(kind), str(widths[name]), *measure.spreads(runs, variances)])
-    return Table(
-        ["variant", "attention", "d_k", *(f"Var[q·k] {time}" for time in measure.TIMES)], rows
-    )
+            rows.append([name, tr(kind), str(widths[name]), *spreads(runs, variances)])
+    return Table(["variant", "attention", "d_k", *(f"Var[q·k] {time}" for time in TIMES)], rows)
 
 
-MEASURE = measure.Measure("attention", "Attention", record, show)
+MEASURE = Measure("attention", "Attention", record, show)
