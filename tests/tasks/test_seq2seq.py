@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pellucid
+from pellucid.core.errors import UsageError, UserError
+from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import Constraints, SampleConfig, SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.folder import save_model
 
 TEXTS = ["안녕 🙂", "abc", "", "가나다라마바사", "x"]
 
@@ -82,3 +87,53 @@ def test_rules_hold_in_a_stream(trained: Seq2SeqTask) -> None:
     (answers,) = once.generate_answers(["abc"])
     assert len(set(answers[0].tokens)) == len(answers[0].tokens)
     assert "".join(once.stream("abc")) == answers[0].text
+
+
+def with_other_weights(trained: Seq2SeqTask, seed: int) -> Seq2SeqTask:
+    model = Seq2Seq(trained.model.config, seed=seed).eval()
+    noise = np.random.default_rng(seed)
+    for parameter in model.parameters():
+        drawn = noise.standard_normal(parameter.shape).astype(np.float32)
+        parameter.data = parameter.data + np.float32(0.3) * drawn
+    return replace(trained, model=model)
+
+
+def test_an_ensemble_scores_by_the_mean_probability_of_each_token(trained: Seq2SeqTask) -> None:
+    other = with_other_weights(trained, 11)
+    both = trained.ensemble(other)
+    pairs = [(trained.source.encode(a), trained.target.encode(b)) for a, b in [("abc", "안녕")]]
+    ((own,), (others,)) = (task.token_scores(pairs) for task in (trained, other))
+    (together,) = both.token_scores(pairs)
+    mean = np.log((np.exp(own.log_p) + np.exp(others.log_p)) / 2)
+    np.testing.assert_allclose(together.log_p, mean, rtol=1e-5)
+    np.testing.assert_array_equal(together.weights, own.weights)
+    wide = replace(both, search=SearchConfig(beam=3, max_length=11))
+    for (answer,), text in zip(wide.generate_answers(TEXTS), TEXTS, strict=True):
+        if text and answer.finished:
+            assert wide.score([(text, answer.text)])[0] <= answer.log_p + 1e-3
+            scores = wide.token_scores([(trained.source.encode(text), answer.tokens)])[0]
+            assert float(scores.log_p.sum()) == pytest.approx(answer.log_p, abs=1e-3)
+
+
+def test_the_loss_of_an_ensemble_is_that_of_its_mean(trained: Seq2SeqTask) -> None:
+    both = trained.ensemble(with_other_weights(trained, 11), with_other_weights(trained, 13))
+    pairs = [TextPair("abc", ("안녕",)), TextPair("x", ("🙂 abc",)), TextPair("하세", ("a",))]
+    scores = both.evaluate(pairs, max_tokens=40, batch_tokens=64)
+    targets = [trained.target.encode(pair.target) for pair in pairs]
+    log_p = both.score([(pair.source, pair.target) for pair in pairs])
+    tokens = sum(len(ids) + 1 for ids in targets)
+    assert scores.loss == pytest.approx(-sum(log_p) / tokens, rel=1e-5)
+
+
+def test_an_ensemble_refuses_other_tokens_and_other_kinds(trained: Seq2SeqTask) -> None:
+    other = replace(trained, target=train_tokenizer(["안녕 abc"], "bpe", 268))
+    with pytest.raises(UsageError, match="model 2 has other tokens than the first"):
+        trained.ensemble(other)
+    with pytest.raises(UsageError, match="an ensemble is of encoder-decoders alone"):
+        trained.ensemble(trained, pellucid.load("topics-ko"))
+
+
+def test_an_ensemble_is_not_saved_as_its_first_model(trained: Seq2SeqTask, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="save each in a folder of its own"):
+        save_model(tmp_path / "both", trained.ensemble(trained), "card")
+    assert not list(tmp_path.iterdir())

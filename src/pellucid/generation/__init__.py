@@ -1,5 +1,6 @@
 """From a trained model to sentences."""
 
+from pellucid.generation.ensemble import Ensemble, mean_probability
 from pellucid.generation.model import compile_model
 from pellucid.generation.sampling import SampleConfig, sample, sample_stream
 from pellucid.generation.search import search
@@ -9,10 +10,12 @@ __all__ = [
     "GREEDY",
     "Constraints",
     "Decodes",
+    "Ensemble",
     "Hypothesis",
     "SampleConfig",
     "SearchConfig",
     "compile_model",
+    "mean_probability",
     "sample",
     "sample_stream",
     "search",

@@ -62,9 +62,11 @@ def save_model(
 ) -> None:
     """Write the folder whole or not at all: a card of bytes unchanged.
 
-    Raises `UserError` when it cannot be written, a weight is too large for float16, or the
-    tokenizer is another program's.
+    Raises `UserError` when it cannot be written, a weight is too large for float16, the tokenizer
+    is another program's, or several models answer together.
     """
+    if getattr(trained, "others", ()):
+        raise UserError("an ensemble is several models: save each in a folder of its own")
     vocabularies = [_own(tokenizer).fingerprint for tokenizer in trained.tokenizers]
     config = {
         "model_type": trained.name,

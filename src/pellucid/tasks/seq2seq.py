@@ -7,19 +7,24 @@ import re
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair, gathered
 from pellucid.data.tokenizers import Tokenizer
+from pellucid.generation import Decodes, Ensemble, compile_model, mean_probability
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.tasks.generation import GenerationTask, TokenPair, TooLongError
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
-from pellucid.tasks.scores import Scores
+from pellucid.tasks.scores import Scores, mean_loss
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +68,7 @@ def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> 
 
 @dataclass(frozen=True)
 class Seq2SeqTask(GenerationTask):
-    """A `Seq2Seq` in eval mode with its tokenizers and search."""
+    """A `Seq2Seq` in eval mode with its tokenizers and search, or several: see `ensemble`."""
 
     name = "pellucid-seq2seq"
     about = "An encoder-decoder Transformer."
@@ -76,6 +81,8 @@ class Seq2SeqTask(GenerationTask):
     reads_by = "multihead_attn"
 
     model: Seq2Seq
+    others: tuple[Seq2Seq, ...] = ()
+    """Models that answer together with `model`."""
 
     @classmethod
     def check_tokenizers(cls, config: Seq2SeqConfig, shared: bool) -> None:
@@ -83,10 +90,32 @@ class Seq2SeqTask(GenerationTask):
         if config.tie_embeddings == "all" and not shared:
             raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
 
+    def ensemble(self, *others: Seq2SeqTask) -> Self:
+        """Return the task that answers with its own model and those of others.
+
+        The probability of each token is the mean of what the models give it. Attention is that of
+        the first model. Raises `UsageError` for a model with other tokens.
+
+        >>> trained = model.ensemble(pellucid.load("runs/seed-1"))  # doctest: +SKIP
+        """
+        ours = [tokenizer.fingerprint for tokenizer in self.tokenizers]
+        for place, other in enumerate(others, 2):
+            if not isinstance(other, Seq2SeqTask):
+                raise UsageError(
+                    f"model {place} is {other.name}; an ensemble is of encoder-decoders alone"
+                )
+            if [tokenizer.fingerprint for tokenizer in other.tokenizers] != ours:
+                raise UsageError(
+                    f"model {place} has other tokens than the first: train both with the same data "
+                    "and tokenizer, and another --seed"
+                )
+        more = (model for other in others for model in (other.model, *other.others))
+        return replace(self, others=(*self.others, *more))
+
     @property
     def max_source_length(self) -> int:
         """The most tokens a text may have."""
-        return self.model.config.max_position_embeddings
+        return min(m.config.max_position_embeddings for m in (self.model, *self.others))
 
     def split_sentences(self, text: str) -> list[str]:
         """Return a text in as few pieces as the model can read, split where sentences end.
@@ -106,7 +135,37 @@ class Seq2SeqTask(GenerationTask):
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """Return the most tokens that an answer can have next to begin or end."""
-        return self.model.config.max_position_embeddings - 1
+        return self.max_source_length - 1
+
+    def decoder(self) -> Decodes:
+        """Return what search and sampling decode with, compiled once for many texts."""
+        if not self.others:
+            return super().decoder()
+        models = (self.model, *self.others)
+        return Ensemble([compile_model(model, self.arithmetic) for model in models])
+
+    def held_out_loss(self, batches: Sequence[Batch]) -> float:
+        """Return the loss in nats per target token."""
+        if not self.others:
+            return super().held_out_loss(batches)
+        found = []
+        for batch in batches:
+            wanted = batch.target.without_first().tokens
+            log_p, _ = ops.log_softmax(self._logits(batch))
+            nats = -float(log_p[np.arange(len(wanted)), wanted].sum(dtype=np.float64))
+            found.append((nats, len(wanted)))
+        return mean_loss(found)
+
+    def _logits(self, batch: Batch) -> Any:
+        """Return the logits (T, V) of each next target token; those of several are their log p."""
+        log_p = []
+        for model in (*self.others, self.model):  # the last is what a recorder keeps
+            rows, _ = model.decode_rows(batch, inference=True)
+            logits = model.output(rows)
+            if not self.others:
+                return logits
+            log_p.append(ops.log_softmax(to_host(logits))[0])
+        return mean_probability(log_p)
 
     def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:
         bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
@@ -114,8 +173,7 @@ class Seq2SeqTask(GenerationTask):
             Packed.of([source for source, _ in pairs]),
             Packed.of([[bos, *answer, eos] for _, answer in pairs]),
         )
-        rows, _ = self.model.decode_rows(batch, inference=True)
-        return self.model.output(rows), [(0, 0)] * len(pairs)
+        return self._logits(batch), [(0, 0)] * len(pairs)
 
     def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
         return {"encoder": source, "decoder": [self.model.config.bos_token_id, *answer]}

@@ -216,8 +216,12 @@ class Task(ABC):
         """
         examples = self.encode(pairs, max_tokens=max_tokens, first_target_only=True)
         batches = held_out_batches(examples, batch_tokens)
-        scores = Scores(held_out_loss(self.model, batches), len(examples), self.data)
+        scores = Scores(self.held_out_loss(batches), len(examples), self.data)
         return self._completed(scores, batches, pairs, metric)
+
+    def held_out_loss(self, batches: Sequence[Batch]) -> float:
+        """Return the loss in nats per token that is predicted."""
+        return held_out_loss(self.model, batches)
 
     def attention(self, text: str, answer: str | None = None) -> dict[str, AttentionWeights]:
         """Return the attention of each layer, by its name, while the model reads a text.

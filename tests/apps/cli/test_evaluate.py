@@ -99,3 +99,18 @@ def test_a_model_without_its_run_says_how_its_answers_are_scored(
     assert "PER" not in pellucid(*asked, cwd=place).stdout
     assert "run/model has none; give --metric error_rates|bleu" in caplog.text
     assert "PER" in pellucid(*asked, "--metric", "error_rates", cwd=place).stdout
+
+
+def test_models_that_answer_together_are_scored_and_leave_the_card(place: Path) -> None:
+    card = place / "run" / "model" / "README.md"
+    before = card.read_bytes()
+    alone = json.loads(pellucid("evaluate", "run", "--json", cwd=place).stdout)
+    card.write_bytes(b"as it was")
+    together = ("evaluate", "run", "--json", "--ensemble", "run", "run/model")
+    scores = json.loads(pellucid(*together, cwd=place).stdout)
+    for name in ("loss", "per", "wer", "pairs"):
+        assert scores[name] == pytest.approx(alone[name], rel=1e-5)
+    assert card.read_bytes() == b"as it was"
+    card.write_bytes(before)
+    other = ("evaluate", "run", "--ensemble", "g2p-en")
+    failed(pellucid(*other, cwd=place), 2, "model 2 has other tokens than the first")

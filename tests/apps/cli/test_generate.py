@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.apps.cli.test_main import failed, pellucid
 from tests.apps.view.samples import speaking
 
 from pellucid.tasks.folder import save_model
@@ -47,3 +48,10 @@ def test_ctrl_c_ends_the_waiting_for_the_next_line_of_a_pipe(tmp_path: Path) -> 
             finally:
                 running.kill()
         assert running.stderr.read() == b""
+
+
+def test_models_answer_together() -> None:
+    words = ("generate", "g2p-en", "hello", "colonel")
+    assert pellucid(*words, "--ensemble", "g2p-en").stdout == pellucid(*words).stdout
+    refused = pellucid("generate", "topics-ko", "hello", "--ensemble", "g2p-en")
+    failed(refused, 2, "--ensemble is for encoder-decoders; this model is pellucid-classifier")

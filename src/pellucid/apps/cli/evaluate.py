@@ -12,7 +12,6 @@ from typing import Annotated
 import tyro
 
 from pellucid.apps.cli.options import ModelOptions, named_model, parse
-from pellucid.core.device import place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Splits, TextPair
@@ -51,8 +50,8 @@ def run(arguments: list[str]) -> int:
         tokens it predicts.
 
         Without --data, a run is scored on its held-out data, and the scores are written into its
-        model card if the search is the one saved with it. The rest of the card is kept. A model
-        folder without its run needs --data.
+        model card if the search is the one saved with it, and no other model answers with it. The
+        rest of the card is kept. A model folder without its run needs --data.
 
         Args:
             data: One file of pairs (.tsv, .csv, .jsonl), or two parallel text files; for a decoder
@@ -65,19 +64,19 @@ def run(arguments: list[str]) -> int:
             json: Print the scores as one line of JSON.
         """
         assert trained is not None
-        place(trained.model, model.device)
+        together = model.placed(trained)
         config = _settings_of(trained, path, data, metric)
         decodes = trained.scores_answers and config.evaluation.metric != "none"
         if search != saved and not decodes:
             raise UsageError("nothing is decoded for these scores: leave out the search's options")
         pairs = _given(config, data, columns) if data else _held_out(trained, config, path)
-        searching = replace(trained, search=search) if decodes else trained
+        searching = replace(together, search=search) if decodes else together
         scores = score(searching, pairs, config)
         rows = scores.written()
         width = max(map(len, rows))
         lines = (f"{name:<{width}} {value}" for name, value in rows.items())
         print(json_format.dumps(scores.as_json()) if json else "\n".join(lines))
-        if not data and search == saved:
+        if not data and search == saved and not model.ensemble:
             _write_into_card(find_model(path) / CARD, card(path, config, None), scores)
         return 0
 

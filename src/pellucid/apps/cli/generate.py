@@ -15,7 +15,6 @@ from pellucid.apps.cli.answers import T, answer_parts, converse, print_answers, 
 from pellucid.apps.cli.language import tr, translated
 from pellucid.apps.cli.lines import Line, given, windows
 from pellucid.apps.cli.options import ModelOptions, SamplingOptions, named_model, parse
-from pellucid.core.device import place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Blank, ClassifierTask, Guess, MaskedLMTask
@@ -97,8 +96,9 @@ def _generate(trained: Any) -> Callable[..., int]:
             prefix: What every answer must begin with; an empty text still has an empty answer.
             scores: Print each answer's log-probability before it.
         """
-        place(trained.model, reading.device)
-        asked = replace(trained, search=search, sampling=sampling.config(search), prefix=prefix)
+        asked = replace(
+            reading.placed(trained), search=search, sampling=sampling.config(search), prefix=prefix
+        )
         if reading.at_prompt(text):
             return converse(asked, scores)
         decoder = functools.cache(asked.decoder)  # compiled at the first answer, for all
@@ -131,7 +131,7 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
             text: Text, with [MASK] where a token is to be filled in; quote a text with spaces.
             best: How many tokens or labels to print.
         """
-        place(trained.model, reading.device)
+        reading.placed(trained)
         if best < 1:
             raise UsageError(f"--best must be at least 1, got {best}")
         if reading.at_prompt(text):

@@ -27,11 +27,12 @@ from tyro.constructors import (
 
 from pellucid.apps.cli.language import tr, wrapped
 from pellucid.apps.cli.refusals import refusal
-from pellucid.core.device import CPU
+from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError
 from pellucid.core.parts import read_all
 from pellucid.core.settings import Name
 from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.folder import load_model
 from pellucid.tasks.generation import sampling_of
 
@@ -160,6 +161,21 @@ class ModelOptions:
     """Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE."""
     accept_changes: bool = False
     """Take a model whose files were changed after it was saved."""
+    ensemble: tuple[Path, ...] = ()
+    """Encoder-decoders with the same tokenizer that answer together with this one: each token has
+    the mean of their probabilities."""
+
+    def placed(self, trained: Any) -> Any:
+        """Return a model with those that answer together with it, on the device."""
+        if self.ensemble and not isinstance(trained, Seq2SeqTask):
+            raise UsageError(f"--ensemble is for encoder-decoders; this model is {trained.name}")
+        place(trained.model, self.device)
+        if not self.ensemble:
+            return trained
+        others = [load_model(path, self.accept_changes) for path in self.ensemble]
+        for other in others:
+            place(other.model, self.device)
+        return trained.ensemble(*others)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""Several models that answer as one: the mean of their probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid.core.array import to_host
+from pellucid.core.batch import Packed
+from pellucid.models.decoding import Decodes
+
+Array = np.ndarray
+
+
+def mean_probability(log_p: Sequence[Array]) -> Array:
+    """Return log (1/K Σₖ exp log pₖ), of K arrays of one shape.
+
+    >>> mean_probability([np.log([0.5, 0.5]), np.log([0.1, 0.9])]).round(3)
+    array([-1.204, -0.357])
+    """
+    most: Array = np.maximum.reduce(log_p)
+    floor = np.where(np.isneginf(most), 0, most)
+    with np.errstate(divide="ignore"):  # no model has the token: −∞
+        mean: Array = np.log(sum(np.exp(each - floor) for each in log_p) / len(log_p))
+    return mean + floor
+
+
+@dataclass(frozen=True)
+class EnsembleState:
+    """The state of every model between two tokens."""
+
+    states: tuple[Any, ...]
+
+    def select(self, rows: Array) -> EnsembleState:
+        """Return the state of these hypotheses, in this order; one may come several times."""
+        return EnsembleState(tuple(state.select(rows) for state in self.states))
+
+
+class Ensemble:
+    """Models of one vocabulary that generate together: p(token) = 1/K Σₖ pₖ(token).
+
+    Begin, end and padding are those of the first. Source: Hansen and Salamon 1990; in translation
+    Sutskever et al. 2014, 3.6.
+    """
+
+    def __init__(self, models: Sequence[Decodes]) -> None:
+        self.models, self.config = tuple(models), models[0].config
+
+    def room(self, source: Packed) -> Array:
+        """Return the most tokens that the answer to each of these can have: (N,)."""
+        rooms: Array = np.minimum.reduce([model.room(source) for model in self.models])
+        return rooms
+
+    def start(self, source: Packed) -> EnsembleState:
+        """Return the state before the first token, one hypothesis per source."""
+        return EnsembleState(tuple(model.start(source) for model in self.models))
+
+    def step(self, state: EnsembleState, tokens: Array) -> tuple[Array, EnsembleState]:
+        """Return the log-probabilities (B, V) of the next token, and the state after it."""
+        steps = [
+            model.step(each, tokens) for model, each in zip(self.models, state.states, strict=True)
+        ]
+        after = EnsembleState(tuple(each for _, each in steps))
+        return mean_probability([to_host(log_p) for log_p, _ in steps]), after
