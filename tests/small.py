@@ -11,10 +11,11 @@ from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.folder import save_model
 
 
-def write_model(folder: Path) -> Path:
+def write_model(folder: Path, seed: int = 0) -> Path:
     """Write an untrained model of characters as a model folder."""
     tokens = train_tokenizer(["hello there"], "char", None, ())
     config = Seq2SeqConfig(tokens.vocab_size, tokens.vocab_size, d_model=12, ffn_dim=7,
                            num_attention_heads=3, encoder_layers=1, decoder_layers=1)  # fmt: skip
-    save_model(folder, Seq2SeqTask(Seq2Seq(config).eval(), tokens, tokens, SearchConfig()), "")
+    model = Seq2Seq(config, seed=seed).eval()
+    save_model(folder, Seq2SeqTask(model, tokens, tokens, SearchConfig()), "")
     return folder

@@ -109,7 +109,7 @@ def test_an_answer_begins_with_its_prefix(model: Seq2Seq) -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} "):
         SampleConfig(**wrong)  # type: ignore[arg-type]
 
 
@@ -119,5 +119,5 @@ def test_rules_out_of_range_are_refused() -> None:
         {"repetition_penalty": math.inf},
         {"no_repeat_ngram": -1},
     ):
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match=f"^{next(iter(wrong))} "):
             Constraints(**wrong)  # type: ignore[arg-type]

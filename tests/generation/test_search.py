@@ -18,16 +18,21 @@ from pellucid.models.decoding import penalty
 BOS, EOS, V = 1, 2, 5
 
 
-@pytest.fixture(scope="module")
-def model() -> Seq2Seq:
+def model_of(**settings: Any) -> Seq2Seq:
     config = Seq2SeqConfig(
-        V, V, d_model=12, num_attention_heads=3, ffn_dim=17, encoder_layers=2, decoder_layers=2
-    )
+        V, V, d_model=12, num_attention_heads=3, ffn_dim=17, encoder_layers=2, decoder_layers=2,
+        **settings,
+    )  # fmt: skip
     model = Seq2Seq(config, seed=7, dtype=np.float64).eval()
     noise = np.random.default_rng(0)
     for parameter in model.parameters():
         parameter.data = parameter.data + 0.3 * noise.standard_normal(parameter.shape)
     return model
+
+
+@pytest.fixture(scope="module")
+def model() -> Seq2Seq:
+    return model_of()
 
 
 def log_p_of(model: Seq2Seq, source: list[int], tokens: tuple[int, ...]) -> float:
@@ -92,18 +97,24 @@ def test_scores_are_the_models_own(model: Seq2Seq) -> None:
         assert answer.log_p == pytest.approx(whole - unsaid, rel=1e-10)
 
 
-def test_no_answer_is_longer_than_asked_or_than_the_positions(model: Seq2Seq) -> None:
-    for limit in (1, 2, 3, 10**30):
-        found = search(model, Packed.of([[3, 3]]), SearchConfig(max_length=limit))[0][0]
-        assert len(found.tokens) <= limit
+@pytest.mark.parametrize("limit", [1, 2, 3, 10**30])
+def test_no_answer_is_longer_than_asked_or_than_the_positions(limit: int) -> None:
+    short = model_of(max_position_embeddings=7)
+    short.output.bias.data[EOS] -= 9  # it never ends by itself
+    (found,) = search(short, Packed.of([[3, 3]]), SearchConfig(max_length=limit))[0]
+    assert len(found.tokens) == min(limit, 6)  # the first position is that of the begin token
 
 
 def test_nothing_in_nothing_out(model: Seq2Seq) -> None:
     assert search(model, Packed.of([])) == []
 
 
-def test_an_empty_source_is_answered(model: Seq2Seq) -> None:
-    assert len(search(model, Packed.of([[], [3]]), SearchConfig(max_length=3))) == 2
+def test_an_empty_source_is_answered_as_alone(model: Seq2Seq) -> None:
+    three = SearchConfig(max_length=3)
+    (empty, _) = search(model, Packed.of([[], [3]]), three)
+    (alone,) = search(model, Packed.of([[]]), three)
+    assert empty[0].tokens == alone[0].tokens
+    assert empty[0].log_p == pytest.approx(alone[0].log_p, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +131,7 @@ def test_an_empty_source_is_answered(model: Seq2Seq) -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} "):
         SearchConfig(**wrong)
 
 
@@ -173,8 +184,14 @@ def test_a_forced_prefix_begins_every_answer(model: Seq2Seq) -> None:
         search(model, Packed.of([[3]]), SearchConfig(max_length=1), prefixes=[[3, 4]])
 
 
-def test_no_ngram_is_generated_twice(model: Seq2Seq) -> None:
-    rules = SearchConfig(beam=2, max_length=40, constraints=Constraints(no_repeat_ngram=2))
-    tokens = search(model, Packed.of([[3, 4, 4]]), rules)[0][0].tokens
-    pairs = list(itertools.pairwise(tokens))
-    assert len(pairs) == len(set(pairs))
+def test_no_ngram_is_generated_twice() -> None:
+    long = model_of()
+    long.output.bias.data[EOS] -= 9  # it would go on and on
+    pairs = []
+    for rules in (Constraints(), Constraints(no_repeat_ngram=2)):
+        config = SearchConfig(beam=2, max_length=40, constraints=rules)
+        tokens = search(long, Packed.of([[3, 4, 4]]), config)[0][0].tokens
+        pairs.append(list(itertools.pairwise(tokens)))
+    free, ruled = pairs
+    assert len(free) > len(set(free))
+    assert len(ruled) == len(set(ruled)) > 1

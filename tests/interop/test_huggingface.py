@@ -299,6 +299,40 @@ def test_a_config_that_does_not_fit_is_named(
 
 
 @pytest.mark.parametrize(
+    ("family", "values", "message"),
+    [
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5 is not supported"),
+        (
+            "llama",
+            {"rope_parameters": {"partial_rotary_factor": 0.25}},
+            "partial_rotary_factor = 0.25 is not supported",
+        ),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type = 'yarn'; expected"),
+        ("llama", {"mlp_bias": True}, "attention_bias and mlp_bias differ"),
+        ("llama", {"hidden_act": "relu"}, "hidden_act = 'relu' has no gated form here"),
+        ("bert", {"position_embedding_type": "relative_key"}, "only 'absolute'"),
+        ("bert", {"is_decoder": True}, "is_decoder = True is not supported, only False"),
+        ("electra", {"embedding_size": 14}, "embedding_size = 14 is not supported, only 15"),
+        ("bart", {"decoder_ffn_dim": 19}, "decoder_ffn_dim = 19 is not supported, only 17"),
+        ("bart", {"decoder_attention_heads": 4}, "decoder_attention_heads = 4 .*only 3"),
+        ("bart", {"tie_word_embeddings": False}, "tie_word_embeddings = False .*only True"),
+        ("bart", {"share_encoder_decoder_embeddings": False}, "embeddings = False .*only True"),
+        ("marian", {"decoder_vocab_size": 96}, "decoder_vocab_size = 96 .*only 97"),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention = True .*only False"),
+    ],
+)
+def test_what_no_model_here_can_do_is_refused_and_not_left_out(
+    family: str, values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """Most of these weights would fit, and their answers would be others than the file's."""
+    folder = tmp_path / family
+    shutil.copytree(FIXTURES / family, folder)
+    change_config(folder, **values)
+    with pytest.raises(UserError, match=rf"config\.json: .*{message}"):
+        read_pretrained(folder)
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"wpe.weight": np.nan}, r"wpe\.weight holds values that are not finite"),
@@ -390,3 +424,42 @@ def test_a_tensor_without_a_name_in_the_family_is_refused() -> None:
     theirs = Foreign({}, Path("config.json"))
     with pytest.raises(UnsupportedError, match=r"no .*decoder\.layers\.0\.before\.0\.norm\.weight"):
         families.FAMILIES["gpt2"].sources(config, theirs)
+
+
+@pytest.mark.parametrize(
+    ("first", "window"), [(0, 5), (2, None), (28, None)], ids=["all", "none", "none, by default"]
+)
+def test_the_layers_of_a_window_are_counted_as_older_files_count_them(
+    first: int, window: int | None, tmp_path: Path
+) -> None:
+    folder = tmp_path / "qwen2"
+    shutil.copytree(FIXTURES / "qwen2", folder)
+    kinds = {"layer_types": None, "max_window_layers": first}
+    change_config(folder, use_sliding_window=True, sliding_window=5, **kinds)
+    assert read_pretrained(folder)[0].config.sliding_window == window
+
+
+def test_a_table_that_a_file_holds_twice_is_written_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "bart"
+    shutil.copytree(FIXTURES / "bart", folder)
+    tensors = load_file(folder / "model.safetensors")
+    table = next(name for name in tensors if name.endswith("shared.weight"))
+    twin = table.replace("shared", "encoder.embed_tokens")
+    save_file(tensors | {twin: tensors[table]}, folder / "model.safetensors")
+    model, _ = read_pretrained(folder)
+    for parameter in model.parameters():
+        parameter.data = parameter.data + np.float32(0.25)
+    write_pretrained(model, folder, tmp_path / "written")
+    written = load_file(tmp_path / "written" / "model.safetensors")
+    np.testing.assert_array_equal(written[twin], written[table])
+    assert np.abs(written[twin] - tensors[table]).min() > 0.2
+
+
+def test_end_tokens_that_are_not_used_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(FIXTURES / "llama", folder)
+    change_config(folder, eos_token_id=[2, 7])
+    assert read_pretrained(folder)[0].config.eos_token_id == 2
+    assert "eos_token_id = [2, 7]; only the first is used here" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -13,9 +14,10 @@ from tests.training.test_start import write_tokenizer
 import pellucid
 from pellucid import reference
 from pellucid.core.batch import Packed
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import TextPair
 from pellucid.generation import search
+from pellucid.interop.tokenizer import SentencePieceTokenizer
 from pellucid.tasks import CausalLMTask, Seq2SeqTask
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
@@ -134,3 +136,60 @@ def test_without_tokenizers_texts_are_refused(tmp_path: Path) -> None:
     assert isinstance(pipeline, Seq2SeqTask)
     with pytest.raises(UserError, match=r"has no tokenizer\.json"):
         pipeline.generate_answers(["a text"])
+
+
+def test_an_answer_is_scored_with_the_begin_that_it_is_trained_with(tmp_path: Path) -> None:
+    folder = tmp_path / "bart"
+    shutil.copytree(FIXTURES / "bart", folder)
+    words = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat", "sat"]
+    core = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, "<unk>")
+    )
+    core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    core.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    core.save(str(folder / "tokenizer.json"))
+    bart = pellucid.load(folder)
+    assert isinstance(bart, Seq2SeqTask)
+    assert bart.answer_ids("the cat") == [0, 4, 5]
+    loss = bart.evaluate([TextPair("sat", ("the cat",))], max_tokens=9, batch_tokens=64).loss
+    assert bart.score([("sat", "the cat")])[0] == pytest.approx(-4 * loss, rel=1e-5)
+    with pytest.raises(UsageError, match="another program's cannot be compared"):
+        bart.ensemble(bart)
+
+
+def test_a_mask_written_as_robertas_is_filled_where_it_stands(tmp_path: Path) -> None:
+    folder = tmp_path / "roberta"
+    shutil.copytree(FIXTURES / "roberta", folder)
+    config = json.loads((folder / "config.json").read_text())
+    words = ["<s>", "<pad>", "</s>", "<unk>", "paris", "is", "big", "<mask>"]
+    core = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, "<unk>")
+    )
+    core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    core.add_special_tokens(["<mask>"])
+    core.save(str(folder / "tokenizer.json"))
+    assert config["vocab_size"] >= len(words)
+    roberta: Any = pellucid.load(folder)
+    theirs, ours = (roberta.guesses(text, 1) for text in ("paris <mask> big", "paris [MASK] big"))
+    assert theirs == ours
+    assert theirs[0][0].text.startswith("paris")
+    assert theirs[0][0].text.endswith("big")
+
+
+class Pieces:
+    """In place of a SentencePiece model: a piece is a word."""
+
+    def encode(self, text: str, out_type: type) -> list[str]:
+        return ["▁" + word for word in text.split()]
+
+
+def test_marian_reads_the_language_of_the_answer_whole() -> None:
+    tokenizer = SentencePieceTokenizer.__new__(SentencePieceTokenizer)
+    vocabulary = {"<unk>": 1, "</s>": 0, ">>fr<<": 2, "▁hello": 3}
+    tokenizer._core, tokenizer._ids = Pieces(), vocabulary
+    tokenizer._end, tokenizer._unknown = 0, 1
+    assert tokenizer.encode(">>fr<< hello") == [2, 3, 0]
+    assert tokenizer.encode(">>xx<< hello") == [1, 3, 0]  # a language that it has not
+    assert tokenizer.encode("hello >>fr<<") == [3, 1, 0]

@@ -147,7 +147,7 @@ def test_positions_end() -> None:
 
 @pytest.mark.parametrize("wrong", [{"vocab_size": -1}, {"num_hidden_layers": -1}, {"dropout": 1.0}])
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} "):
         replace(BASE, **wrong)
 
 

@@ -175,5 +175,5 @@ def test_what_a_model_cannot_do_is_said() -> None:
 
 @pytest.mark.parametrize("wrong", [{"masked_share": 0.0}, {"type_vocab_size": -1}])
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} "):
         replace(BASE, **wrong)

@@ -234,5 +234,5 @@ def test_too_long_a_sequence_is_named() -> None:
     ],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} "):
         replace(BASE, **wrong)

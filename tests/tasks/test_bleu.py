@@ -43,6 +43,14 @@ def test_an_interval_stays_among_what_a_score_can_be() -> None:
         assert 0 <= low <= figure.value <= high <= 100
 
 
+def test_so_few_words_in_common_that_some_resamples_have_none_give_a_score_alone() -> None:
+    """sacreBLEU cannot average resamples of the second output alone."""
+    _, _, chrf = bleu(["a b c d e", "x y z"], [["a b c d e"], ["q r s"]])
+    assert chrf.value > 0
+    assert chrf.interval is None
+    assert chrf.written() == f"{chrf.value:.2f}, {chrf.signature}"
+
+
 def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(UserError, match=r"pip install 'sacrebleu>="):

@@ -96,13 +96,30 @@ def test_texts_that_have_no_label(run: tuple[str, Path]) -> None:
     assert model.labels([]) == []
 
 
-@pytest.mark.parametrize("command", ["serve {}", "export {} new --to onnx"])
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("serve {}", "run: a model that labels texts is not served"),
+        pytest.param(
+            "export {} new --to onnx",
+            "ONNX export does not support this model: Classifier",
+            marks=pytest.mark.oracle("onnx"),
+        ),
+        ("export {} new --to ctranslate2", "is a Classifier, which cannot be exported"),
+    ],
+)
 def test_what_does_not_know_labels_says_so(
-    command: str, run: tuple[str, Path], tmp_path: Path, capsys: Any, monkeypatch: Any
+    command: str,
+    message: str,
+    run: tuple[str, Path],
+    tmp_path: Path,
+    capsys: Any,
+    monkeypatch: Any,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(command.format(run[1]).split()) == 1
-    assert "bug" not in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_targets_that_are_no_labels_are_refused(run: tuple[str, Path], capsys: Any) -> None:

@@ -19,6 +19,8 @@ from pellucid.core.errors import UserError
 from pellucid.core.settings import REMOVED
 from pellucid.tasks.folder import load_model, save_model
 
+HUGGINGFACE = Path(__file__).parents[1] / "fixtures" / "huggingface"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -84,6 +86,23 @@ def test_settings_that_were_removed_may_be_there_where_they_are_off(folder: Path
     file.write_text(json.dumps(settings | {"parallel_blocks": True}), encoding="utf-8")
     with pytest.raises(UserError, match=r"config\.json: model\.parallel_blocks = True: .* removed"):
         load_model(folder, accept_changes=True)
+
+
+@pytest.mark.parametrize("made_by", [2, None])
+def test_a_model_of_another_format_is_left_to_its_version(
+    folder: Path, made_by: int | None
+) -> None:
+    file = folder / "config.json"
+    settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(settings | {"format": made_by}), encoding="utf-8")
+    with pytest.raises(UserError, match=f"model format {made_by}, this Pellucid reads 1; read it"):
+        load_model(folder, accept_changes=True)
+
+
+def test_a_model_with_another_programs_tokenizer_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="only models trained here are written as model folders"):
+        save_model(tmp_path / "new", pellucid.load(HUGGINGFACE / "gpt2"), "")
+    assert not list(tmp_path.iterdir())
 
 
 def changed(folder: Path, how: str) -> None:
@@ -160,21 +179,37 @@ def test_weights_that_nothing_learns_are_refused_without_digests_too(
         load_model(folder)
 
 
+OPEN_EACH = """
+import sys
+import pellucid
+from pellucid.core.errors import UserError
+for folder in sys.argv[1:]:
+    try:
+        pellucid.load(folder)
+    except UserError as error:
+        print(error)
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in the file system")
 @pytest.mark.parametrize("endless", [True, False])
-@pytest.mark.parametrize(
-    "name", ["model.safetensors", "config.json", "tokenizer.json", "generation_config.json"]
-)
-def test_a_pipe_or_a_device_is_refused_at_once(folder: Path, name: str, endless: bool) -> None:
-    (folder / name).unlink()
-    if endless:
-        (folder / name).symlink_to("/dev/zero")
-    else:
-        os.mkfifo(folder / name)
-    command = [sys.executable, "-c", f"import pellucid; pellucid.load({str(folder)!r})"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    found = "config.json" if name == "config.json" else "is a pipe or a device"
-    assert found in done.stderr.splitlines()[-1]
+def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path, endless: bool) -> None:
+    """In another process, which can be ended where one is read all the same."""
+    expected = {"config.json": "{}: neither a model (no config.json)"}
+    for name in ("model.safetensors", "tokenizer.json", "generation_config.json"):
+        expected[name] = f"{{}}/{name}: is a pipe or a device; expected a file"
+    folders = [write_model(tmp_path / name / "model") for name in expected]
+    for name, folder in zip(expected, folders, strict=True):
+        (folder / name).unlink()
+        if endless:
+            (folder / name).symlink_to("/dev/zero")
+        else:
+            os.mkfifo(folder / name)
+    command = [sys.executable, "-c", OPEN_EACH, *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    refusals = done.stdout.splitlines()
+    for folder, message, refusal in zip(folders, expected.values(), refusals, strict=True):
+        assert refusal.startswith(message.format(folder))
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])

@@ -106,6 +106,14 @@ def test_an_answer_without_tokens_for_it_is_never_written(trained: GenerationTas
     assert np.isfinite(lowest) == known
 
 
+def test_only_a_model_that_continues_begins_with_nothing(trained: GenerationTask) -> None:
+    if trained.kind == "continue":
+        assert np.isfinite(trained.score([("", "he")])).all()
+        return
+    with pytest.raises(UserError, match="an empty text has no answer"):
+        trained.score([("", "he")])
+
+
 def test_answers_scored_together_score_as_alone(
     trained: GenerationTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

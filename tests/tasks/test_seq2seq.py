@@ -99,20 +99,25 @@ def with_other_weights(trained: Seq2SeqTask, seed: int) -> Seq2SeqTask:
 
 
 def test_an_ensemble_scores_by_the_mean_probability_of_each_token(trained: Seq2SeqTask) -> None:
-    other = with_other_weights(trained, 11)
-    both = trained.ensemble(other)
+    first, other = (with_other_weights(trained, seed) for seed in (7, 11))
+    letters = [trained.target.encode(letter)[0] for letter in "abc "]
+    for task in (first, other):  # answers are texts, and end
+        task.model.output.bias.data[letters] += 5
+        task.model.output.bias.data[2] += 4
+    both = first.ensemble(other)
     pairs = [(trained.source.encode(a), trained.target.encode(b)) for a, b in [("abc", "안녕")]]
-    ((own,), (others,)) = (task.token_scores(pairs) for task in (trained, other))
+    ((own,), (others,)) = (task.token_scores(pairs) for task in (first, other))
     (together,) = both.token_scores(pairs)
     mean = np.log((np.exp(own.log_p) + np.exp(others.log_p)) / 2)
     np.testing.assert_allclose(together.log_p, mean, rtol=1e-5)
     np.testing.assert_array_equal(together.weights, own.weights)
-    wide = replace(both, search=SearchConfig(beam=3, max_length=11))
-    for (answer,), text in zip(wide.generate_answers(TEXTS), TEXTS, strict=True):
-        if text and answer.finished:
-            assert wide.score([(text, answer.text)])[0] <= answer.log_p + 1e-3
-            scores = wide.token_scores([(trained.source.encode(text), answer.tokens)])[0]
-            assert float(scores.log_p.sum()) == pytest.approx(answer.log_p, abs=1e-3)
+    once = Constraints(no_repeat_ngram=1)
+    wide = replace(both, search=SearchConfig(beam=3, max_length=11, constraints=once))
+    texts = list(filter(None, TEXTS))
+    answers = [answer for (answer,) in wide.generate_answers(texts)]
+    assert all(answer.tokens and answer.finished for answer in answers)
+    scored = wide.score([(text, answer.text) for text, answer in zip(texts, answers, strict=True)])
+    np.testing.assert_allclose(scored, [answer.log_p for answer in answers], atol=1e-3)
 
 
 def test_the_loss_of_an_ensemble_is_that_of_its_mean(trained: Seq2SeqTask) -> None:
@@ -129,11 +134,43 @@ def test_an_ensemble_refuses_other_tokens_and_other_kinds(trained: Seq2SeqTask) 
     other = replace(trained, target=train_tokenizer(["안녕 abc"], "bpe", 268))
     with pytest.raises(UsageError, match="model 2 has other tokens than the first"):
         trained.ensemble(other)
-    with pytest.raises(UsageError, match="an ensemble is of encoder-decoders alone"):
+    with pytest.raises(UsageError, match="model 3 is pellucid-classifier; an ensemble is of"):
         trained.ensemble(trained, pellucid.load("topics-ko"))
+    with pytest.raises(UsageError, match="model 2 is list"):
+        trained.ensemble([trained])  # type: ignore[arg-type]
 
 
 def test_an_ensemble_is_not_saved_as_its_first_model(trained: Seq2SeqTask, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="save each in a folder of its own"):
         save_model(tmp_path / "both", trained.ensemble(trained), "card")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_attention_of_an_ensemble_is_that_of_its_first_model(trained: Seq2SeqTask) -> None:
+    deeper = Seq2Seq(replace(trained.model.config, decoder_layers=5), seed=11).eval()
+    both = trained.ensemble(replace(trained, model=deeper))
+    for answer in (None, "안녕"):
+        own, seen = trained.attention("abc", "안녕"), both.attention("abc", answer)
+        assert own.keys() == seen.keys()
+    for name, layer in own.items():
+        np.testing.assert_array_equal(seen[name].weights, layer.weights)
+    pair = (trained.source.encode("abc"), trained.target.encode("안녕"))
+    (alone,), (together,) = trained.token_scores([pair]), both.token_scores([pair])
+    np.testing.assert_array_equal(together.weights, alone.weights)
+
+
+def test_every_model_of_an_ensemble_keeps_its_arithmetic_and_its_room(trained: Seq2SeqTask) -> None:
+    short = Seq2Seq(replace(trained.model.config, max_position_embeddings=9), seed=11).eval()
+    both = trained.ensemble(replace(trained, model=short, arithmetic="int8"))
+    assert [task.arithmetic for task in (both, *both.others)] == ["float32", "int8"]
+    assert both.max_source_length == 9
+    pairs = [TextPair("abc", ("안녕",)), TextPair("xyz xyz xyz", ("a",))]
+    assert both.evaluate(pairs, max_tokens=40, batch_tokens=64).pairs == 1  # the other is too long
+
+
+def test_a_prefix_begins_one_answer(trained: Seq2SeqTask) -> None:
+    short = Seq2Seq(replace(trained.model.config, max_position_embeddings=9), seed=11).eval()
+    task = replace(trained, model=short, search=SearchConfig(max_length=5))
+    assert len(task.split_sentences("xyz. xyz. xyz.")) > 1
+    with pytest.raises(UserError, match=r"answered in \d parts, and a prefix begins one answer"):
+        replace(task, prefix="a").generate(["xyz. xyz. xyz."])

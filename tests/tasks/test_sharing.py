@@ -21,8 +21,6 @@ from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig
 from pellucid.tasks import CausalLMTask, MaskedLMTask
 
-pytestmark = pytest.mark.alone
-
 TEXTS = ["hello", "there he", "oh"]
 SMALL: dict[str, Any] = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 7, "dropout": 0.5,
                          "num_hidden_layers": 1, "max_position_embeddings": 23}  # fmt: skip
@@ -107,6 +105,7 @@ def test_answers_do_not_depend_on_the_mode(case: Case) -> None:
         assert ask(trained) == in_training
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # what is tested
 def test_processes_answer_the_same(tmp_path: Path, method: str) -> None:
@@ -117,6 +116,7 @@ def test_processes_answer_the_same(tmp_path: Path, method: str) -> None:
     assert found == [trained.generate(TEXTS), trained.generate(TEXTS[::-1])]
 
 
+@pytest.mark.alone
 def test_threads_answer_the_same_while_another_trains(tmp_path: Path) -> None:
     trained = pellucid.load(write_model(tmp_path / "model"))
     expected = trained.generate(TEXTS)

@@ -135,6 +135,21 @@ def test_a_state_edited_under_new_digests_is_refused(tmp_path: Path, name: str, 
     assert f"{older} is undamaged: delete {newest}" in reported
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("trainer.checkpoints", [0]), ("trainer.checkpoints", [1, 4]), ("trainer.best_score", np.nan),
+     ("trainer.first_loss", np.inf), ("trainer.running_loss", np.nan),
+     ("trainer.window.nats", np.nan), ("trainer.pass_.nats", -np.inf)],
+)  # fmt: skip
+def test_a_number_of_the_right_type_that_training_never_has_is_refused(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    (path,) = write(tmp_path, 3)
+    edit(path, name, value)
+    with pytest.raises(UserError, match=rf"state\.json: .*{name.rpartition('.')[2]}"):
+        read_checkpoint(path)
+
+
 def edit(path: Path, name: str, value: Any) -> None:
     """Edit a key of state.json, and write the digests again."""
     values = json.loads((path / STATE).read_bytes())

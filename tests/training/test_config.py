@@ -13,10 +13,14 @@ import tomli_w
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, read_toml, to_mapping
+from pellucid.generation import Constraints
+from pellucid.models.config import StackConfig
+from pellucid.tasks import TASKS
 from pellucid.training.config import (
     OptimizerConfig,
     RunConfig,
     ScheduleConfig,
+    StartConfig,
     TrainingConfig,
     load_recipe,
     recipe_names,
@@ -141,13 +145,17 @@ def test_an_error_names_file_and_setting(text: str, words: str, tmp_path: Path) 
 def test_every_setting_has_a_meaning() -> None:
     """The text under a field is its help; the field without one is found by reading the source."""
 
-    def classes(kind: type) -> list[type]:
+    def tables(kind: type) -> list[type]:
         inner = [f.default_factory for f in dataclasses.fields(kind)]
-        return [kind, *(c for k in inner if isinstance(k, type) for c in classes(k))]
+        return [kind, *(c for k in inner if dataclasses.is_dataclass(k) for c in tables(k))]
 
-    for kind in {k for k in classes(RunConfig) if dataclasses.is_dataclass(k)}:
+    read = [RunConfig, StartConfig, *(task.config_class for task in TASKS.values())]
+    # The source of a class has the fields that it adds; what it inherits is in its bases.
+    kinds = {base for kind in read for table in tables(kind) for base in table.__mro__}
+    assert kinds >= {StackConfig, ScheduleConfig, Constraints}
+    for kind in filter(dataclasses.is_dataclass, kinds):
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
-        for field, after in itertools.pairwise(body):
+        for field, after in itertools.pairwise([*body, None]):
             if not isinstance(field, ast.AnnAssign) or "ClassVar" in ast.unparse(field.annotation):
                 continue
             if not isinstance(field.value, ast.Call):

@@ -248,6 +248,9 @@ def test_a_score_that_still_improved_asks_for_more_steps(
     assert f"{name} {losses[-2]:g} → {losses[-1]:g}" in lines[0]
     patience = Result(10 * len(losses), "no better loss in 3 validations", best_step, best)
     assert not list(_longer(config, folder, patience))
+    # Validations before the run was resumed with this metric do not have it.
+    other = replace(config, monitor="per")
+    assert not list(_longer(other, folder, result))
 
 
 def test_other_sizes_of_the_model_are_refused_in_words_for_the_command_line(

@@ -219,3 +219,9 @@ def test_a_run_is_resumed_with_the_model_it_began_with(
         main(["train", "--resume", str(folder), "--training.steps", "5", "--accept-changes"]) == 1
     )
     assert "is not the model that the run began with" in capsys.readouterr().err
+
+
+def test_a_start_stored_in_int8_is_scored_in_float32(tmp_path: Path) -> None:
+    config = load_recipe_from("g2p-demo", start := open_start(Path("g2p-demo")))
+    assert start.trained.arithmetic == "int8"
+    assert start.task(config).arithmetic == "float32"

@@ -113,8 +113,12 @@ def test_a_loss_or_gradient_that_is_not_finite_changes_nothing(bad: float) -> No
         np.testing.assert_array_equal(array, before[name])
 
 
-def test_a_gradient_that_is_not_finite_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_gradient_that_is_not_finite_is_named_and_changes_nothing(
+    bad: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learner = model().train()
+    before = {name: array.copy() for name, array in learner.state_dict().items()}
     loss = learner.loss
 
     def broken(*args: object, **options: object) -> object:
@@ -122,14 +126,17 @@ def test_a_gradient_that_is_not_finite_is_named(monkeypatch: pytest.MonkeyPatch)
 
         def poisoned(scale: float) -> None:
             backward(scale)
-            learner.output.weight.grad[2, 3] = np.nan
+            learner.output.weight.grad[2, 3] = bad
 
         return total, poisoned
 
     monkeypatch.setattr(learner, "loss", broken)
     optimizer = ModelOptimizer(learner.named_parameters())
-    with pytest.raises(DivergedError, match=r"source\.tokens\.weight"):
+    named = rf"the gradient's norm is {bad} \(in source\.tokens\.weight\)"
+    with pytest.raises(DivergedError, match=named):
         train_step(learner, optimizer, batch(), TRAIN, step=1, lr=0.1)
+    for name, array in learner.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 def test_held_out_loss_is_the_mean_over_all_tokens() -> None:

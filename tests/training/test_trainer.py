@@ -212,6 +212,17 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     assert names(tmp_path / "run") == []
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_held_out_score_that_is_not_finite_ends_a_run_and_is_not_the_best(
+    bad: float, tmp_path: Path
+) -> None:
+    scores = iter([0.5, bad])
+    config = replace(SHORT, validate_every=2, monitor="rate")
+    with pytest.raises(DivergedError, match=r"step 4 .*a held-out score is not finite .*'rate'"):
+        run_and_fit(tmp_path / "run", config, metric=lambda _: {"rate": next(scores)})
+    assert names(tmp_path / "run") == ["step-00000002"]
+
+
 def test_one_bad_batch_does_not_end_a_run() -> None:
     learner = model()
     loss, steps = learner.loss, count(1)
@@ -327,9 +338,14 @@ def test_the_moving_average_is_what_is_scored_and_chosen(tmp_path: Path) -> None
 
 
 def test_the_moving_average_changes_no_step() -> None:
-    plain, averaged = (fit(replace(SHORT, steps=9, use=use))[1] for use in ("last", "ema"))
+    config = replace(SHORT, steps=9, validate_every=3)
+    plain, averaged = (fit(replace(config, use=use))[1] for use in ("last", "ema"))
     losses = [[e.loss for e in only(events, Stepped)] for events in (plain, averaged)]
     assert losses[0] == losses[1]
+    # What is validated is another model in between.
+    scored = [[e.loss for e in only(events, Validated)] for events in (plain, averaged)]
+    assert len(scored[0]) == len(scored[1]) == 3
+    assert not set(scored[0]) & set(scored[1])
 
 
 def test_a_run_resumed_with_another_kind_of_weights_forgets_its_best(tmp_path: Path) -> None:

@@ -137,6 +137,16 @@ def observing(observer: Observer) -> Iterator[None]:
         _observers.reset(token)
 
 
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Keep the calls inside this block, and their backwards, from the observers around it."""
+    token = _observers.set(())
+    try:
+        yield
+    finally:
+        _observers.reset(token)
+
+
 class Observing(ABC):
     """An observer that observes inside `with Observer() as observer:`."""
 

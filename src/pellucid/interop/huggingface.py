@@ -301,6 +301,7 @@ def write_pretrained(
     tensors = {name: np.array(x, np.float32) for name, x in _tensors(like, like).items()}
     bare = theirs.arrays = _named_as_bare(tensors, family)
     written = dict(zip(bare, tensors, strict=True))  # by their names without a prefix
+    before = dict(tensors)
     state = {name: np.asarray(x, np.float64) for name, x in model.state_dict().items()}
     sources = family.sources(model.config, theirs)
     if faults := [name for name in sources.keys() ^ state.keys() if name in state]:
@@ -318,6 +319,11 @@ def write_pretrained(
                 np.float32
             )
             start = end
+    own = {written[part] for x in sources.values() for part in x.names}
+    for name in before.keys() - own:  # a table that the file holds a second time, being tied
+        for twin in own:
+            if before[name].ndim == 2 and np.array_equal(before[name], before[twin]):
+                tensors[name] = tensors[twin]
     vectors = {written[part] for x in sources.values() if x.first for part in x.names}
     smaller = quantize({n: x for n, x in tensors.items() if n not in vectors}, weights)
     file = INT8_WEIGHTS if weights == "int8" else WEIGHTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,13 @@ class SentencePieceTokenizer(TokenizerLike):
         self.vocab_size = len(vocabulary)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, and the end if this side has one."""
-        pieces = self._core.encode(text, out_type=str)
+        """Return the ids of a text, and the end if this side has one.
+
+        A text may begin with the language of its answer, as in ">>fr<< Hello".
+        """
+        language = re.match(r">>.+?<<", text)
+        codes = [language[0]] if language and language[0] in self._ids else []
+        pieces = codes + self._core.encode(text[len("".join(codes)) :], out_type=str)
         ids = [self._ids.get(piece, self._unknown) for piece in pieces]
         return ids if self._end is None else [*ids, self._end]
 

@@ -16,6 +16,7 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import plural
 from pellucid.core.settings import from_mapping, nearest
+from pellucid.core.vjp import unobserved
 from pellucid.data.tokenizers import settled
 from pellucid.generation import (
     GREEDY,
@@ -202,7 +203,11 @@ class GenerationTask(Task):
     @property
     def prefix_tokens(self) -> list[int]:
         """The tokens that every answer begins with."""
-        return self.target.encode(self.prefix) if self.prefix else []
+        return self.answer_ids(self.prefix) if self.prefix else []
+
+    def answer_ids(self, answer: str) -> list[int]:
+        """Return the tokens of an answer, or of its beginning."""
+        return self.target.encode(answer)
 
     @abstractmethod
     def max_new_tokens(self, source: Sequence[int]) -> int:
@@ -292,7 +297,7 @@ class GenerationTask(Task):
     def _pair(self, text: str, answer: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a text and of an answer; raise `UserError` for too many."""
         self.check_length(text)
-        source, target = self.source.encode(text), self.target.encode(answer)
+        source, target = self.source.encode(text), self.answer_ids(answer)
         if not self.prompt_ids(source):
             raise UserError("an empty text has no answer")
         if len(target) > (room := self.max_new_tokens(source)):
@@ -306,7 +311,8 @@ class GenerationTask(Task):
         """Run the model on a text, and on an answer; return the tokens that each stack read."""
         source, target = self._pair(text, answer or "")
         if answer is None:
-            target = list(self.generate_answers([text])[0][0].tokens)
+            with unobserved():
+                target = list(self.generate_answers([text])[0][0].tokens)
         self.token_scores([(source, target)])
         return self._stacks(source, target)
 

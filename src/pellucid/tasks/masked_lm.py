@@ -71,6 +71,8 @@ class MaskedLMTask(Task):
         """
         check_text(text, "guesses")
         check_best(best)
+        if not isinstance(self.source, Tokenizer):  # its own way to write a mask, such as <mask>
+            text = text.replace(self.source.tokens([self.model.config.mask_id])[0], MASK)
         ids = self._framed(text)
         places = [i for i, token in enumerate(ids) if token == self.model.config.mask_id]
         if not places:

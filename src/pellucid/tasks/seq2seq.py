@@ -14,17 +14,19 @@ import numpy as np
 from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.vjp import unobserved
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair, gathered
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.generation import Decodes, Ensemble, compile_model, mean_probability
+from pellucid.generation import Decodes, Ensemble, mean_probability
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.tasks.generation import GenerationTask, TokenPair, TooLongError
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores, mean_loss
+from pellucid.tasks.task import Task
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,12 @@ def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> 
     return pieces or [""]
 
 
+def _fingerprints(task: Seq2SeqTask) -> list[str] | None:
+    """Return what two tasks with the same tokens have in common; None where that is not known."""
+    own = [each.fingerprint for each in task.tokenizers if isinstance(each, Tokenizer)]
+    return own if len(own) == len(task.tokenizers) else None
+
+
 @dataclass(frozen=True)
 class Seq2SeqTask(GenerationTask):
     """A `Seq2Seq` in eval mode with its tokenizers and search, or several: see `ensemble`."""
@@ -81,8 +89,8 @@ class Seq2SeqTask(GenerationTask):
     reads_by = "multihead_attn"
 
     model: Seq2Seq
-    others: tuple[Seq2Seq, ...] = ()
-    """Models that answer together with `model`."""
+    others: tuple[Seq2SeqTask, ...] = ()
+    """Tasks whose models answer together with `model`."""
 
     @classmethod
     def check_tokenizers(cls, config: Seq2SeqConfig, shared: bool) -> None:
@@ -98,24 +106,29 @@ class Seq2SeqTask(GenerationTask):
 
         >>> trained = model.ensemble(pellucid.load("runs/seed-1"))  # doctest: +SKIP
         """
-        ours = [tokenizer.fingerprint for tokenizer in self.tokenizers]
         for place, other in enumerate(others, 2):
             if not isinstance(other, Seq2SeqTask):
+                kind = other.name if isinstance(other, Task) else type(other).__name__
+                raise UsageError(f"model {place} is {kind}; an ensemble is of encoder-decoders")
+            tokens = [_fingerprints(task) for task in (self, other)]
+            if None in tokens:
                 raise UsageError(
-                    f"model {place} is {other.name}; an ensemble is of encoder-decoders alone"
+                    "an ensemble is of models with tokenizers of Pellucid's; another program's "
+                    "cannot be compared"
                 )
-            if [tokenizer.fingerprint for tokenizer in other.tokenizers] != ours:
+            if tokens[0] != tokens[1]:
                 raise UsageError(
                     f"model {place} has other tokens than the first: train both with the same data "
                     "and tokenizer, and another --seed"
                 )
-        more = (model for other in others for model in (other.model, *other.others))
+        more = (task for other in others for task in (replace(other, others=()), *other.others))
         return replace(self, others=(*self.others, *more))
 
     @property
     def max_source_length(self) -> int:
         """The most tokens a text may have."""
-        return min(m.config.max_position_embeddings for m in (self.model, *self.others))
+        own = self.model.config.max_position_embeddings
+        return min([own, *(task.max_source_length for task in self.others)])
 
     def split_sentences(self, text: str) -> list[str]:
         """Return a text in as few pieces as the model can read, split where sentences end.
@@ -131,6 +144,11 @@ class Seq2SeqTask(GenerationTask):
             )
             if pieces is None:
                 raise
+            if self.prefix and len(pieces) > 1:
+                raise UserError(
+                    f"a long text, answered in {len(pieces)} parts, and a prefix begins one "
+                    "answer; leave it out, or shorten the text"
+                ) from None
             return pieces
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
@@ -139,10 +157,8 @@ class Seq2SeqTask(GenerationTask):
 
     def decoder(self) -> Decodes:
         """Return what search and sampling decode with, compiled once for many texts."""
-        if not self.others:
-            return super().decoder()
-        models = (self.model, *self.others)
-        return Ensemble([compile_model(model, self.arithmetic) for model in models])
+        own = super().decoder()
+        return Ensemble([own, *(task.decoder() for task in self.others)]) if self.others else own
 
     def held_out_loss(self, batches: Sequence[Batch]) -> float:
         """Return the loss in nats per target token."""
@@ -158,14 +174,13 @@ class Seq2SeqTask(GenerationTask):
 
     def _logits(self, batch: Batch) -> Any:
         """Return the logits (T, V) of each next target token; those of several are their log p."""
-        log_p = []
-        for model in (*self.others, self.model):  # the last is what a recorder keeps
-            rows, _ = model.decode_rows(batch, inference=True)
-            logits = model.output(rows)
-            if not self.others:
-                return logits
-            log_p.append(ops.log_softmax(to_host(logits))[0])
-        return mean_probability(log_p)
+        rows, _ = self.model.decode_rows(batch, inference=True)
+        logits = self.model.output(rows)
+        if not self.others:
+            return logits
+        with unobserved():  # what a recorder keeps is the first model's
+            every = [logits, *(task._logits(batch) for task in self.others)]
+        return mean_probability([ops.log_softmax(to_host(each))[0] for each in every])
 
     def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:
         bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
@@ -191,17 +206,25 @@ class Seq2SeqTask(GenerationTask):
     ) -> Examples:
         """Tokenize pairs; every target of a pair makes an example, or only the first."""
         ids = self.model.config
-        # another program's tokenizer puts its own begin and end around targets too
-        frame = [] if isinstance(self.source, Tokenizer) else self.source.encode("")
+        if self.others:
+            max_tokens = min(max_tokens, self.max_source_length - 2)
         return encode_pairs(
             pairs,
             self.source,
             self.target,
             max_tokens=max_tokens,
             first_target_only=first_target_only,
-            begin=(ids.bos_token_id, *frame[:-1]),
+            begin=(ids.bos_token_id, *self._frame()),
             end=ids.eos_token_id,
         )
+
+    def answer_ids(self, answer: str) -> list[int]:
+        """Return the tokens of an answer, or of its beginning."""
+        return [*self._frame(), *super().answer_ids(answer)]
+
+    def _frame(self) -> list[int]:
+        """Return what another program's tokenizer puts before targets too, after the begin."""
+        return [] if isinstance(self.source, Tokenizer) else self.source.encode("")[:-1]
 
     def _completed(
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str

@@ -406,7 +406,8 @@ def _longer(config: TrainingConfig, folder: Path, result: Result) -> Iterable[Te
     """Return how to train longer, where a limit ended a run whose score still improved."""
     limit = result.reason.rpartition(" ")[2].removesuffix("s") + "s"
     validated = [each for each in read_metrics(folder) if each["event"] == "validated"]
-    scores = [{"loss": each["loss"], **each["scores"]}[config.monitor] for each in validated]
+    found = [{"loss": each["loss"], **each["scores"]} for each in validated]
+    scores = [each[config.monitor] for each in found if config.monitor in each]
     if limit not in ("steps", "epochs", "minutes") or len(scores) < 3:
         return
     best = max(scores[:-1]) if config.higher_wins else min(scores[:-1])

@@ -91,7 +91,7 @@ class Start(NamedTuple):
         built.load_state_dict(model.state_dict())
         trained = replace(self.trained, model=built.eval())
         if isinstance(trained, GenerationTask):
-            trained = replace(trained, search=config.search)
+            trained = replace(trained, search=config.search, arithmetic="float32")
         return trained
 
     def keep(self, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,29 @@ def test_a_step_is_measured(compared: bool) -> None:
     assert row["milliseconds"] > 0
     assert row["tokens a second"] > 0
     assert ("times PyTorch's speed" in row) == compared
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_figures_of_a_step_follow_from_the_times_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, shares = cycle((2.0, 5.0)), {"Python": 1.0}  # ours takes 2 seconds, PyTorch's 5
+    monkeypatch.setattr(bench, "timed", lambda step: next(times))
+    monkeypatch.setattr(bench, "flops", lambda n, length: {(3, 7): 8e9}[n, length])
+    monkeypatch.setattr(bench, "multiply_add_rate", lambda: 8e9)
+    monkeypatch.setattr(bench, "shares", lambda step: shares)
+    for name in ("pellucid_step", "torch_step"):
+        monkeypatch.setattr(bench, name, lambda source, target: lambda: 0.0)
+    assert bench.measure_step(7, 3, True) == {
+        "length": 7,
+        "milliseconds": 2000.0,
+        "tokens a second": 21,  # 3 pairs, 7 tokens a side, in 2 seconds
+        "GFLOP/s": 4.0,
+        "GFLOP/s of multiply-adds alone": 8.0,
+        "utilisation": 0.5,
+        "shares": shares,
+        "PyTorch's milliseconds": 5000.0,
+        "times PyTorch's speed": [2.5, 2.5, 2.5],
+        "the most that this ratio could be": 5.0,
+    }
 
 
 @pytest.mark.usefixtures("tiny")

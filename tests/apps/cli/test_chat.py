@@ -108,20 +108,37 @@ def test_a_recipe_file_names_the_run_and_is_not_its_folder(
     assert not questions
 
 
-def test_an_interruption_keeps_the_model_and_goes_to_the_prompt(
-    place: Path, questions: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interrupted_by(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let training get a signal after its second step."""
+
     def interrupt(event: Event) -> None:
         if isinstance(event, Stepped) and event.step == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     def train(*args: object, listeners: list[object], **options: object) -> object:
         return train_run(*args, listeners=[*listeners, interrupt], **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr("pellucid.apps.cli.train.train_run", train)
+
+
+def test_an_interruption_keeps_the_model_and_goes_to_the_prompt(
+    place: Path, questions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted_by(signal.SIGINT, monkeypatch)
     assert chat() == 0
     assert not questions
     assert (place / "runs/tiny/model/model.safetensors").is_file()
+
+
+def test_a_termination_ends_it_without_a_prompt_or_a_model(
+    place: Path, questions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends the process does not wait for a talk; the run can be resumed."""
+    interrupted_by(signal.SIGTERM, monkeypatch)
+    assert chat() == 128 + signal.SIGTERM
+    assert questions == ["ab", ""]
+    assert list((place / "runs/tiny/checkpoints").iterdir())
+    assert not (place / "runs/tiny/model").exists()
 
 
 def test_ctrl_c_in_an_answer_leads_back_to_the_prompt(

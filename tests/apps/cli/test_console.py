@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import sys
 
 import pytest
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.main import Warnings
-from pellucid.training.events import Ended, Stepped
+from pellucid.training.events import Ended, Started, Stepped
 
 
 def test_a_word_between_colons_is_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,6 +40,12 @@ def test_a_warning_goes_above_the_live_line(monkeypatch: pytest.MonkeyPatch) -> 
     shown = screen.getvalue()
     cleared = shown.rindex("\x1b[2K", 0, shown.index("left out 1 of 9\n"))
     assert "run" not in shown[cleared : shown.index("left out")]
+
+
+def test_a_limit_without_end_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(Output(), "run") as progress:
+        progress(Started(0, 0.0, 7, 100, None, math.inf))
+    assert capsys.readouterr().out == "run: 7 parameters, at most 100 steps\n"
 
 
 def test_a_time_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from pellucid.apps.cli.demo import _free, _spread, demo, program
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Splits
+from pellucid.training.config import RunConfig
 
 
 def test_the_demo_from_end_to_end(
@@ -51,6 +53,26 @@ def test_a_wrong_time_is_refused_before_anything_is_trained(
     with pytest.raises(UsageError, match="minutes must be above 0"):
         demo(g2p_minutes=-1)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("interrupted", ["chat", "g2p"])
+def test_an_interruption_ends_it_after_that_training(
+    interrupted: str, signal: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second model is not trained, and nothing is shown of one whose training was cut off."""
+    asked, shown = [], []
+
+    def train(config: RunConfig, folder: Path) -> SimpleNamespace:
+        asked.append(folder.name)
+        ended = signal if folder.name == interrupted else None
+        return SimpleNamespace(interrupted=ended, trained=None, pairs=Splits(()))
+
+    monkeypatch.setattr("pellucid.apps.cli.demo.read_data", lambda data: None)
+    monkeypatch.setattr("pellucid.apps.cli.demo.show_run", train)
+    monkeypatch.setattr("pellucid.apps.cli.demo._show_chat", lambda *_: shown.append("chat"))
+    assert demo(folder=tmp_path) == code
+    assert [*shown, interrupted] == asked
 
 
 def test_a_second_demo_takes_the_next_folder(tmp_path: Path) -> None:

@@ -114,3 +114,37 @@ def test_models_that_answer_together_are_scored_and_leave_the_card(place: Path) 
     card.write_bytes(before)
     other = ("evaluate", "run", "--ensemble", "g2p-en")
     failed(pellucid(*other, cwd=place), 2, "model 2 has other tokens than the first")
+
+
+def test_a_model_of_another_seed_lowers_the_loss_of_both(place: Path) -> None:
+    own = ("--data.train", "own.csv", "--data.columns", "de", "en")
+    failed(pellucid("train", "tiny.toml", *own, "--seed", "5", "--run", "other", cwd=place), 0)
+
+    def loss(run: str, *others: str) -> float:
+        scored = pellucid("evaluate", run, "--json", *others, cwd=place)
+        return float(json.loads(scored.stdout)["loss"])
+
+    one, two, both = loss("run"), loss("other"), loss("run", "--ensemble", "other")
+    assert one != two
+    # −log is convex: that of the mean is at most the mean of both.
+    assert both < (one + two) / 2
+    assert both not in (one, two)
+
+
+def test_pairs_that_were_added_to_the_training_are_not_scored(place: Path) -> None:
+    (place / "more.tsv").write_text("de\ten\n" + "ab\tA B\n" * 7, encoding="utf-8")
+    own = ("--data.train", "own.csv", "--data.columns", "de", "en", "--data.more", "more.tsv")
+    failed(pellucid("train", "tiny.toml", *own, "--run", "with-more", cwd=place), 0)
+    scored = pellucid("evaluate", "with-more", "--json", "--data", "own.csv", cwd=place)
+    assert json.loads(scored.stdout)["pairs"] == 131
+
+
+def test_a_model_that_may_have_seen_the_held_out_pairs_is_named(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pellucid("evaluate", "run", "--ensemble", "run", cwd=place)
+    assert "too good" not in caplog.text
+    pellucid("evaluate", "run", "--ensemble", "run/model", cwd=place)
+    assert "run/model: not known to have been trained on the same split" in caplog.text
+    texts = ("generate", "run", "--ensemble", "run", "ab")
+    failed(pellucid(*texts, cwd=place), 2, "there is no model ab; texts go before --ensemble")

@@ -67,3 +67,14 @@ def test_a_missing_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     arguments = ["export", str(tmp_path / "none"), str(tmp_path / "x"), "--to", "onnx"]
     assert main(arguments) == 1
     assert "none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["huggingface", "onnx", "ctranslate2"])
+def test_a_folder_that_is_there_stays_as_it_is(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kept := tmp_path / "precious" / "thesis.txt").parent.mkdir()
+    kept.write_text("years of work")
+    assert main(["export", str(HUGGINGFACE / "bart"), str(kept.parent), "--to", engine]) == 1
+    assert "already exists; choose another folder" in capsys.readouterr().err
+    assert [path.name for path in kept.parent.iterdir()] == ["thesis.txt"]

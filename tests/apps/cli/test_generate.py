@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from tests.apps.cli.test_main import failed, pellucid
 from tests.apps.view.samples import speaking
+from tests.small import write_model
 
+import pellucid as pellucid_package
 from pellucid.tasks.folder import save_model
 
 
@@ -55,3 +57,14 @@ def test_models_answer_together() -> None:
     assert pellucid(*words, "--ensemble", "g2p-en").stdout == pellucid(*words).stdout
     refused = pellucid("generate", "topics-ko", "hello", "--ensemble", "g2p-en")
     failed(refused, 2, "--ensemble is for encoder-decoders; this model is pellucid-classifier")
+
+
+def test_the_models_of_an_ensemble_all_count(tmp_path: Path) -> None:
+    one, two = (write_model(tmp_path / str(seed), seed) for seed in (3, 4))
+    with pellucid_package.reference():  # as the command runs here
+        first, second = map(pellucid_package.load, (one, two))
+        (expected,) = first.ensemble(second).generate_answers(["hello"])[0]
+    written = pellucid("generate", one, "hello", "--scores", "--ensemble", two).stdout
+    assert written == f"{expected.log_p:.3f}\t{expected.text}\n"
+    for alone in (one, two):
+        assert pellucid("generate", alone, "hello", "--scores").stdout != written

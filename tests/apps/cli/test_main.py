@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -19,7 +20,7 @@ import pytest
 
 import pellucid as pellucid_package
 from pellucid.apps.cli.commands import COMMANDS
-from pellucid.apps.cli.main import main
+from pellucid.apps.cli.main import describe, main
 from pellucid.apps.serve.models import load_models
 from pellucid.core.errors import UserError
 from pellucid.tasks.metrics import METRICS
@@ -93,8 +94,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def failed(done: Done, code: int, *words: str) -> None:
-    """Hold that a command ended as it should: one message, no traceback."""
+    """Hold that a command ended as it should: one message, no traceback, no bug."""
     assert "Traceback" not in done.stderr, done.stderr
+    assert "This is a bug" not in done.stderr, done.stderr
     assert done.returncode == code, done.stderr + done.stdout
     for word in words:
         assert word in done.stderr, done.stderr
@@ -153,6 +155,22 @@ def test_a_bug_is_one_message_and_a_traceback_on_request(
     assert "Traceback" not in message
     assert main(["recipes", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "a"),
+            "a: No space left on device; nothing saved before is lost",
+        ),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (PermissionError(errno.EACCES, "Permission denied", "a"), "a: Permission denied"),
+        (MemoryError(), "out of memory; try a smaller batch (data.batch_tokens), beam or model"),
+    ],
+)
+def test_what_the_system_refuses_is_no_bug(error: Exception, message: str) -> None:
+    assert describe(error) == message
 
 
 def test_it_runs_as_a_module() -> None:
@@ -450,7 +468,7 @@ class TestTrain:
         done = pellucid(
             *("train", "tiny.toml", "--data.train", "words.tsv", "--run", "file/run"), cwd=place
         )
-        failed(done, 1, "file")
+        failed(done, 1, "file/run: cannot be written: Not a directory; nothing was changed")
 
     def test_scores_taken_before_weights_were_rounded_are_marked(
         self, place: Path, tmp_path: Path

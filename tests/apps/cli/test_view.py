@@ -206,7 +206,10 @@ def test_a_model_of_labels_without_layers_has_nothing_to_draw(
 
 
 def test_the_page_is_opened_where_and_in_the_language_asked_for(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -216,7 +219,8 @@ def test_the_page_is_opened_where_and_in_the_language_asked_for(
     assert opened == [page.as_uri()]
     html = page.read_text(encoding="utf-8")
     assert '"language":"ko","opens":{"kind":"encoder","layer":0,"head":2,' in html
-    assert main(["view", model, "가나", "--open", "--output", "a.txt"]) != 0
+    assert main(["view", model, "가나", "--open", "--output", "a.txt"]) == 2
+    assert "--open shows a page, but --output names no .html file" in capsys.readouterr().err
     assert len(opened) == 1
 
 
@@ -295,11 +299,14 @@ def other(page: str) -> dict[str, Any]:
     return found
 
 
-def test_a_second_model_and_a_second_text_are_in_the_page(model: str) -> None:
+def test_a_second_model_and_a_second_text_are_in_the_page(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["view", model, "가나다", "--with", model, "--output", "with.html"]) == 0
     found = other("with.html")
     assert found["name"] == model
     assert [label[0] for label in found["source"]] == list("가나다")
     assert main(["view", model, "가나다", "--with-text", "바사", "--output", "text.html"]) == 0
     assert [label[0] for label in other("text.html")["source"]] == list("바사")
-    assert main(["view", model, "가", "--with", "no-such-model"]) != 0
+    assert main(["view", model, "가", "--with", "no-such-model"]) == 1
+    assert "no-such-model: there is no such folder" in capsys.readouterr().err

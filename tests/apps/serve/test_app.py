@@ -69,6 +69,7 @@ WRONG: list[tuple[Any, str]] = [
     (chat("a", max_tokens=10**30), "- at `$.max_tokens`"),
     (chat("a", temperature="hot"), "Expected `float | null`, got `str` - at `$.temperature`"),
     (chat("a", stop=[""]), "stop must hold"),
+    (chat("a", stop=list("abcde")), "stop must hold at most 4 texts"),
     (chat("a", stop=5), "Expected `str | array`, got `int` - at `$.stop`"),
     (chat("a", stop=[5]), "Expected `str`, got `int` - at `$.stop[0]`"),
     (chat("a", logprobs=True), "logprobs is not supported"),
@@ -218,6 +219,36 @@ def test_a_failure_of_the_server_is_logged_without_the_text(
     assert (record["path"], record["status"]) == ("/v1/chat/completions", 200)
     assert record["tokens"] == len(PIPELINES["chat"].generate_answers(["비밀"])[0][0].tokens)
     assert works(server)
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings"),
+    [
+        ({"temperature": 0}, {"beam": 1}),
+        ({"temperature": 0, "top_k": 3, "seed": 5}, {"beam": 1}),
+        ({"max_tokens": 4}, {"max_length": 4}),
+        ({"max_completion_tokens": 3, "max_tokens": 9}, {"max_length": 3}),
+        ({"top_k": 3, "seed": 5}, {"top_k": 3, "seed": 5}),
+        ({"min_p": 0.5, "seed": 5}, {"min_p": 0.5, "seed": 5}),
+        ({"top_p": 0.3, "seed": 5}, {"top_p": 0.3, "seed": 5}),
+    ],
+)
+def test_a_requests_settings_are_those_of_its_answer(
+    server: Running, asked: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    pipeline = PIPELINES["small-de-en"]
+    (right,) = pipeline.generate_answers(["der Hund"], **settings)[0]
+    bare = {"seed": 5} if "seed" in settings else {}
+    assert right != pipeline.generate_answers(["der Hund"], **bare)[0][0]  # it makes a difference
+    for path, body in (
+        ("/v1/chat/completions", chat("der Hund", "small-de-en", **asked)),
+        ("/v1/completions", {"model": "small-de-en", "prompt": "der Hund", **asked}),
+    ):
+        status, _, answer = ask(server, path, body)
+        (choice,) = answer["choices"]
+        text = choice["text"] if "text" in choice else choice["message"]["content"]
+        assert (status, text) == (200, right.text), path
+        assert answer["usage"]["completion_tokens"] == len(right.tokens)
 
 
 def test_several_texts_and_long_texts_are_translated(server: Running) -> None:

@@ -9,11 +9,10 @@ import pytest
 from tests.apps.serve.servers import PIPELINES
 
 from pellucid.apps.serve.batcher import Batcher
-from pellucid.apps.serve.models import load_models
+from pellucid.apps.serve.models import load_models, named_folders
+from pellucid.core.errors import UsageError
 from pellucid.tasks import MaskedLMTask
 from pellucid.tasks.folder import save_model
-
-pytestmark = pytest.mark.alone
 
 
 def test_a_model_has_answered_before_it_is_served(
@@ -40,3 +39,9 @@ def test_a_model_has_answered_before_it_is_served(
         id(next(iter(served.batchers), served.pipeline)) for served in models.values()
     }
     assert all(batcher.idle for served in models.values() for batcher in served.batchers)
+
+
+@pytest.mark.parametrize("argument", ["=x", "x=", "/"])
+def test_a_model_has_a_name_and_a_folder(argument: str) -> None:
+    with pytest.raises(UsageError, match=f"expected FOLDER or NAME=FOLDER, got '{argument}'"):
+        named_folders([argument])

@@ -21,9 +21,8 @@ from pellucid.apps.cli.main import main
 from pellucid.apps.serve import connection
 from pellucid.apps.serve.server import listen
 
-pytestmark = pytest.mark.alone
 
-
+@pytest.mark.alone
 def test_sigterm_lets_every_accepted_request_be_answered(tmp_path: Path) -> None:
     folder = write(tmp_path / "endless")
     log = (tmp_path / "log").open("w+", encoding="utf-8")
@@ -71,6 +70,7 @@ def test_sigterm_lets_every_accepted_request_be_answered(tmp_path: Path) -> None
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
 
 
+@pytest.mark.alone
 def test_requests_sent_but_not_yet_read_when_the_server_stops_are_answered() -> None:
     with running(grace=1.0) as server:
         assert server.server.server_state.connections == set()
@@ -99,6 +99,7 @@ def test_requests_sent_but_not_yet_read_when_the_server_stops_are_answered() -> 
     assert server.server.unanswered == 0
 
 
+@pytest.mark.alone
 def test_a_stop_that_is_forced_says_what_had_no_answer(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "pellucid", "serve", str(write(tmp_path / "endless")), "--port", "0",
@@ -131,6 +132,7 @@ def test_a_stop_that_is_forced_says_what_had_no_answer(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.alone
 def test_sigterm_as_soon_as_the_server_has_said_its_address(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "pellucid", "serve", str(write(tmp_path / "m")), "--port", "0"],
@@ -159,6 +161,7 @@ sys.exit(main(["serve", "model", "--port", "0"]))
 """
 
 
+@pytest.mark.alone
 def test_sigterm_while_models_are_loaded_ends_the_process() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", LOADS_FOR_EVER],

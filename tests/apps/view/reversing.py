@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -34,7 +35,9 @@ class Reversals:
         return Batch(Packed.of(ids), Packed.of([[1, *word[::-1], 2] for word in ids]))
 
 
+@cache
 def reversing() -> Seq2SeqTask:
+    """The model, trained once for all files: one that changes it takes a copy."""
     data = Reversals()
     entries = data.tokenizer.vocab_size
     config = Seq2SeqConfig(

@@ -43,16 +43,16 @@ SEQ2SEQ = Seq2SeqConfig(encoder_layers=1, decoder_layers=1, dropout=0.1, **LAYER
 TEXT, ANSWER = "abg", "GBA"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def plainly() -> Iterator[None]:
     with pellucid.reference():
         yield
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> RunConfig:
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     words = [a + b + c for a in "abcdefg" for b in "abcdefg" for c in "fg"]
-    path = tmp_path / "pairs.tsv"
+    path = tmp_path_factory.mktemp("data") / "pairs.tsv"
     path.write_text("".join(f"{word}\t{word[::-1].upper()}\n" for word in words), "utf-8")
     return RunConfig(
         data=DataConfig(train=(path,), max_tokens=11, batch_tokens=101),
@@ -66,6 +66,14 @@ def train(config: RunConfig, run: Path, text: str | None = TEXT, **options: Any)
     resume = options.get("resume", False)
     watch = filming(run, text, options.pop("answer", None), resume=resume)
     train_run(config, run, watch=watch, **options)
+
+
+@pytest.fixture(scope="module")
+def filmed(settings: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of these settings with a film; a test that changes it takes a copy."""
+    run = tmp_path_factory.mktemp("filmed") / "run"
+    train(settings, run)
+    return run
 
 
 def weights(run: Path) -> dict[str, np.ndarray]:
@@ -87,33 +95,42 @@ def test_frames_are_dense_at_the_start_and_few() -> None:
     assert 1.2 < ratios.min() < ratios.max() < 1.3
 
 
-def test_filming_changes_no_bit_of_training(settings: RunConfig, tmp_path: Path) -> None:
-    train(settings, tmp_path / "filmed")
-    train(settings, tmp_path / "plain", None)
-    assert not frames(tmp_path / "plain")
-    plain, filmed = weights(tmp_path / "plain"), weights(tmp_path / "filmed")
-    assert plain.keys() == filmed.keys()
+def test_filming_changes_no_bit_of_training(
+    settings: RunConfig, filmed: Path, tmp_path: Path
+) -> None:
+    unfilmed = tmp_path / "plain"
+    train(settings, unfilmed, None)
+    assert not frames(unfilmed)
+    plain, other = weights(unfilmed), weights(filmed)
+    assert plain.keys() == other.keys()
     for name in plain:
-        assert plain[name].tobytes() == filmed[name].tobytes(), name
+        assert plain[name].tobytes() == other[name].tobytes(), name
     without_times = [
         [
             {k: v for k, v in json.loads(line).items() if "second" not in k}
             for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()
         ]
-        for run in (tmp_path / "filmed", tmp_path / "plain")
+        for run in (filmed, unfilmed)
     ]
     assert without_times[0] == without_times[1]
+    # The settings know nothing of the film, so that they train again without it.
+    configs = [(run / "config.toml").read_bytes() for run in (filmed, unfilmed)]
+    assert configs[0] == configs[1]
+    found = [newest_checkpoint(run / "checkpoints") for run in (filmed, unfilmed)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].settings == found[1].settings
 
 
-def test_a_frame_is_the_record_of_that_step(settings: RunConfig, tmp_path: Path) -> None:
+def test_a_frame_is_the_record_of_that_step(
+    settings: RunConfig, filmed: Path, tmp_path: Path
+) -> None:
     """A run that ends after 4 steps has the model that a longer one had at its step 4."""
-    long, short = tmp_path / "long", tmp_path / "short"
-    train(settings, long)
-    assert steps_of(long) == [0, 1, 2, 4, 8, 9]
-    train(replace(settings, training=replace(settings.training, steps=4)), short, None)
-    frame = json.loads((long / FILM / FRAME.format(4)).read_bytes())
+    assert steps_of(filmed) == [0, 1, 2, 4, 8, 9]
+    train(replace(settings, training=replace(settings.training, steps=4)), tmp_path, None)
+    frame = json.loads((filmed / FILM / FRAME.format(4)).read_bytes())
     assert (frame["text"], frame["answer"]) == (TEXT, ANSWER)
-    model = pellucid.load(short)
+    model = pellucid.load(tmp_path)
     record = view.attention(model, TEXT, ANSWER).record
     direct = json.loads(dumps(as_json(record, precision=PRECISIONS[-1])))
     kept = frame["record"]
@@ -135,11 +152,13 @@ def test_every_frame_has_the_same_rows_and_the_loss_falls(
     assert film[-1]["loss"] < film[0]["loss"]
 
 
-def test_a_resumed_run_goes_on_with_its_film(settings: RunConfig, tmp_path: Path) -> None:
+def test_a_resumed_run_goes_on_with_its_film(
+    settings: RunConfig, filmed: Path, tmp_path: Path
+) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     more = replace(settings, training=replace(settings.training, steps=17))
     train(more, whole)
-    train(settings, stopped)
+    shutil.copytree(filmed, stopped)
     # As after a crash: frames, one of them half written, of steps that the checkpoint has not seen.
     shutil.copyfile(frames(stopped)[0], stopped / FILM / FRAME.format(16))
     (stopped / FILM / ".tmp-step-00000032.json").write_text("half")
@@ -152,14 +171,13 @@ def test_a_resumed_run_goes_on_with_its_film(settings: RunConfig, tmp_path: Path
     assert {path.name[:5] for path in (stopped / FILM).iterdir()} == {"step-"}
 
 
-def test_a_resumed_run_keeps_its_text(settings: RunConfig, tmp_path: Path) -> None:
-    train(settings, tmp_path / "run")
+def test_a_resumed_run_keeps_its_text(filmed: Path) -> None:
     with pytest.raises(UsageError, match="'abg': leave --film out"):
-        filming(tmp_path / "run", "aag", resume=True)
-    assert filming(tmp_path / "run", TEXT, resume=True) is not None
-    assert filming(tmp_path / "run", None) is None
+        filming(filmed, "aag", resume=True)
+    assert filming(filmed, TEXT, resume=True) is not None
+    assert filming(filmed, None) is None
     with pytest.raises(UsageError, match="--film-answer is the answer of a text"):
-        filming(tmp_path / "run", None, "GBA")
+        filming(filmed, None, "GBA")
 
 
 def test_what_cannot_be_filmed_is_refused_before_anything_is_written(
@@ -173,6 +191,14 @@ def test_what_cannot_be_filmed_is_refused_before_anything_is_written(
     assert not run.exists()
     train(settings, run, "aba", answer="ABA")
     assert json.loads(frames(run)[0].read_bytes())["record"]["title"] == "aba → ABA"
+
+
+def test_a_model_of_labels_is_not_filmed(tmp_path: Path) -> None:
+    make = filming(tmp_path / "run", TEXT, ANSWER)
+    assert make is not None
+    with pytest.raises(UsageError, match="which the page has not for a pellucid-classifier"):
+        make(pellucid.load("topics-ko"), Splits(()))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_frame_too_large_for_a_page_is_refused(
@@ -226,31 +252,22 @@ def test_a_decoder_or_an_encoder_alone_reads_the_text_itself(
             train(config, tmp_path / "other", "G[MASK]A")
 
 
-def test_the_page_holds_every_frame_and_the_losses(settings: RunConfig, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    train(settings, run)
-    page = film_page(run, "ko")
+def test_the_page_holds_every_frame_and_the_losses(filmed: Path) -> None:
+    page = film_page(filmed, "ko")
     found = page.split('<script id="film" type="application/json">')[1].split("</script>")[0]
     film = json.loads(found)
-    assert [frame["step"] for frame in film["frames"]] == steps_of(run)
+    assert [frame["step"] for frame in film["frames"]] == steps_of(filmed)
     assert [step for step, _ in film["training"]] == [2, 4, 6, 8, 9]
     assert [step for step, _ in film["held_out"]] == [5, 9]
-    last = json.loads(frames(run)[-1].read_bytes())["record"]
+    last = json.loads(frames(filmed)[-1].read_bytes())["record"]
     assert film["frames"][-1]["record"]["maps"] == last["maps"]
     assert '"language":"ko"' in page
 
 
-def test_a_damaged_frame_is_named(settings: RunConfig, tmp_path: Path) -> None:
-    train(settings, tmp_path / "run")
+def test_a_damaged_frame_is_named(filmed: Path, tmp_path: Path) -> None:
+    shutil.copytree(filmed, tmp_path / "run")
     path = frames(tmp_path / "run")[1]
     for content in ("{", "[]", '{"format": 2}', '{"format": 2, "record": {}}'):
         path.write_text(content)
         with pytest.raises(UserError, match=r"step-00000001\.json: not a frame"):
             film_page(tmp_path / "run")
-
-
-def test_the_checkpoint_knows_nothing_of_the_film(settings: RunConfig, tmp_path: Path) -> None:
-    train(settings, tmp_path / "run")
-    found = newest_checkpoint(tmp_path / "run" / "checkpoints")
-    assert found is not None
-    assert "film" not in found.settings

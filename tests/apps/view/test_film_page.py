@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def shrunk(task: Seq2SeqTask, by: float) -> None:
 def filmed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[view.Record]]:
     """A run whose "training" gives a model back its weights, and its record at every step."""
     run = tmp_path_factory.mktemp("run")
-    task = reversing()
+    task = deepcopy(reversing())
     shrunk(task, 0.25)
     film = Camera(run / "film", task, Splits(()), TEXT, ANSWER)
     records = []

@@ -10,32 +10,38 @@ import numpy as np
 import pytest
 from tests.apps.view.samples import CONFIG, bert, gpt, shaken
 
-from pellucid import ops
+from pellucid import nn, ops
 from pellucid.apps import view
 from pellucid.apps.view.backward import STEPS, code
 from pellucid.apps.view.page import as_json
 from pellucid.apps.view.record import Part, Record
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.tasks import Task
 
 SOURCE, TARGET = [5, 6, 7, 5, 9, 4, 3], [4, 12, 8, 6]
+Read = tuple[nn.Module, Record]
 
 
-def seq2seq(**settings: Any) -> Record:
+def seq2seq(**settings: Any) -> Read:
     model = shaken(replace(CONFIG, **settings), np.float64)
-    return view.attention(model, SOURCE, TARGET).record
+    return model, view.attention(model, SOURCE, TARGET).record
 
 
-RECORDS: dict[str, Callable[[], Record]] = {
+def read(task: Task, text: str, answer: str | None) -> Read:
+    return task.model, view.attention(task, text, answer).record
+
+
+RECORDS: dict[str, Callable[[], Read]] = {
     "post": lambda: seq2seq(norm="post"),
     "pre, RMSNorm, SwiGLU": lambda: seq2seq(
         norm="pre", norm_type="rms_norm", activation_function="swiglu"
     ),
     "more networks": lambda: seq2seq(ffn_before=1, ffn_after=2, activation_function="gelu"),
-    "GPT": lambda: view.attention(gpt(), "가나", "다a").record,
-    "BERT": lambda: view.attention(bert(), "a[MASK]가", None).record,
-    "BERT, no embedding norm": lambda: (
-        view.attention(bert(embedding_norm=False, type_vocab_size=2), "a[MASK]가", None).record
+    "GPT": lambda: read(gpt(), "가나", "다a"),
+    "BERT": lambda: read(bert(), "a[MASK]가", None),
+    "BERT, no embedding norm": lambda: read(
+        bert(embedding_norm=False, type_vocab_size=2), "a[MASK]가", None
     ),
 }
 
@@ -43,7 +49,7 @@ RECORDS: dict[str, Callable[[], Record]] = {
 @pytest.mark.parametrize("name", RECORDS)
 def test_parts_follow_from_each_other(name: str) -> None:
     """Residual steps add up, and rows after the heads are W_O of Z."""
-    record = RECORDS[name]()
+    _, record = RECORDS[name]()
     parts = record.parts
     for i, part in enumerate(parts):
         if part.role == "sum":
@@ -61,7 +67,7 @@ def test_parts_follow_from_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_derivations_match_finite_differences(name: str) -> None:
-    record = RECORDS[name]()
+    _, record = RECORDS[name]()
     assert record.derivations
     for derivation in record.derivations:
         for step in derivation.steps:
@@ -74,7 +80,7 @@ def test_derivations_match_finite_differences(name: str) -> None:
 
 def test_a_derivations_gradient_is_what_the_recorder_kept() -> None:
     """The input gradient of a norm and a network is the gradient of the rows before it."""
-    record = seq2seq(norm="pre")
+    _, record = seq2seq(norm="pre")
     parts = record.parts
     by_name = {p.tensors[0][0]: i for i, p in enumerate(parts) if p.tensors}
     checked = 0
@@ -91,9 +97,8 @@ def test_a_derivations_gradient_is_what_the_recorder_kept() -> None:
 
 def test_gradients_of_rows_match_finite_differences_of_the_loss() -> None:
     """Rows before the output layer: their gradient is that of the whole loss."""
-    record = seq2seq(norm="pre")
+    model, record = seq2seq(norm="pre")
     last, output = record.parts[-2:]
-    model = shaken(replace(CONFIG, norm="pre"), np.float64)
     weight, bias = (model.state_dict()[name] for name, _, _ in output.tensors)
     expected = np.array([*TARGET, model.config.eos_token_id])
 
@@ -111,15 +116,9 @@ def test_gradients_of_rows_match_finite_differences_of_the_loss() -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_tensor_on_the_way_is_in_the_strip(name: str) -> None:
-    record = RECORDS[name]()
+    model, record = RECORDS[name]()
     shown = {tensor.partition("[")[0] for part in record.parts for tensor, _, _ in part.tensors}
-    if name.startswith("BERT"):
-        model: Any = bert(embedding_norm="no" not in name, type_vocab_size=2 * ("no" in name)).model
-    elif name == "GPT":
-        model = gpt().model
-    else:
-        return
-    assert shown == {name for name, _ in model.all_names()}
+    assert shown == {tensor for tensor, _ in model.all_names()}
 
 
 def test_every_norm_and_activation_shows_the_lines_of_its_backward() -> None:

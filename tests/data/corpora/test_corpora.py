@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 from pellucid.core.errors import UsageError
 from pellucid.data.corpora import CORPORA, find_corpus, load_corpus
 from pellucid.data.corpora.pronunciations import pronunciations
+from pellucid.data.corpora.sources import RemoteFile
 from pellucid.data.pairs import Splits, TextPair
 
 
@@ -24,6 +26,10 @@ def needs_data(path: str) -> pytest.MarkDecorator:
 
 def sizes(pairs: Splits) -> tuple[int, int, int]:
     return len(pairs.train), len(pairs.valid), len(pairs.test)
+
+
+def sides(pairs: Splits) -> tuple[tuple[TextPair, ...], ...]:
+    return pairs.train, pairs.valid, pairs.test
 
 
 def targets(pairs: tuple[TextPair, ...]) -> int:
@@ -98,8 +104,8 @@ def test_chatbot_ko_whole() -> None:
 def test_chatbot_ko_by_answer() -> None:
     pairs = load_corpus("chatbot-ko")
     assert sizes(pairs) == (10_577, 605, 641)
-    sides = [{p.target for p in side} for side in (pairs.train, pairs.valid, pairs.test)]
-    assert sum(map(len, sides)) == len(set.union(*sides)) == 7_779
+    answers = [{p.target for p in side} for side in sides(pairs)]
+    assert sum(map(len, answers)) == len(set.union(*answers)) == 7_779
     assert sorted((*pairs.train, *pairs.valid, *pairs.test), key=repr) == sorted(
         load_corpus("chatbot-ko", "all").train, key=repr
     )
@@ -116,6 +122,42 @@ def test_multi30k() -> None:
     assert pairs.train[0].target == "Two young, White males are outside near many bushes."
     back = load_corpus("multi30k-en-de")
     assert [(p.target, p.source) for p in back.test] == [(p.source, p.target) for p in pairs.test]
+
+
+def test_made_up_questions_are_split_by_their_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f'"질문, {n}",답 {n % 211},{n % 3}' for n in range(997)]
+    data = "\r\n".join(["Q,A,label", *rows, ""]).encode()
+    monkeypatch.setattr(RemoteFile, "read", lambda self, licence: data)
+    whole = load_corpus("chatbot-ko", "all")
+    assert sizes(whole) == (997, 0, 0)
+    assert whole.train[-1] == TextPair("질문, 996", ("답 152",))
+    chats, topics = load_corpus("chatbot-ko"), load_corpus("chatbot-ko-topics")
+    answers = [{pair.target for pair in side} for side in sides(chats)]
+    assert all(answers)
+    assert sum(map(len, answers)) == len(set.union(*answers)) == 211
+    asked = [[[pair.source for pair in side] for side in sides(one)] for one in (chats, topics)]
+    assert asked[0] == asked[1]  # what one holds out, the other never trains on
+    names = {pair.source: pair.targets for side in sides(topics) for pair in side}
+    assert len(names) == 997
+    assert [names[f"질문, {n}"] for n in range(3)] == [("everyday",), ("parting",), ("love",)]
+    assert all(names[f"질문, {n}"] == names[f"질문, {n % 3}"] for n in range(997))
+
+
+def test_made_up_lines_are_paired_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file has its own language, and one space between words."""
+
+    def read(self: RemoteFile, licence: str) -> bytes:
+        assert "non-commercial" in licence
+        part, language, _ = Path(self.path).name.rsplit(".", 2)
+        return gzip.compress(f"{part}  {language}\n c\t{language} \n".encode())
+
+    monkeypatch.setattr(RemoteFile, "read", read)
+    there, back = load_corpus("multi30k-de-en"), load_corpus("multi30k-en-de")
+    assert there.train == (TextPair("train de", ("train en",)), TextPair("c de", ("c en",)))
+    assert there.valid[0] == TextPair("val de", ("val en",))
+    assert there.test[0] == TextPair("test_2016_flickr de", ("test_2016_flickr en",))
+    turned = [[TextPair(p.target, (p.source,)) for p in side] for side in sides(back)]
+    assert turned == [list(side) for side in sides(there)]
 
 
 def test_every_corpus_says_what_it_is() -> None:

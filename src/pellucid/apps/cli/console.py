@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -86,12 +87,9 @@ class Progress:
         """Show one event."""
         match event:
             case events.Started():
-                budget = [
-                    _limit(event.steps, "step") if event.steps else "",
-                    _limit(event.epochs, "epoch") if event.epochs else "",
-                    _limit(event.minutes, "minute") if event.minutes else "",
-                ]
-                most = tr(" or ").join(filter(None, budget))
+                limits = {"step": event.steps, "epoch": event.epochs, "minute": event.minutes}
+                budget = [_limit(n, unit) for unit, n in limits.items() if n and math.isfinite(n)]
+                most = tr(" or ").join(budget)
                 begun = tr("{title}: {parameters:,} parameters, at most {most}").format(
                     title=self._title, parameters=event.parameters, most=most
                 )

@@ -20,7 +20,7 @@ from rich.markup import escape
 
 from pellucid.apps.cli.console import Output, clock, table
 from pellucid.apps.cli.language import tr
-from pellucid.apps.cli.train import show_run
+from pellucid.apps.cli.train import INTERRUPTED, show_run
 from pellucid.apps.view.terminal import attention_map
 from pellucid.data.pairs import TextPair
 from pellucid.training.config import RunConfig, load_recipe
@@ -54,12 +54,12 @@ def demo(
 
     console.rule("[bold]" + tr("1  Memorising: a chatbot of Korean conversations"))
     if (chat := show_run(chat_config, chat_folder)).interrupted:
-        return 130
+        return INTERRUPTED.get(chat.interrupted, 1)
     _show_chat(chat.trained, chat.pairs.train, console)
 
     console.rule("[bold]" + tr("2  Generalising: the pronunciation of English words"))
     if (g2p := show_run(g2p_config, g2p_folder)).interrupted:
-        return 130
+        return INTERRUPTED.get(g2p.interrupted, 1)
     assert g2p.scores is not None
     _show_words(g2p.trained, g2p.pairs.test, g2p.scores.as_json(), console)
 

@@ -70,6 +70,8 @@ def run(arguments: list[str]) -> int:
         if search != saved and not decodes:
             raise UsageError("nothing is decoded for these scores: leave out the search's options")
         pairs = _given(config, data, columns) if data else _held_out(trained, config, path)
+        if not data:
+            _warn_of_other_data(config, model.ensemble)
         searching = replace(together, search=search) if decodes else together
         scores = score(searching, pairs, config)
         rows = scores.written()
@@ -111,7 +113,7 @@ def _given(
 ) -> Sequence[TextPair]:
     own = config.data
     columns = columns or own.columns
-    given = replace(own, train=data, valid=(), test=(), columns=columns, held_out=0.0)
+    given = replace(own, train=data, more=(), valid=(), test=(), columns=columns, held_out=0.0)
     return read_material(replace(config, data=given)).train
 
 
@@ -122,6 +124,18 @@ def _held_out(trained: Task, config: RunConfig, path: Path) -> Sequence[TextPair
     if not pairs:
         raise UsageError(f"{path}: this run held out no data; give some with --data")
     return pairs
+
+
+def _warn_of_other_data(config: RunConfig, others: Sequence[Path]) -> None:
+    """Warn about models that may have been trained on some of a run's held-out data."""
+    for path in others:
+        own = load_recipe(str(path)).data if (path / "config.toml").is_file() else None
+        if own != config.data:
+            _log.warning(
+                "%s: not known to have been trained on the same split of the same data; if it has "
+                "seen some of what is held out here, these scores are too good",
+                path,
+            )
 
 
 def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:

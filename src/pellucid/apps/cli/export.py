@@ -47,6 +47,8 @@ def export(
         weights: float32, or for CTranslate2 int8: a quarter of the bytes.
         accept_changes: Take a model whose files were changed after it was saved.
     """
+    if folder.exists():
+        raise UserError(f"{folder}: already exists; choose another folder")
     trained: Any = load_model(model, accept_changes)
     source = find_model(model)
     if to == "huggingface":

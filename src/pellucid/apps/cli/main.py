@@ -1,6 +1,7 @@
 """The command line: finds the command, and turns every error into one clear message.
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 141 output closed before the work ended.
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 ended by SIGTERM, 141 output closed
+before the work ended.
 """
 
 from __future__ import annotations

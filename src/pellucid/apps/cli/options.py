@@ -33,7 +33,7 @@ from pellucid.core.parts import read_all
 from pellucid.core.settings import Name
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.tasks import Seq2SeqTask
-from pellucid.tasks.folder import load_model
+from pellucid.tasks.folder import load_model, shipped_models
 from pellucid.tasks.generation import sampling_of
 
 RULES = ConstructorRegistry()
@@ -172,6 +172,11 @@ class ModelOptions:
         place(trained.model, self.device)
         if not self.ensemble:
             return trained
+        for path in self.ensemble:
+            if not path.exists() and str(path) not in shipped_models():
+                raise UsageError(
+                    f"--ensemble: there is no model {path}; texts go before --ensemble"
+                )
         others = [load_model(path, self.accept_changes) for path in self.ensemble]
         for other in others:
             place(other.model, self.device)

@@ -87,7 +87,7 @@ def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
 
     def key(config: RunConfig) -> object:
         """Return the settings that decide which pairs there are, and in which part."""
-        return config.data, config.tokenizer.normalise
+        return config.data, config.tokenizer.normalise, config.tokenizer.kind == "word"
 
     for change in dict.fromkeys(trial.change for trial in trials):
         config = study.variants[change]

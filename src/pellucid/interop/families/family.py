@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from pellucid.models.config import Activation, StackConfig
 from pellucid.models.sizes import array_names
 from pellucid.models.walk import UnsupportedError
 from pellucid.ops.activations import ACTIVATIONS as OURS
+
+_log = logging.getLogger(__name__)
 
 ACTIVATIONS: dict[str, str] = {
     theirs: row.name for row in OURS.values() for theirs in row.huggingface
@@ -133,6 +136,8 @@ class Foreign:
         """Return a whole number, or the first of a list of them."""
         value = self.values.get(name)
         if isinstance(value, list) and value and type(value[0]) is int:
+            if len(value) > 1:
+                _log.warning("%s: %s = %s; only the first is used here", self.path, name, value)
             return value[0]
         return self.whole(name, default)
 

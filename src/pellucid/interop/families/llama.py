@@ -72,7 +72,13 @@ def _mistral_config(theirs: Foreign) -> CausalLMConfig:
 def _qwen_config(theirs: Foreign) -> CausalLMConfig:
     config, window = _llama_config(theirs), None
     if theirs.flag("use_sliding_window", False):
-        kinds = theirs.values.get("layer_types") or ["sliding_attention"]
+        layers = config.num_hidden_layers
+        full = min(theirs.whole("max_window_layers", 28), layers)
+        kinds = theirs.values.get("layer_types") or [
+            "full_attention" if i < full else "sliding_attention" for i in range(layers)
+        ]
+        if set(kinds) == {"full_attention"}:
+            return config
         if set(kinds) != {"sliding_attention"}:
             raise theirs.fault("only some layers have a sliding window; here all have it or none")
         window = theirs.maybe_whole("sliding_window")
