@@ -69,7 +69,8 @@ def test_marians_ids_are_those_of_transformers(marian: Path) -> None:
         assert ours.source.encode(text) == theirs(text)["input_ids"]
 
 
-def test_a_tokenizer_json_frames_the_source_only(tmp_path: Path) -> None:
+@pytest.fixture
+def bart(tmp_path: Path) -> Seq2SeqTask:
     folder = tmp_path / "bart"
     shutil.copytree(FIXTURES / "bart", folder)
     words = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat", "sat"]
@@ -81,11 +82,15 @@ def test_a_tokenizer_json_frames_the_source_only(tmp_path: Path) -> None:
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
     core.save(str(folder / "tokenizer.json"))
-    pipeline = pellucid.load(folder)
-    assert isinstance(pipeline, Seq2SeqTask)
-    assert pipeline.source.encode("the cat") == [0, 4, 5, 2]
-    assert pipeline.target.encode("the cat") == [4, 5]
-    assert pipeline.search.beam == 1
+    loaded = pellucid.load(folder)
+    assert isinstance(loaded, Seq2SeqTask)
+    return loaded
+
+
+def test_a_tokenizer_json_frames_the_source_only(bart: Seq2SeqTask) -> None:
+    assert bart.source.encode("the cat") == [0, 4, 5, 2]
+    assert bart.target.encode("the cat") == [4, 5]
+    assert bart.search.beam == 1
 
 
 def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:
@@ -138,20 +143,7 @@ def test_without_tokenizers_texts_are_refused(tmp_path: Path) -> None:
         pipeline.generate_answers(["a text"])
 
 
-def test_an_answer_is_scored_with_the_begin_that_it_is_trained_with(tmp_path: Path) -> None:
-    folder = tmp_path / "bart"
-    shutil.copytree(FIXTURES / "bart", folder)
-    words = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat", "sat"]
-    core = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, "<unk>")
-    )
-    core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    core.post_processor = tokenizers.processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    core.save(str(folder / "tokenizer.json"))
-    bart = pellucid.load(folder)
-    assert isinstance(bart, Seq2SeqTask)
+def test_an_answer_is_scored_with_the_begin_that_it_is_trained_with(bart: Seq2SeqTask) -> None:
     assert bart.answer_ids("the cat") == [0, 4, 5]
     loss = bart.evaluate([TextPair("sat", ("the cat",))], max_tokens=9, batch_tokens=64).loss
     assert bart.score([("sat", "the cat")])[0] == pytest.approx(-4 * loss, rel=1e-5)
