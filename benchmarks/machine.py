@@ -16,6 +16,9 @@ import numpy as np
 from pellucid.apps.cli.bench import timed
 from pellucid.core.machine import processor, processors
 
+# As many threads as the peers are given, however many processors there are.
+os.environ.setdefault("PELLUCID_THREADS", "2")
+
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "benchmarks.jsonl"
 
 

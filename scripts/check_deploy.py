@@ -14,6 +14,7 @@ import argparse
 import fnmatch
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -71,12 +72,20 @@ def context() -> list[str]:
     """Return the files that are sent to the builder."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     patterns = [line for line in lines if line and not line.startswith("#")]
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    files = [path for path in listed.stdout.splitlines() if (ROOT / path).is_file()]
+    files = [path for path in checkout() if (ROOT / path).is_file()]
     return [path for path in files if not ignored(path, patterns)]
+
+
+def checkout() -> list[str]:
+    """Return the files of the checkout; without git, all that are no environment and no cache."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # an archive, or somebody else's folder
+        made = re.compile(r"(^|/)(\.[^/]+|build|runs|node_modules|__pycache__)/")
+        paths = (path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*"))
+        return [path for path in paths if not made.search(path)]
+    return listed.stdout.splitlines()
 
 
 def faults(text: str) -> list[str]:

@@ -59,7 +59,8 @@ def runs(name: str) -> tuple[str, str] | None:
 
 def environment(python: str, folder: Path) -> None:
     """Install the lock and this checkout, unless the folder has both already."""
-    stamp, locked = folder / "made", LOCK.read_text(encoding="utf-8")
+    # An editable install knows this checkout by its path, which a copy has not.
+    stamp, locked = folder / "made", f"{ROOT}\n{LOCK.read_text(encoding='utf-8')}"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == locked:
         return
     shutil.rmtree(folder, ignore_errors=True)

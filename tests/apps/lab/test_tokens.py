@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 
 import pytest
+from tests.data.corpora.test_corpora import needs_data
 
 from pellucid.apps.lab.study_file import load_study
 from pellucid.apps.lab.trial import file_tokenizers
@@ -49,7 +49,7 @@ def test_the_model_has_the_number_of_parameters_of_the_article() -> None:
     assert sum(p.data.size for p in model.parameters()) == 11_818_450
 
 
-@pytest.mark.skipif(not os.environ.get("PELLUCID_DATA"), reason="needs PELLUCID_DATA")
+@needs_data("chatbot_ko/ChatbotData.csv")
 def test_answers_have_the_length_of_the_article_and_no_unknown_piece() -> None:
     _, target = file_tokenizers(load_study("article-003").tokenizer, frame_source=True)
     rows = target.encode_all([pair.target for pair in load_corpus("chatbot-ko", "all").train])
