@@ -13,6 +13,7 @@ from tests.training.test_start import write_tokenizer
 
 import pellucid
 from pellucid import reference
+from pellucid.apps import view
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import TextPair
@@ -185,3 +186,11 @@ def test_marian_reads_the_language_of_the_answer_whole() -> None:
     assert tokenizer.encode(">>fr<< hello") == [2, 3, 0]
     assert tokenizer.encode(">>xx<< hello") == [1, 3, 0]  # a language that it has not
     assert tokenizer.encode("hello >>fr<<") == [3, 1, 0]
+    assert tokenizer.unknown([">>fr<< hello"]) == {}
+
+
+def test_a_given_answer_is_drawn_with_the_begin_that_it_is_trained_with(bart: Seq2SeqTask) -> None:
+    record = view.attention(bart, "sat", "the cat").record
+    assert record.loss == pytest.approx(-bart.score([("sat", "the cat")])[0], rel=1e-5)
+    assert [label.text for label in record.target][-2:] == ["the", "cat"]
+    assert len(record.target) == 4

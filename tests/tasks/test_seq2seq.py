@@ -174,3 +174,15 @@ def test_a_prefix_begins_one_answer(trained: Seq2SeqTask) -> None:
     assert len(task.split_sentences("xyz. xyz. xyz.")) > 1
     with pytest.raises(UserError, match=r"answered in \d parts, and a prefix begins one answer"):
         replace(task, prefix="a").generate(["xyz. xyz. xyz."])
+
+
+def test_an_ensemble_refuses_a_tokenizer_that_reads_otherwise(trained: Seq2SeqTask) -> None:
+    plain, spaced = (
+        train_tokenizer(["a b."], "char", None, steps) for steps in ((), ("punctuation",))
+    )
+    config = replace(trained.model.config, source_vocab_size=plain.vocab_size)
+    model = Seq2Seq(replace(config, target_vocab_size=plain.vocab_size)).eval()
+    one, other = (Seq2SeqTask(model, each, each) for each in (plain, spaced))
+    assert plain.fingerprint == spaced.fingerprint
+    with pytest.raises(UsageError, match="model 2 has other tokens"):
+        one.ensemble(other)

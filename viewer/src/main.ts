@@ -224,9 +224,11 @@ function show(record: PageRecord, state: State): void {
       if (trial) panels.run.append(trialPanel(trial, model));
     }
   });
+  let written = state; // what the address says
   model.store.listen((_, changed) => {
-    if (IN_ADDRESS.some((name) => changed.has(name) && model.state[name] !== state[name])) {
+    if (IN_ADDRESS.some((name) => changed.has(name) && model.state[name] !== written[name])) {
       address(model, trial);
+      written = { ...model.state };
     }
   });
   model.store.redraw();

@@ -131,40 +131,45 @@ export class Detail {
     );
   }
 
-  /** What the head in view has of the chosen token. */
+  /** What a head of the part's layer has of the chosen token: the head in view, where it is of that layer. */
   private ofMap(part: Part): HTMLElement[] {
     const { model } = this;
-    const { head } = model;
-    const { query, key } = model.state;
+    const map = model.record.maps.find(({ name }) => name === part.map)!;
+    const place = Math.min(model.state.head, map.q.shape[0] - 1);
+    const head = model.headsIn(map)[place]!;
+    const [queries, keys] = [model.record[map.queries], model.record[map.keys]];
+    const inView = map.name === model.head.map.name;
+    const query = inView ? model.state.query : model.tokens[map.queries];
+    const key = inView ? model.state.key : model.tokens[map.keys];
     const values: { [role: string]: () => [string, Float32Array][] } = {
       queries: () => [["qᵢ", ofRow(head.q, query)]],
       keys: () => [["kⱼ", ofRow(head.k, key)]],
       values: () => [["vⱼ", ofRow(head.v, key)]],
       heads: () => [["zᵢ", head.output(query, head.scale)]],
     };
-    const name = el("p", { class: "hint" }, t.whole.ofHead(model.state.head + 1));
+    const name = el("p", { class: "hint" }, t.whole.ofHead(place + 1));
     const made = values[part.role];
     if (made) {
       const label =
         part.role === "keys" || part.role === "values"
-          ? t.key(key + 1, model.keys[key]![0])
-          : t.query(query + 1, model.queries[query]![0]);
+          ? t.key(key + 1, keys[key]![0])
+          : t.query(query + 1, queries[query]![0]);
       name.append(`, ${label}`);
       return [name, vectors(model.colours, made())];
     }
-    const start = query * model.keys.length;
+    const start = query * keys.length;
     const numbers =
       part.role === "softmax"
-        ? head.own.values.slice(start, start + model.keys.length)
+        ? head.own.values.slice(start, start + keys.length)
         : head.products.values
-            .slice(start, start + model.keys.length)
+            .slice(start, start + keys.length)
             .map((x, j) => score(x * head.scale, query - j, head.rule));
-    name.append(`, ${t.query(query + 1, model.queries[query]![0])}`);
+    name.append(`, ${t.query(query + 1, queries[query]![0])}`);
     const order = Array.from(numbers.keys())
       .filter((j) => sees(query, j, numbers.length, head.rule))
       .sort((a, b) => numbers[b]! - numbers[a]!);
     const share = (j: number) => (part.role === "softmax" ? numbers[j]! : 0);
-    const listed = order.slice(0, LISTED).map((j) => bar(model.keys[j]!, share(j), number(numbers[j]!)));
+    const listed = order.slice(0, LISTED).map((j) => bar(keys[j]!, share(j), number(numbers[j]!)));
     const rest = order.length - listed.length;
     return [
       name,

@@ -99,10 +99,7 @@ class SentencePieceTokenizer(TokenizerLike):
 
         A text may begin with the language of its answer, as in ">>fr<< Hello".
         """
-        language = re.match(r">>.+?<<", text)
-        codes = [language[0]] if language and language[0] in self._ids else []
-        pieces = codes + self._core.encode(text[len("".join(codes)) :], out_type=str)
-        ids = [self._ids.get(piece, self._unknown) for piece in pieces]
+        ids = [self._ids.get(piece, self._unknown) for piece in self._pieces(text)]
         return ids if self._end is None else [*ids, self._end]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -115,11 +112,17 @@ class SentencePieceTokenizer(TokenizerLike):
         """Return the piece of each id."""
         return [self._written.get(i, "<unk>") for i in ids]
 
+    def _pieces(self, text: str) -> list[str]:
+        language = re.match(r">>.+?<<", text)
+        codes = [language[0]] if language and language[0] in self._ids else []
+        rest: list[str] = self._core.encode(text[len("".join(codes)) :], out_type=str)
+        return codes + rest
+
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the characters that have no piece."""
         counts: dict[str, int] = {}
         for text in texts:
-            for piece in self._core.encode(text, out_type=str):
+            for piece in self._pieces(text):
                 if piece not in self._ids:
                     for character in piece:
                         counts[character] = counts.get(character, 0) + 1

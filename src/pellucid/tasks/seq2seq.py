@@ -70,7 +70,7 @@ def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> 
 
 def _fingerprints(task: Seq2SeqTask) -> list[str] | None:
     """Return what two tasks with the same tokens have in common; None where that is not known."""
-    own = [each.fingerprint for each in task.tokenizers if isinstance(each, Tokenizer)]
+    own = [each.to_json() for each in task.tokenizers if isinstance(each, Tokenizer)]
     return own if len(own) == len(task.tokenizers) else None
 
 

@@ -499,3 +499,21 @@ def test_head_is_answered_without_a_body(server: Running) -> None:
     head, _, body = answered.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200")
     assert body == b""
+
+
+def test_the_model_that_is_named_translates(server: Running) -> None:
+    served = server.service.models["small-de-en"]
+    other = replace(served, pipeline=served.pipeline.configured(max_length=1))
+    before = server.service.models
+    server.service.models = {**before, "other-de-en": other}
+    body = {"q": "der Hund", "source": "de", "target": "en"}
+    try:
+        plain, own, named = (
+            ask(server, "/translate", {**body, **more})[2]["translatedText"]
+            for more in ({}, {"model": "small-de-en"}, {"model": "other-de-en"})
+        )
+        assert plain == own != named
+        status, _, answer = ask(server, "/translate", {**body, "model": "story"})
+        assert (status, answer["error"]) == (400, "no model story translates de to en")
+    finally:
+        server.service.models = before

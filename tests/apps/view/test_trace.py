@@ -205,3 +205,25 @@ def test_a_model_without_layers_has_no_attention_to_draw() -> None:
     for kind in (None, "cross"):
         with pytest.raises(UsageError, match="no attention to draw: this model has no layers"):
             picture.terminal(kind)
+
+
+def test_a_given_answer_may_be_one_that_was_cut() -> None:
+    trained = speaking(max_length=2)
+    own = view.attention(trained, "가나").record
+    given, ended = (view.attention(trained, "가나", own.own, ends=ends) for ends in (False, True))
+    assert (own.ended, given.record.ended, ended.record.ended) == (False, False, True)
+    assert given.record.loss == pytest.approx(own.loss)
+    assert len(ended.record.steps) == len(own.steps) + 1
+
+
+def test_the_models_own_answer_begins_with_its_prefix() -> None:
+    trained = speaking().configured(prefix="나")
+    record = view.attention(trained, "가나").record
+    assert record.own == trained.generate(["가나"])[0]
+    assert record.own.startswith("나")
+
+
+def test_an_ensemble_is_refused() -> None:
+    trained = speaking()
+    with pytest.raises(UserError, match="the page shows one model, not an ensemble"):
+        view.attention(trained.ensemble(trained), "가나")

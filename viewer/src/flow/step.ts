@@ -58,15 +58,17 @@ export class Step {
   private show(): void {
     const trial = this.trial();
     if (!trial || !this.chosen) return;
-    this.open.hidden = true;
-    this.inside.hidden = false;
     const { record } = this.model;
     const { flow, side, place } = this.chosen;
     const { runner } = trial;
     const tokens = record.steps.map(({ token }) => token);
     const ended = tokens.at(-1) === runner.record.end;
     const answer = { ids: ended ? tokens.slice(0, -1) : tokens, losses: [], ended };
-    const reading = trial.readingOf(runner.record.text, answer)!;
+    const reading = trial.readingOf(runner.record.text, answer);
+    this.root.hidden = reading === null; // a record of token ids has no text that the page could read
+    if (!reading) return;
+    this.open.hidden = true;
+    this.inside.hidden = false;
     const fed: Fed = { ...reading, off: new Set(), counted: (l) => l === flow.step };
     const gradients = gradientsOf(runner, fed);
     const all = step(gradients) as { parts: Part[] };

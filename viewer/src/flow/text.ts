@@ -17,7 +17,7 @@ const en = {
     `−log p of “${token}” is ${loss}: its gradient starts with ‖p − y‖ = ${dlogits}.`,
   reaches: (side: string, token: string, n: number, share: string, row: string) =>
     `Of what reaches the input of the ${side}, most arrives at “${token}” (token ${n}): ${share} of ` +
-    `the lengths. The embedding’s row of “${token}” gets ‖d‖ = ${row}.`,
+    `the lengths. As an input, the embedding’s row of “${token}” gets ‖d‖ = ${row}.`,
   sides: { source: "encoder", target: "decoder" },
   legend: { around: "around, on the residual path", through: "through a network or norm", between: "between tokens", cross: "to the encoder" },
   stacks: { encoder: "Encoder", decoder: "Decoder" },
@@ -69,7 +69,7 @@ const ko: Words = {
     `“${token}”의 −log p는 ${loss}이며, 기울기는 ‖p − y‖ = ${dlogits}에서 시작합니다.`,
   reaches: (side, token, n, share, row) =>
     `${side} 입력에 닿는 기울기는 “${token}”(${n}번 토큰)에 가장 많이 모여 길이의 합 가운데 ${share}를 ` +
-    `차지합니다. 임베딩에서 “${token}” 행의 기울기는 ‖d‖ = ${row}입니다.`,
+    `차지합니다. 입력으로서 임베딩의 “${token}” 행이 받는 기울기는 ‖d‖ = ${row}입니다.`,
   sides: { source: "인코더", target: "디코더" },
   legend: { around: "잔차 경로", through: "네트워크나 정규화를 지남", between: "토큰 사이", cross: "인코더로" },
   stacks: { encoder: "인코더", decoder: "디코더" },

@@ -70,7 +70,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
     const looks = (stack === "encoder" ? reading.memory.run : reading.run).looks[Number(block)];
     const [queries, keys] = sides(site).map((side) => {
       const labels = trial.labels(side, of);
-      return side === "target" && reading.answer.ended ? labels.slice(0, -1) : labels;
+      return side === "target" && (of ?? trial.whole!).answer.ended ? labels.slice(0, -1) : labels;
     }) as [Label[], Label[]];
     const rule = site.block.kind === "attention" ? trial.runner.rule(site.block, Number(h)) : PLAIN;
     const weights = (l: number, s: number) =>

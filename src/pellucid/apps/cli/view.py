@@ -126,7 +126,13 @@ def run(arguments: list[str]) -> int:
             other = trained if with_ is None else load_model(with_, accept_changes)
             # The same text has the same answer in both, so that their rows are of the same tokens.
             same = (answer or picture.record.own or None) if with_text is None else None
-            compared = attention(other, text if with_text is None else with_text, same)
+            compared = attention(
+                other,
+                text if with_text is None else with_text,
+                same,
+                search=search if with_ is None else None,
+                ends=answer is not None or picture.record.ended,
+            )
             picture = picture.beside(compared, (name or "", "" if with_ is None else str(with_)))
         model = _model(trained, text) if run and pages else None
         picture = replace(picture, model=model)

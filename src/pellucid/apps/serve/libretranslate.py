@@ -23,6 +23,7 @@ class Translate(Struct):
     source: Annotated[str, about("Code of its language, or auto.")]
     target: Annotated[str, about("Code of the language wanted.")]
     format: Annotated[Literal["text"], about("text; html is not supported.")] = "text"
+    model: Annotated[str, about("Name of the model, of several for these languages; our own.")] = ""
     api_key: Key = ""
 
 
@@ -84,7 +85,7 @@ async def translate(exchange: Exchange) -> Response:
     known = {source for source, into in _translators(exchange) if into == asked.target}
     found = [one for text in texts for one in _detected(text, known)[:1]] if auto else []
     sources = [one["language"] for one in found] or [asked.source] * len(texts)
-    models = [_translator(exchange, source, asked.target) for source in sources]
+    models = [_translator(exchange, source, asked.target, asked.model) for source in sources]
     pieces = [
         await _pieces(exchange, served, text) for served, text in zip(models, texts, strict=True)
     ]
@@ -101,8 +102,13 @@ async def translate(exchange: Exchange) -> Response:
     return JSONResponse(answer)
 
 
-def _translator(exchange: Exchange, source: str, target: str) -> Served:
+def _translator(exchange: Exchange, source: str, target: str, name: str) -> Served:
+    named = exchange.service.models.get(name)
+    if named is not None and named.languages == (source, target):
+        return named
     pairs = _translators(exchange)
+    if name:
+        raise RequestError(400, f"no model {name} translates {source} to {target}", "model")
     if (source, target) not in pairs:
         there = ", ".join(f"{a} to {b}" for a, b in pairs) or "no model that translates"
         raise RequestError(400, f"cannot translate between these languages; there is: {there}")

@@ -19,6 +19,7 @@ from pellucid.apps.serve.worker import BusyError
 from pellucid.apps.view.page import as_json, dumps
 from pellucid.apps.view.record import Kind, Language, select_cell
 from pellucid.generation import SampleConfig
+from pellucid.tasks.generation import Answer
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
         answer = len(pipeline.target.encode(target))
         if answer > limits.view_answer:
             raise _too_long("answer", answer, limits.view_answer)
-    source, search = text, None
+    source, search, ends = text, None, True
     if fills:
         source = _masked(pipeline, ids, asked.mask) if asked.mask else text
     else:
@@ -82,8 +83,9 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
         length = min(own.max_length, limits.view_answer)
         search = replace(own, beam=asked.beam or own.beam, best=1, max_length=length)
         if target is None and asked.temperature:
-            shown = _sample_tokens(served, asked, length)
-    drawn = view.attention(pipeline, source, shown, search=search).record
+            drawn_answer = _sample(served, asked, length)
+            shown, ends = drawn_answer.tokens, drawn_answer.finished
+    drawn = view.attention(pipeline, source, shown, search=search, ends=ends).record
     cell = select_cell(drawn, asked.kind, asked.layer, asked.head) if drawn.maps else None
     return Made(drawn.title, dumps(as_json(drawn, cell, asked.language)))
 
@@ -104,15 +106,16 @@ def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[in
     return masked
 
 
-def _sample_tokens(served: Served, asked: RecordRequest, length: int) -> tuple[int, ...]:
-    """Sample an answer; return its tokens."""
+def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:
+    """Sample an answer."""
     decoder = served.batchers[0].decoder
     config = SampleConfig(
         asked.temperature, seed=asked.seed, max_length=length,
         constraints=served.pipeline.search.constraints,
     )  # fmt: skip
     drawing = replace(served.pipeline, sampling=config)
-    return tuple(drawing.generate_answers([asked.text], decoder=lambda: decoder)[0][0].tokens)
+    answer: Answer = drawing.generate_answers([asked.text], decoder=lambda: decoder)[0][0]
+    return answer
 
 
 class Recorder:

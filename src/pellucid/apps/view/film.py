@@ -166,7 +166,7 @@ class Camera:
         search = getattr(task, "search", None)
         if search is not None:  # an untrained model repeats itself to the last position
             longest = 2 * len(task.target.encode(target or "")) + 2
-            search = replace(search, beam=1, max_length=min(search.max_length, longest))
+            search = replace(search, beam=1, best=1, max_length=min(search.max_length, longest))
         record = attention(task, source, target, search=search, whole=False).record
         maps = tuple(replace(m, dqueries=None, dkeys=None) for m in record.maps)
         return replace(record, maps=maps)

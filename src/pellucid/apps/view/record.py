@@ -313,6 +313,8 @@ class Record:
     tree: tuple[Node, ...] = ()
     own: str = ""
     """The model's own answer, also where another is given; "" where nothing is searched."""
+    ended: bool = True
+    """Whether the end token was expected after the answer; False for one that was cut."""
     check: Check | None = None
     notes: tuple[Text, ...] = ()
     """Unknown characters, an answer that did not end."""

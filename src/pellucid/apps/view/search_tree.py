@@ -59,16 +59,20 @@ def search_tree(
     config: SearchConfig,
     vocabulary: Vocabulary,
     first: tuple[int, Label],
+    prefix: Sequence[int] = (),
 ) -> tuple[list[Hypothesis], tuple[Node, ...]]:
     """Search; return the answers, best first, and the tree of all hypotheses.
 
-    `first` is the token before every answer, the tree's root, and its label.
+    `first` is the token before every answer, the tree's root, and its label. Answers begin with
+    `prefix`.
 
     Every hypothesis that was extended is a node, and every answer's end. For each number of tokens
     the tree also has the most likely hypotheses that were dropped, as many as the beam is wide.
     """
     recording = _Recording(model)
-    answers = search(recording, Packed.of([source]), config, first=np.array(first[:1]))[0]
+    prefixes = [prefix] if prefix else ()
+    begin = np.array(first[:1])
+    answers = search(recording, Packed.of([source]), config, prefixes, begin)[0]
     root, *tree = _tree(
         recording.extended, answers, model.config.eos_token_id, config.beam, vocabulary
     )

@@ -48,6 +48,7 @@ def attention(
     target: Input | None = None,
     *,
     search: SearchConfig | None = None,
+    ends: bool = True,
     run: bool = False,
     whole: bool = True,
 ) -> Picture:
@@ -58,13 +59,14 @@ def attention(
     `search` (default: as saved with the model). A causal language model continues `source`; a
     masked one puts `target`, one token each, where `source` is masked, and without a mask predicts
     every token while it can see it. Ids are without begin and end. The gradient is that of
-    Σ −log p of the target's tokens and of its end, if it ends. The model is left as it was. With
+    Σ −log p of the target's tokens and of its end, if it ends: a given one does, unless `ends` is
+    False. The model is left as it was. With
     `run` the page holds the model too, and runs it. Not `whole`, it has the attention, the answer
     and the loss, without the model's other parts and the checks: several times faster.
 
     Raises `UserError` for a sentence without tokens, with more than the model has positions, or
-    with ids that it does not know, and for a model with a part that the page does not show, or that
-    it cannot `run`.
+    with ids that it does not know, for a model with a part that the page does not show, or that it
+    cannot `run`, and for an ensemble.
 
     >>> from pellucid.models import Seq2SeqConfig
     >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
@@ -75,10 +77,12 @@ def attention(
     pipeline: Any = None if isinstance(model, nn.Module) else model
     inner: Any = model if pipeline is None else pipeline.model
     task = task_of(model)
+    if getattr(pipeline, "others", ()):
+        raise UserError("the page shows one model, not an ensemble: give it one of them")
     SHOWN.read(inner)
     trace = TRACES[task.name]
     with undisturbed(inner):
-        record = trace(inner, Asked(pipeline, source, target, search, whole))
+        record = trace(inner, Asked(pipeline, source, target, search, ends, whole))
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
         raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
     typed = source if isinstance(source, str) else ""
@@ -108,6 +112,7 @@ class Asked(NamedTuple):
     source: Input
     target: Input | None
     search: SearchConfig | None = None
+    ends: bool = True
     whole: bool = True
 
 
@@ -117,7 +122,7 @@ def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
     Call it inside `undisturbed`. Raises `UserError` for a sentence without tokens, or a text that
     does not fit the model.
     """
-    config, (pipeline, source, target, search, whole) = model.config, asked
+    config, (pipeline, source, target, _, _, whole) = model.config, asked
     longest, specials = config.max_position_embeddings, specials_of(config)
     tokenizers = (None, None) if pipeline is None else (pipeline.source, pipeline.target)
     source_side = Vocabulary(
@@ -129,12 +134,13 @@ def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
     source_ids = source_side.ids(source)
     if not source_ids:
         raise UserError(EMPTY)
-    target_ids = None if target is None else target_side.ids(target)
+    # What another program's tokenizer puts before every answer.
+    framed = pipeline.answer_ids("") if pipeline and isinstance(target, str) else []
+    target_ids = None if target is None else [*framed, *target_side.ids(target)]
     (begin,) = target_side.labels([config.bos_token_id])
     first = config.bos_token_id, begin
-    answer, expected, found = _answered(
-        model, source_ids, first, target_side, target_ids, search, pipeline
-    )
+    answer, expected, found = _answered(model, source_ids, first, target_side, target_ids, asked)
+    rest = len(framed)
     read = [config.bos_token_id, *answer]
     return _recorded(
         model,
@@ -144,7 +150,11 @@ def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
         whole,
         title=f"{source_side.text(source_ids)} → {target_side.text(answer)}",
         source=tuple(source_side.labels(source_ids, source)),
-        target=(begin, *target_side.labels(answer, target or ())),
+        target=(
+            begin,
+            *target_side.labels(answer[:rest]),
+            *target_side.labels(answer[rest:], target or ()),
+        ),
         **found,
     )
 
@@ -156,7 +166,7 @@ def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
     (`pipeline` None) reads the text, then the begin token, as in training pairs. Call it inside
     `undisturbed`. Raises `UserError` for texts that do not fit the model, or that are empty.
     """
-    config, (pipeline, source, target, search, whole) = model.config, asked
+    config, (pipeline, source, target, _, _, whole) = model.config, asked
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
     tokenizer = None if pipeline is None else pipeline.source
     vocabulary = Vocabulary(
@@ -175,9 +185,7 @@ def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
     at = 0 if pipeline is None else len(opening) - len(ids)
     opened[at : at + len(ids)] = vocabulary.labels(ids, source)
     first = opening[-1], opened[-1]
-    generated, expected, found = _answered(
-        decoder, opening[:-1], first, vocabulary, given, search, pipeline
-    )
+    generated, expected, found = _answered(decoder, opening[:-1], first, vocabulary, given, asked)
     places = range(len(opening) - 1, len(opening) - 1 + len(expected))
     text = [*opening, *generated]
     return _recorded(
@@ -201,7 +209,7 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
     Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
     another number of tokens.
     """
-    config, (pipeline, source, target, _, whole) = model.config, asked
+    config, (pipeline, source, target, _, _, whole) = model.config, asked
     tokenizer = None if pipeline is None else pipeline.source
     specials = specials_of(config) | {config.mask_id: MASK}
     longest = config.max_position_embeddings - 2
@@ -258,25 +266,26 @@ def _answered(
     first: tuple[int, Label],
     vocabulary: Vocabulary,
     given: list[int] | None,
-    search: SearchConfig | None,
-    pipeline: Any,
+    asked: Asked,
 ) -> tuple[list[int], list[int], dict[str, Any]]:
     """Search; return the answer, `given` or the best, the tokens expected, and a record's fields.
 
     `first` is the token before the answer, and its label. Without `search` it is the model's own;
     it returns as many answers as its beam holds.
     """
-    search = search or (SearchConfig() if pipeline is None else pipeline.search)
-    answers, tree = search_tree(model, read, replace(search, best=search.beam), vocabulary, first)
+    search = asked.search or (SearchConfig() if asked.pipeline is None else asked.pipeline.search)
+    prefix = [] if asked.pipeline is None else asked.pipeline.prefix_tokens
+    widest = replace(search, best=search.beam)
+    answers, tree = search_tree(model, read, widest, vocabulary, first, prefix)
     answer = list(answers[0].tokens) if given is None else given
-    expected = [*answer, model.config.eos_token_id]
+    ended = answers[0].finished if given is None else asked.ends
+    expected = [*answer, model.config.eos_token_id] if ended else answer
     notes: tuple[Text, ...] = ()
-    if given is None and not answers[0].finished:
+    if not ended:
         en = f"The answer did not end within {len(answer)} tokens."
         notes = (Text(en, f"토큰 {len(answer)}개 안에 답이 끝나지 않았습니다."),)
-        expected = answer
     own = vocabulary.text(list(answers[0].tokens)) if answers else ""
-    return answer, expected, {"tree": tree, "own": own, "notes": notes}
+    return answer, expected, {"tree": tree, "own": own, "notes": notes, "ended": ended}
 
 
 def _recorded(
