@@ -101,6 +101,15 @@ def test_the_address_follows_the_state_and_opens_it_again(opened: Open) -> None:
     assert [state[name] for name in names] == ["steps", "encoder", 1, 0, 2, 3]
 
 
+def test_the_address_follows_back_to_what_the_page_opened_on(opened: Open) -> None:
+    page = opened()
+    first = page.evaluate("pellucid.model.state.head")
+    for head in (1 - first if first < 2 else 0, first):
+        page.evaluate(f"pellucid.model.store.set({{head: {head}}})")
+        settle(page)
+        assert f"head={head + 1}" in page.url
+
+
 @pytest.mark.parametrize(
     "address",
     ["#layer=99&head=-3&query=x&key=0", "#kind=none&tab=live", "#off=a.b,decoder.99,,&tab=run"],

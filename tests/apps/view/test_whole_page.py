@@ -91,6 +91,27 @@ def test_every_part_shows_the_numbers_of_the_record(opened: Open, picture: view.
     assert checked > 30
 
 
+def test_a_part_keeps_its_numbers_while_another_layer_is_in_view(
+    opened: Open, picture: view.Picture
+) -> None:
+    page, record = opened(), picture.record
+    maps = {m.name: m for m in record.maps}
+    checked = 0
+    for number, part in enumerate(record.parts):
+        if part.role != "queries":
+            continue
+        choose(page, number)
+        for kind, layer in (("encoder", 0), ("decoder", 1), ("cross", 1)):
+            page.evaluate(f"pellucid.model.store.set({{kind: '{kind}', layer: {layer}, head: 2}})")
+            settle(page)
+            tokens = page.evaluate("pellucid.model.tokens")
+            shown = table_of(page)["qᵢ"]
+            row = maps[part.map].q[2][tokens[part.side]]
+            assert all(map(close, shown, row)), (part, kind)
+            checked += len(shown)
+    assert checked == 3 * 6 * 4
+
+
 def numbers(texts: list[str]) -> np.ndarray:
     return np.array([float(text.replace("−", "-")) for text in texts])
 
