@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,17 +102,17 @@ def test_a_model_without_its_run_says_how_its_answers_are_scored(
     assert "PER" in pellucid(*asked, "--metric", "error_rates", cwd=place).stdout
 
 
-def test_models_that_answer_together_are_scored_and_leave_the_card(place: Path) -> None:
-    card = place / "run" / "model" / "README.md"
-    before = card.read_bytes()
+def test_models_that_answer_together_are_scored_and_leave_the_card(
+    place: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(place / "run", own := tmp_path / "own", ignore=lambda *_: ["README.md"])
+    (card := own / "model" / "README.md").write_bytes(b"as it was")
     alone = json.loads(pellucid("evaluate", "run", "--json", cwd=place).stdout)
-    card.write_bytes(b"as it was")
-    together = ("evaluate", "run", "--json", "--ensemble", "run", "run/model")
+    together = ("evaluate", own, "--json", "--ensemble", "run", "run/model")
     scores = json.loads(pellucid(*together, cwd=place).stdout)
     for name in ("loss", "per", "wer", "pairs"):
         assert scores[name] == pytest.approx(alone[name], rel=1e-5)
     assert card.read_bytes() == b"as it was"
-    card.write_bytes(before)
     other = ("evaluate", "run", "--ensemble", "g2p-en")
     failed(pellucid(*other, cwd=place), 2, "model 2 has other tokens than the first")
 
