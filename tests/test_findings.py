@@ -164,3 +164,24 @@ def test_the_picture_of_an_answer_shows_its_claims(name: str, ending: str) -> No
         assert claim.median is not None
         assert f"★ {claim.name}" in picture, "run: python scripts/findings_pictures.py"
         assert signed(claim.median) in picture, "run: python scripts/findings_pictures.py"
+
+
+def test_the_newer_parts_translate_better_after_as_many_steps(page: str) -> None:
+    runs = stored("modern-parts-multi30k")
+
+    def differences(change: str, base: str, metric: str) -> list[float]:
+        by = {(r["change"], r["seed"]): r["metrics"][metric] for r in runs}
+        seeds = sorted(seed for name, seed in by if name == base)
+        assert len(seeds) == 7
+        return [by[change, seed] - by[base, seed] for seed in seeds]
+
+    gate = differences("swiglu", "article", "best_valid_loss")
+    both = differences("together", "article", "best_valid_loss")
+    over_gate = differences("together", "swiglu", "best_valid_loss")
+    for found in (gate, both, over_gate):
+        assert max(found) < 0
+        assert spread([-x for x in found], 3) in page
+    bleu = differences("together", "article", "bleu_lower")
+    assert f"raise BLEU by {spread(bleu, 1)} (lower-cased" in page
+    assert sum(x > 0 for x in differences("swiglu", "article", "bleu_lower")) == 6
+    assert "BLEU is higher in six of them" in page
