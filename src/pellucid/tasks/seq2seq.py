@@ -68,8 +68,8 @@ def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> 
     return pieces or [""]
 
 
-def _fingerprints(task: Seq2SeqTask) -> list[str] | None:
-    """Return what two tasks with the same tokens have in common; None where that is not known."""
+def _tokenizers(task: Seq2SeqTask) -> list[str] | None:
+    """Return the tokenizers as they are saved; None where one is another program's."""
     own = [each.to_json() for each in task.tokenizers if isinstance(each, Tokenizer)]
     return own if len(own) == len(task.tokenizers) else None
 
@@ -110,7 +110,7 @@ class Seq2SeqTask(GenerationTask):
             if not isinstance(other, Seq2SeqTask):
                 kind = other.name if isinstance(other, Task) else type(other).__name__
                 raise UsageError(f"model {place} is {kind}; an ensemble is of encoder-decoders")
-            tokens = [_fingerprints(task) for task in (self, other)]
+            tokens = [_tokenizers(task) for task in (self, other)]
             if None in tokens:
                 raise UsageError(
                     "an ensemble is of models with tokenizers of Pellucid's; another program's "
@@ -167,7 +167,7 @@ class Seq2SeqTask(GenerationTask):
         found = []
         for batch in batches:
             wanted = batch.target.without_first().tokens
-            log_p, _ = ops.log_softmax(self._logits(batch))
+            log_p = self._logits(batch)  # of several models these are log p
             nats = -float(log_p[np.arange(len(wanted)), wanted].sum(dtype=np.float64))
             found.append((nats, len(wanted)))
         return mean_loss(found)

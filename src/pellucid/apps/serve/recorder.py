@@ -83,8 +83,8 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
         length = min(own.max_length, limits.view_answer)
         search = replace(own, beam=asked.beam or own.beam, best=1, max_length=length)
         if target is None and asked.temperature:
-            drawn_answer = _sample(served, asked, length)
-            shown, ends = drawn_answer.tokens, drawn_answer.finished
+            sampled = _sample(served, asked, length)
+            shown, ends = sampled.tokens, sampled.finished
     drawn = view.attention(pipeline, source, shown, search=search, ends=ends).record
     cell = select_cell(drawn, asked.kind, asked.layer, asked.head) if drawn.maps else None
     return Made(drawn.title, dumps(as_json(drawn, cell, asked.language)))
