@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference", "train"]
 
 _HOME = {"Rng": "core.rng", "checked": "core.checked", "pair": "core.vjp", "reference": "kernels"}

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_info
 
+from pellucid import __version__
+
 CGROUP = Path("/sys/fs/cgroup")
 """Where Linux says what a container may use."""
 
@@ -62,8 +64,9 @@ def environment() -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "kernels": "off" if os.environ.get("PELLUCID_KERNELS") == "off" else "on",
+        "pellucid": __version__,  # that of this code: an installation's can be out of date
+        **versions("numpy", "numba"),
     }
-    found |= versions("pellucid", "numpy", "numba")
     for pool in threadpool_info():
         if pool["user_api"] == "blas":
             details = f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}"

@@ -24,7 +24,6 @@ import numpy as np
 import tokenizers
 from threadpoolctl import threadpool_limits
 
-from pellucid import __version__
 from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.measures.measure import Pass
 from pellucid.apps.lab.metrics import metrics_of
@@ -249,7 +248,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
             answer_tokens=float((examples.target.lengths - 1).mean()),
             data=digest,
             settings=flat_settings(trial.config),
-            environment={**run.environment, "pellucid": __version__},
+            environment=run.environment,
             machine={"processor": processor(), "processors": processors()},
         )
         text = json.dumps(line, allow_nan=False, ensure_ascii=False)
