@@ -68,7 +68,6 @@ class Name(str, metaclass=_Text):
 
 REMOVED: Mapping[str, Mapping[str, Any]] = {
     "model": {"layer_drop": 0.0, "word_dropout": 0.0, "parallel_blocks": False},
-    "tokenizer": {"dropout": 0.0},
     "training": {"r_drop": 0.0, "z_loss": 0.0},
 }
 """Settings that only 0.1.0 has, by table, each with the value that turns it off."""

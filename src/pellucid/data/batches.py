@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
@@ -25,6 +25,9 @@ from pellucid.data.tokenizers import BOS, EOS, TokenizerLike
 WINDOW = 100
 """Batches' worth of examples sorted by length together. Larger windows make the batches more even,
 smaller ones mix the data better."""
+
+Redraw = Callable[[Batch, Rng], Batch]
+"""Puts the texts of a batch into other tokens each time it is read."""
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +157,8 @@ class Batches:
     (the last batch of an epoch may have fewer). `bucketed` puts examples of similar length
     together: they are shuffled, sorted inside windows of `WINDOW` batches, split into batches, and
     the batches shuffled. A token budget gains from it; by default a fixed size is not bucketed (the
-    plain shuffle of article 003).
+    plain shuffle of article 003). `redraw` is given every batch, with randomness of its own; the
+    budget counts tokens before it.
 
     Raises `UsageError` unless one of the two is given, and when an example is over the budget.
 
@@ -172,6 +176,7 @@ class Batches:
         batch_tokens: int | None = None,
         batch_size: int | None = None,
         bucketed: bool | None = None,
+        redraw: Redraw | None = None,
     ) -> None:
         given = batch_size if batch_tokens is None else batch_tokens
         if given is None or (batch_size is not None and batch_tokens is not None):
@@ -186,7 +191,7 @@ class Batches:
                 f"batch_tokens = {given} does not hold the longest pair, {most} tokens; allow "
                 "more, or fewer tokens a pair"
             )
-        self.examples, self.budget = examples, given
+        self.examples, self.budget, self._redraw = examples, given, redraw
         self._bucketed = not by_size if bucketed is None else bucketed
         self._rng = Rng(seed)
 
@@ -195,7 +200,7 @@ class Batches:
         examples, rng = self.examples, self._rng.fold(number)
         order = _shuffled(rng.fold(0), len(examples))
         if not self._bucketed:
-            return EpochBatches(examples, _split(order, self._costs, self.budget))
+            return self._epoch(_split(order, self._costs, self.budget), rng)
         mean = max(1.0, float(self._costs.mean())) if len(order) else 1.0
         window = max(1, round(WINDOW * self.budget / mean))
         # Stable, so that equal lengths stay shuffled; by target, then by source, for both sides'
@@ -207,26 +212,37 @@ class Batches:
             ]
         )
         batches = _split(order, self._costs, self.budget)
-        return EpochBatches(examples, [batches[i] for i in _shuffled(rng.fold(1), len(batches))])
+        return self._epoch([batches[i] for i in _shuffled(rng.fold(1), len(batches))], rng)
+
+    def _epoch(self, indices: list[np.ndarray], rng: Rng) -> EpochBatches:
+        return EpochBatches(self.examples, indices, redraw=self._redraw, rng=rng.fold(2))
 
 
 class EpochBatches(Sequence[Batch]):
     """The batches of one pass; `indices[i]` are the examples of batch i.
 
-    They are numbered from 0 in each, or, `numbered`, as in the whole.
+    They are numbered from 0 in each, or, `numbered`, as in the whole. `redraw` is given each batch,
+    with randomness of its own.
     """
 
     def __init__(
-        self, examples: Examples, indices: list[np.ndarray], numbered: bool = False
+        self,
+        examples: Examples,
+        indices: list[np.ndarray],
+        numbered: bool = False,
+        redraw: Redraw | None = None,
+        rng: Rng = Rng(0),  # noqa: B008 - frozen
     ) -> None:
         self._examples, self.indices, self._numbered = examples, indices, numbered
+        self._redraw, self._rng = redraw, rng
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, i: int) -> Batch:  # type: ignore[override]  # no slices
         index = self.indices[i]
-        return self._examples.batch(index, index if self._numbered else None)
+        batch = self._examples.batch(index, index if self._numbered else None)
+        return batch if self._redraw is None else self._redraw(batch, self._rng.fold(i))
 
 
 def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:

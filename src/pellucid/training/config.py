@@ -119,6 +119,9 @@ class TokenizerConfig:
     normalise: tuple[str, ...] = ()
     """Applied to every text first, in order: nfc, nfd (Hangul into letters, accents off their
     letters; answers are composed again), lowercase, punctuation, whitespace."""
+    dropout: float = 0.0
+    """BPE-dropout: share of the merges left out while training, drawn anew for every batch; 0.1 is
+    usual. Batches then have more tokens than batch_tokens says."""
 
     @property
     def same(self) -> Callable[[str], str]:
@@ -127,6 +130,7 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know
+        check_ranges(self, dropout="[0, 1]")
         if self.target_kind == self.kind:
             object.__setattr__(self, "target_kind", None)
         if self.shared and self.target_kind is not None:

@@ -23,6 +23,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text, plural
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
+from pellucid.data.bpe_dropout import bpe_dropout
 from pellucid.data.corpora import load_corpus
 from pellucid.data.files import is_text_file, read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, as_texts, report_shared
@@ -267,12 +268,17 @@ class Prepared:
     def batches(self) -> Batches:
         """Return the batches of every epoch: of batch_size pairs, or else of batch_tokens."""
         data, size = self.config.data, self.config.data.batch_size
+        dropout, tokenizers = self.config.tokenizer.dropout, self.trained.tokenizers
+        redraw = None
+        if dropout:
+            redraw = bpe_dropout(tokenizers[0], tokenizers[-1], dropout, data.max_tokens)
         return Batches(
             self.examples,
             seed=self.config.seed,
             batch_tokens=data.batch_tokens if size is None else None,
             batch_size=size,
             bucketed=data.bucketed,
+            redraw=redraw,
         )
 
     def metric(self) -> ValidationMetric | None:

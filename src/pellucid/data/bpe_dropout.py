@@ -1,0 +1,145 @@
+"""BPE-dropout: the same text in other pieces each time it is read, by leaving merges out.
+
+A model then sees rare pieces more often, and learns what words are made of.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UsageError
+from pellucid.core.rng import Rng, keep_mask, row_keys
+from pellucid.data.batches import Redraw
+from pellucid.data.tokenizers import SPECIALS, Tokenizer, TokenizerLike
+
+NO_PAIR = np.iinfo(np.int64).max
+_SPACE = "Ġ"  # how a byte-level file spells the space that begins a word
+
+
+@dataclass(frozen=True)
+class Merges:
+    """A byte-level tokenizer as arrays."""
+
+    pieces: np.ndarray
+    """The bytes of every token as token ids, one token after another."""
+    starts: np.ndarray
+    """(V + 1,) token v is pieces[starts[v] : starts[v + 1]]."""
+    begins_word: np.ndarray
+    """(V,) whether a token stands only where a word begins."""
+    pairs: np.ndarray
+    """(M + 1,) left · V + right of every merge, ascending, then `NO_PAIR`, where a search ends."""
+    ranks: np.ndarray
+    """(M + 1,) the place of each of these merges in the order in which they were learnt."""
+    merged: np.ndarray
+    """(M + 1,) the tokens that they make."""
+
+    @staticmethod
+    def of(tokenizer: Tokenizer) -> Merges:
+        """Return the merges of a tokenizer of kind "bpe".
+
+        >>> from pellucid.data.tokenizers import train_tokenizer
+        >>> tokenizer = train_tokenizer(["ab ab ab"], "bpe", 261)
+        >>> merges = Merges.of(tokenizer)
+        >>> tokenizer.tokens(merges.merged[:-1])
+        ['ab']
+        """
+        model = json.loads(tokenizer.to_json())["model"]
+        vocab: dict[str, int] = model["vocab"]
+        spelt = sorted(vocab, key=vocab.__getitem__)
+        special = len(SPECIALS)
+        rows = [[i] if i < special else [vocab[c] for c in t] for i, t in enumerate(spelt)]
+        sides = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+        pairs = np.array([vocab[a] * len(vocab) + vocab[b] for a, b in sides] + [NO_PAIR])
+        made = np.array([vocab[a + b] for a, b in sides] + [0])
+        order = np.argsort(pairs)
+        return Merges(
+            np.array([i for row in rows for i in row], np.int64),
+            np.cumsum([0, *map(len, rows)]),
+            np.array([i < special or t.startswith(_SPACE) for i, t in enumerate(spelt)]),
+            pairs[order],
+            order,
+            made[order],
+        )
+
+
+def bpe_dropout(source: TokenizerLike, target: TokenizerLike, p: float, most: int) -> Redraw:
+    """Return what draws both sides of a batch anew; see `segment`.
+
+    Raises `UsageError` unless both are of kind "bpe", and Pellucid's own.
+    """
+    sides = []
+    for tokenizer in (source, target):
+        if not isinstance(tokenizer, Tokenizer) or tokenizer.kind != "bpe":
+            kind = getattr(tokenizer, "kind", "another program's")
+            raise UsageError(
+                f'tokenizer.dropout leaves out the merges of kind = "bpe", and this tokenizer is '
+                f"{kind}; leave it out, or set the kind"
+            )
+        sides.append(Merges.of(tokenizer))
+
+    def redraw(batch: Batch, rng: Rng) -> Batch:
+        return Batch(
+            segment(batch.source, sides[0], p, most, rng.fold(0)),
+            segment(batch.target, sides[1], p, most + 2, rng.fold(1)),  # begin and end
+        )
+
+    return redraw
+
+
+def segment(text: Packed, merges: Merges, p: float, most: int, rng: Rng) -> Packed:
+    """Return the same text in other pieces: BPE in which each merge is left out with probability p.
+
+    As in byte-pair encoding the merge learnt first is applied, the leftmost of several; but before
+    each of a word's merges every candidate is left out with probability `p`, and the word is done
+    when none is left. p = 0 gives the tokenizer's own pieces, p = 1 bytes. A sequence that would
+    have more than `most` tokens stays as it is. Drawn by `rng` and the sequences' `examples`.
+    Source: Provilkov et al. 2020, algorithm 1.
+
+    >>> from pellucid.data.tokenizers import train_tokenizer
+    >>> tokenizer = train_tokenizer(["ab ab ab"], "bpe", 261)
+    >>> text = Packed.of([tokenizer.encode("ab")])
+    >>> tokenizer.tokens(segment(text, Merges.of(tokenizer), 1.0, 9, Rng(0)).tokens)
+    ['a', 'b']
+    """
+    vocabulary = len(merges.begins_word)
+    lengths = np.diff(merges.starts)[text.tokens]
+    ends = np.cumsum(lengths)
+    places = np.arange(ends[-1] if len(ends) else 0)
+    tokens = merges.pieces[places + np.repeat(merges.starts[text.tokens] - ends + lengths, lengths)]
+    sequence = np.repeat(np.repeat(np.arange(len(text)), text.lengths), lengths)
+    first = np.repeat(merges.begins_word[text.tokens] | (text.positions == 0), lengths)
+    first &= places == np.repeat(ends - lengths, lengths)
+    word = np.cumsum(first)
+    inside = places - np.searchsorted(sequence, sequence)
+    names: np.ndarray = row_keys(text.examples[sequence], inside)
+
+    merging = np.ones(word[-1] + 1 if len(word) else 0, bool)  # which words are not done
+    for turn in count():
+        left = np.flatnonzero((word[1:] == word[:-1]) & merging[word[1:]])
+        pair = tokens[left] * vocabulary + tokens[left + 1]
+        found = np.searchsorted(merges.pairs, pair)
+        known = merges.pairs[found] == pair
+        known &= keep_mask(rng.fold(turn).at(names[left]), (len(left), 1), p)[:, 0]
+        left, found = left[known], found[known]
+        if not len(left):
+            break
+        order = np.lexsort((left, merges.ranks[found], word[left]))
+        best = order[np.flatnonzero(np.diff(word[left][order], prepend=-1))]  # one for each word
+        merging[:] = False
+        merging[word[left[best]]] = True
+        tokens[left[best]] = merges.merged[found[best]]
+        stays = np.ones(len(tokens), bool)
+        stays[left[best] + 1] = False
+        names, sequence, tokens, word = (x[stays] for x in (names, sequence, tokens, word))
+
+    drawn = np.split(tokens, np.searchsorted(sequence, np.arange(1, len(text))))
+    own = np.split(text.tokens, text.cu_seqlens[1:-1])
+    allowed = np.maximum(most, text.lengths)
+    rows = zip(drawn, own, allowed, strict=True)
+    kept = Packed.of([a if len(a) <= n else b for a, b, n in rows])
+    return replace(kept, examples=text.examples)
