@@ -7,7 +7,7 @@ import io
 import re
 from typing import Literal
 
-from pellucid.apps.cli.commands import COMMANDS
+from pellucid.apps.cli.commands import COMMANDS, run_command
 from pellucid.apps.cli.lab import VERBS
 from pellucid.apps.cli.options import HELP_ALL
 from pellucid.apps.lab.study_file import study_names
@@ -53,8 +53,8 @@ def completion(shell: Literal["bash", "zsh"], /) -> int:
 def _options(name: str) -> list[str]:
     """Return the options that the help of a command lists."""
     with contextlib.redirect_stdout(io.StringIO()) as shown:
-        COMMANDS[name].run(["--help" if name == "lab" else HELP_ALL])
+        run_command(name, ["--help" if name == "lab" else HELP_ALL])
         for verb in VERBS if name == "lab" else ():
-            COMMANDS[name].run([verb, HELP_ALL])
+            run_command(name, [verb, HELP_ALL])
     found = re.findall(r"^  (?:-h, )?(--[a-z][^\s,]*)", shown.getvalue(), re.MULTILINE)
     return list(dict.fromkeys(found))

@@ -18,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from pellucid import __version__
-from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed
+from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed, run_command
 from pellucid.apps.cli.language import speaking, take_language, tr, translated, warn, wrapped
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Language
@@ -122,14 +122,13 @@ def _run(arguments: list[str]) -> int:
         raise UsageError(
             f"no command {name!r}{nearest(name, COMMANDS)}; there are: {', '.join(COMMANDS)}"
         )
-    return COMMANDS[name].run(rest)
+    return run_command(name, rest)
 
 
 def _usage() -> str:
     columns = shutil.get_terminal_size().columns
-    rows = listed({name: command.summary for name, command in COMMANDS.items()})
     head, foot = (wrapped(tr(text), columns) for text in (HEAD, FOOT))
-    return "\n".join([tr(USAGE), "", head, "", rows, "", foot])
+    return "\n".join([tr(USAGE), "", head, "", listed(COMMANDS), "", foot])
 
 
 def _open_streams() -> None:
