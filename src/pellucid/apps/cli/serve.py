@@ -5,19 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 from pellucid.apps.cli.language import tr, translated
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.files import MOST_BYTES, check_file
 from pellucid.training.signals import handling
-
-T = TypeVar("T")
 
 SEPARATE = "pellucid serve needs starlette, uvicorn, httptools, msgspec and prometheus-client"
 
@@ -73,27 +68,24 @@ def serve(
             raise UsageError("--rows, --max-tokens, --max-seconds and --max-waiting are at least 1")
         keys = _keys(api_keys) if api_keys else []
         folders = named_folders(model)
-        bound = listen(host, port)
-        try:
-            models = _on_a_thread(lambda: load_models(folders, rows, accept_changes))
-        except BaseException:
-            bound.close()
-            raise
-        service = Service(
-            models,
-            Worker(max_waiting),
-            Limits(tokens=max_tokens, seconds=max_seconds, waiting=max_waiting),
-            keys,
-            (*LOOPBACK, "[::1]") if host in LOOPBACK else (),
-        )
-        _log_requests()
-        begun = tr("serving {} at {}").format(", ".join(models), address(bound))
-        unanswered = run_server(
-            Application(service),
-            service,
-            bound,
-            started=lambda server: print(begun, flush=True),
-        )
+        with listen(host, port) as bound:
+            with ThreadPoolExecutor(1, "pellucid-load") as pool:  # this thread handles signals
+                models = pool.submit(load_models, folders, rows, accept_changes).result()
+            service = Service(
+                models,
+                Worker(max_waiting),
+                Limits(tokens=max_tokens, seconds=max_seconds, waiting=max_waiting),
+                keys,
+                (*LOOPBACK, "[::1]") if host in LOOPBACK else (),
+            )
+            _log_requests()
+            begun = tr("serving {} at {}").format(", ".join(models), address(bound))
+            unanswered = run_server(
+                Application(service),
+                service,
+                bound,
+                started=lambda server: print(begun, flush=True),
+            )
     line = "stopped: {} or more requests were not answered"
     print(translated(line.format(unanswered) if unanswered else ANSWERED), flush=True)
     return 0
@@ -106,20 +98,6 @@ def _end(number: int) -> None:
     """
     os.write(2, b"pellucid: stopped before its models were loaded\n")
     os._exit(128 + number)  # another thread may be inside a compiler, which cannot be ended
-
-
-def _on_a_thread(function: Callable[[], T]) -> T:
-    """Return what a function returns; the main thread, which handles signals, waits for it."""
-    made: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            made.set_result(function())
-        except BaseException as error:
-            made.set_exception(error)
-
-    threading.Thread(target=run, name="pellucid-load", daemon=True).start()
-    return made.result()
 
 
 def _keys(path: Path) -> list[str]:
