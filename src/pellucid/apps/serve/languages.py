@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Language(NamedTuple):
@@ -42,14 +42,14 @@ def language_pair(name: str) -> tuple[str, str] | None:
     return None
 
 
-def detect(text: str, among: Collection[str]) -> list[tuple[str, float]]:
+def detect(text: str, among: Collection[str]) -> list[dict[str, Any]]:
     """Return the codes of languages that fit a text, best first, each with its percentage.
 
     A language's letters and frequent words count; this is no model, and short texts mislead it. A
     text without any of them fits all.
 
     >>> detect("Ein Mann ist auf der Straße", {"de", "en"})
-    [('de', 100.0)]
+    [{'confidence': 100.0, 'language': 'de'}]
     """
     words = re.findall(r"\w+", text.lower())
     points = {}
@@ -60,6 +60,10 @@ def detect(text: str, among: Collection[str]) -> list[tuple[str, float]]:
         points[code] = letters + 2.0 * sum(word in common for word in words)
     total = sum(points.values())
     if not total:
-        return [(code, round(100 / len(points), 1)) for code in points]
+        points, total = dict.fromkeys(points, 1.0), len(points)
     ranked = sorted(points, key=lambda code: -points[code])
-    return [(code, round(100 * points[code] / total, 1)) for code in ranked if points[code]]
+    return [
+        {"confidence": round(100 * points[code] / total, 1), "language": code}
+        for code in ranked
+        if points[code]
+    ]

@@ -67,12 +67,7 @@ async def languages(exchange: Exchange) -> Response:
 async def detect_language(exchange: Exchange) -> Response:
     """POST /detect: the languages that a text may be written in."""
     known = {code for pair in _translators(exchange) for code in pair}
-    return JSONResponse(_detected(read(exchange.body, Detect).q, known))
-
-
-def _detected(text: str, known: set[str]) -> list[dict[str, Any]]:
-    found = detect(text, known)
-    return [{"confidence": confidence, "language": code} for code, confidence in found]
+    return JSONResponse(detect(read(exchange.body, Detect).q, known))
 
 
 async def translate(exchange: Exchange) -> Response:
@@ -83,7 +78,7 @@ async def translate(exchange: Exchange) -> Response:
         raise RequestError(400, f"at most {exchange.service.limits.texts} texts in q", "q")
     auto = asked.source == "auto"
     known = {source for source, into in _translators(exchange) if into == asked.target}
-    found = [one for text in texts for one in _detected(text, known)[:1]] if auto else []
+    found = [one for text in texts for one in detect(text, known)[:1]] if auto else []
     sources = [one["language"] for one in found] or [asked.source] * len(texts)
     models = [_translator(exchange, source, asked.target, asked.model) for source in sources]
     pieces = [
