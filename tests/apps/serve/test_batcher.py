@@ -205,11 +205,9 @@ def test_a_second_thread_shares_the_work_once_the_first_has_some(
     assert [batcher.rows for batcher in batchers] == [11, 11, 11]
 
     async def ask() -> list[Job]:
-        changed = asyncio.Event()
-        asked = [
-            worker.submit(batchers, job.opening, job.config, changed, number=job.number)
-            for job in jobs(29)
-        ]
+        changed, asked = asyncio.Event(), jobs(29)
+        for job in asked:
+            worker.submit(batchers, job, changed)
         assert batchers[0].load >= SPLIT
         assert max(one.load for one in batchers) - min(one.load for one in batchers) <= SPLIT
         worker.start()

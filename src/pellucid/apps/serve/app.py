@@ -44,11 +44,6 @@ class Endpoint(NamedTuple):
     open: bool = False
     """Whether it needs no API key."""
 
-    @property
-    def forms(self) -> bool:
-        """Whether a body may be a form."""
-        return self.path in LIBRETRANSLATES
-
 
 class Fill(Struct):
     """The body of POST /fill."""
@@ -100,7 +95,7 @@ async def openapi(exchange: Exchange) -> Response:
         name = endpoint.fields.__name__ if endpoint.fields else ""
         if endpoint.method == "POST":
             content = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-            kinds = ["application/json", *([FORM] if endpoint.forms else [])]
+            kinds = ["application/json", *([FORM] if endpoint.path in LIBRETRANSLATES else [])]
             entry["requestBody"] = {"required": True, "content": dict.fromkeys(kinds, content)}
         elif name:
             entry["parameters"] = [
@@ -316,7 +311,7 @@ async def answer(exchange: Exchange, endpoint: Endpoint) -> Response:
     headers: dict[str, str] = {}
     try:
         if endpoint.method == "POST":
-            await exchange.read_body(endpoint.forms)
+            await exchange.read_body(forms=endpoint.path in LIBRETRANSLATES)
         if not endpoint.open:
             exchange.authorise()
         async with asyncio.timeout(exchange.service.limits.seconds):

@@ -56,7 +56,7 @@ class Job:
     opening: Sequence[int]
     """The tokens that the model reads; there is room for an answer after them."""
     config: SearchConfig | SampleConfig
-    notify: Callable[[Job], object]
+    notify: Callable[[Job], object] = lambda job: None
     """Called by the model's thread after every round in which the answer grew or ended."""
     number: int = 0
     """What sampling is keyed by, with the seed and the step."""

@@ -50,11 +50,6 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
     """When it was loaded, in Unix time."""
 
-    @property
-    def beam(self) -> int | None:
-        """The hypotheses of its own search; None for a model that does not generate."""
-        return self.pipeline.search.beam if self.pipeline.generates else None
-
     @cached_property
     def apart(self) -> Any:
         """The pipeline with a model of the same arrays, whose parameters may be replaced a while.
@@ -143,7 +138,7 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
         batcher = served.batchers[0]
         opening = served.pipeline.prompt_ids(served.pipeline.source.encode(served.example))
         for config in (SearchConfig(max_length=2), SampleConfig(max_length=2)):
-            batcher.add(Job(opening, config, lambda job: None))
+            batcher.add(Job(opening, config))
         while not batcher.idle:
             batcher.round()
     return served

@@ -49,10 +49,6 @@ class Service:
     def __post_init__(self) -> None:
         self.metrics = Metrics(self.worker)
 
-    def admits(self, key: str) -> bool:
-        """Whether a key is one of the server's, compared in constant time."""
-        return sum(hmac.compare_digest(key.encode(), one.encode()) for one in self.keys) > 0
-
     def model(self, name: str, task: str) -> Served:
         """Return a model by its name. Raises `RequestError` if it is unknown or does not fit."""
         fit = [served.name for served in self.models.values() if _does(served, task)]
@@ -113,7 +109,9 @@ class Exchange:
         key = given.strip() if scheme.lower() == "bearer" else self.body.get("api_key", "")
         if scheme.lower() == "basic":  # what a browser asks its user for
             key = _password(given.strip())
-        if not isinstance(key, str) or not self.service.admits(key):
+        # Every key is compared, each in constant time: how long it takes tells nothing.
+        keys = [one.encode() for one in self.service.keys]
+        if not isinstance(key, str) or not sum(hmac.compare_digest(key.encode(), k) for k in keys):
             raise RequestError(
                 401, "the API key is missing or wrong; send Authorization: Bearer KEY"
             )
@@ -171,15 +169,9 @@ class Exchange:
     ) -> Job:
         """Queue a text; its job is cancelled when the request ends."""
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
-        job = self.service.worker.submit(
-            served.batchers,
-            served.pipeline.prompt_ids(tokens),
-            config,
-            self.changed,
-            number=number,
-            client=self.client,
-            each=each,
-        )
+        prompt = served.pipeline.prompt_ids(tokens)
+        job = Job(prompt, config, number=number, client=self.client, each=each)
+        self.service.worker.submit(served.batchers, job, self.changed)
         self.jobs.append(job)
         return job
 
@@ -221,11 +213,11 @@ class Exchange:
 # counts, for Prometheus ---------------------------------------------------------------------------
 
 
-class Metrics:
+class Metrics(Collector):
     """Counters and histograms of one server, in a registry of its own."""
 
     def __init__(self, worker: Worker) -> None:
-        self.registry = CollectorRegistry()
+        self.registry, self.worker = CollectorRegistry(), worker
         self.requests = Counter(
             "pellucid_requests", "Requests answered.", ("path", "status"), registry=self.registry
         )
@@ -236,17 +228,10 @@ class Metrics:
                 ("pellucid_first_token_seconds", "Time to the first text of a streamed answer."),
             )
         )
-        self.registry.register(_Generation(worker))
-
-
-class _Generation(Collector):
-    """The worker's own counts, read when they are asked for."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+        self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the counts."""
+        """Yield the worker's own counts, read when they are asked for."""
         worker = self.worker
         yield CounterMetricFamily("pellucid_generated_tokens", "Tokens generated.", worker.tokens)
         yield GaugeMetricFamily("pellucid_running_rows", "Rows in the batches.", worker.running)

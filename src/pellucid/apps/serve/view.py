@@ -71,7 +71,7 @@ async def page(exchange: Exchange) -> Response:
                 "kind": "chat" if one.use == "words" else one.use,
                 "languages": one.languages,
                 "example": one.example,
-                "beam": one.beam,
+                "beam": one.pipeline.search.beam if one.batchers else None,
             }
             for one in there
         ],

@@ -16,7 +16,6 @@ from itertools import chain
 from typing import TypeVar
 
 from pellucid.apps.serve.batcher import SPLIT, Batcher, Job
-from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.kernels.backend import threads
 
 T = TypeVar("T")
@@ -70,22 +69,12 @@ class Worker:
             thread.join()
         self._pool.shutdown()
 
-    def submit(
-        self,
-        batchers: Sequence[Batcher],
-        opening: Sequence[int],
-        config: SearchConfig | SampleConfig,
-        changed: asyncio.Event,
-        *,
-        number: int = 0,
-        client: str = "",
-        each: bool = False,
-    ) -> Job:
+    def submit(self, batchers: Sequence[Batcher], job: Job, changed: asyncio.Event) -> None:
         """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full.
 
         changed: set whenever the answer has grown or ended; several jobs may share it.
         """
-        job = Job(opening, config, lambda job: self._changed.append(changed), number, client, each)
+        job.notify = lambda _: self._changed.append(changed)
         with self._condition:
             self._enter()
             few = (i for i, batcher in enumerate(batchers) if batcher.load < SPLIT)
@@ -94,7 +83,6 @@ class Worker:
             if batchers[i] not in self._active[i]:
                 self._active[i].append(batchers[i])
             self._condition.notify_all()
-        return job
 
     async def call(self, function: Callable[[], T]) -> T:
         """Return what a function returns, called on a thread of its own, one after another.
