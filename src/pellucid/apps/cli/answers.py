@@ -85,7 +85,9 @@ def split(trained: GenerationTask, reported: set[str], text: str, where: str) ->
     if len(parts) > 1:
         warn(f"{where}: long, answered in {len(parts)} parts")
     for part in parts:
-        print_unknown(trained, part, where, reported)
+        if unknown := [unit for unit in trained.source.unknown([part]) if unit not in reported]:
+            warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
+            reported.update(unknown)
     return parts
 
 
@@ -141,13 +143,6 @@ def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None)
     return {**record, "token_log_p": token_log_p, "alignment": scores.alignment}
 
 
-def print_unknown(trained: GenerationTask, text: str, where: str, reported: set[str]) -> None:
-    """Print on stderr which characters of a text, not reported yet, were not in training."""
-    if unknown := [unit for unit in trained.source.unknown([text]) if unit not in reported]:
-        warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
-        reported.update(unknown)
-
-
 def written(answers: Sequence[Answer], scores: bool) -> str:
     """Write a text's answers on one line, separated by tabs; tabs inside become blanks."""
     return "\t".join(
@@ -183,6 +178,7 @@ def typed(invitation: str) -> Iterator[str]:
 def converse(trained: GenerationTask, scores: bool = False) -> int:
     """Answer at a prompt until the input ends; Ctrl-C ends an answer, or the conversation."""
     decoder = functools.cache(trained.decoder)  # compiled at the first answer, for all
+    whole = scores or (trained.sampling is None and trained.search.beam > 1)
     number = 0  # the same text again is sampled with other draws
     for text in typed(tr("Type a text and press Enter; Ctrl-D ends.")):
         try:
@@ -191,25 +187,18 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
             print(translated(f"That is {error}."))
             continue
         with contextlib.suppress(KeyboardInterrupt):
-            if len(parts) > 1:
+            if whole or len(parts) > 1:  # known only when the search ends
                 print(*answer_parts(trained, decoder, scores, False, {number + 1: parts}))
             else:
-                _print_answer(trained, text, number, scores, decoder)
+                _stream(trained, text, number, decoder)
         number += 1
     return 0
 
 
-def _print_answer(
-    trained: GenerationTask,
-    text: str,
-    number: int,
-    scores: bool,
-    decoder: Callable[[], Decodes],
+def _stream(
+    trained: GenerationTask, text: str, number: int, decoder: Callable[[], Decodes]
 ) -> None:
-    searched = trained.sampling is None and trained.search.beam > 1
-    if scores or searched:  # the answer is known only when the search ends
-        print(written(trained.generate_answers([text], [number], decoder)[0], scores))
-        return
+    """Print an answer as it is generated."""
     try:
         for piece in trained.stream(text, number, decoder):
             print(piece.replace("\n", " "), end="", flush=True)

@@ -6,7 +6,6 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from pellucid.apps.cli.language import printed_language, tr
+from pellucid.apps.cli.language import encodable, printed_language, tr
 from pellucid.core.language import Text
 from pellucid.training import events
 
@@ -75,12 +74,7 @@ class Progress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._bar.stop()
 
     def __call__(self, event: events.Event) -> None:
@@ -142,15 +136,6 @@ class Progress:
         """Print a line above the live one."""
         line = line.to(printed_language()) if isinstance(line, Text) else line
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def encodable(text: str, encoding: str, plain: str) -> str:
-    """Return the text, or the plain one if the encoding lacks it: an error would end training."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return plain
-    return text
 
 
 def scores(loss: float | None, others: Mapping[str, float]) -> str:

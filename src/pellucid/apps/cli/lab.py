@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import tyro
 
 from pellucid.apps.cli.commands import listed
-from pellucid.apps.cli.console import Output, encodable, table
-from pellucid.apps.cli.language import chosen_language, printed_language, tr, translated
+from pellucid.apps.cli.console import Output, table
+from pellucid.apps.cli.language import chosen_language, encodable, printed_language, tr, translated
 from pellucid.apps.cli.options import named, parse
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
 from pellucid.apps.lab.learning_rate import range_test

@@ -71,12 +71,16 @@ def tr(english: str) -> str:
 
 def printed_language() -> Language:
     """Return the language asked for, or English where the output cannot write Hangul."""
-    if chosen_language() == "ko":
-        try:
-            "한글".encode(sys.stdout.encoding or "utf-8")
-        except UnicodeEncodeError:
-            return "en"
-    return chosen_language()
+    return chosen_language() if encodable("한글", sys.stdout.encoding or "utf-8", "") else "en"
+
+
+def encodable(text: str, encoding: str, plain: str) -> str:
+    """Return the text, or the plain one if the encoding lacks it: an error would end training."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return plain
+    return text
 
 
 def translated(error: str) -> str:

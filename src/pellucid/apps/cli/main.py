@@ -156,8 +156,7 @@ def _take_imports(arguments: list[str]) -> list[str]:
 
 def _take_debug(arguments: list[str]) -> bool:
     """Remove --debug anywhere among the options; after a bare -- it is text."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    if "--debug" not in arguments[:end]:
+    if "--debug" not in takewhile("--".__ne__, arguments):
         return False
     arguments.remove("--debug")
     return True

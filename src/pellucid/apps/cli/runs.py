@@ -11,8 +11,8 @@ from typing import Any, TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from pellucid.apps.cli.console import Output, encodable, scores, table
-from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.console import Output, scores, table
+from pellucid.apps.cli.language import encodable, tr
 from pellucid.core.errors import UserError
 from pellucid.core.settings import flat, to_mapping
 from pellucid.training.config import RunConfig
