@@ -146,7 +146,7 @@ def test_a_client_has_one_record_made_at_a_time(
         assert going.wait(20)
         return made(*arguments)
 
-    monkeypatch.setattr("pellucid.apps.serve.view.make_record", slow)
+    monkeypatch.setattr(recorder, "make_record", slow)
     first: list[Any] = []
     asker = threading.Thread(target=lambda: first.append(record(server, "chat", "hello")))
     asker.start()

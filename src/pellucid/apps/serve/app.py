@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from msgspec import Meta, Struct
 from prometheus_client import generate_latest
 from starlette.requests import Request
@@ -20,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from pellucid import __version__
 from pellucid.apps.serve import libretranslate, openai, pages, view
-from pellucid.apps.serve.fields import ModelName, RequestError, about, read, schemas
+from pellucid.apps.serve.fields import ModelName, RequestError, about, read
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import RecordRequest
 from pellucid.apps.serve.service import Exchange, Service
@@ -30,7 +31,6 @@ from pellucid.core.errors import UserError
 _log = logging.getLogger(__name__)
 
 Work = Callable[[Exchange], Awaitable[Response]]
-ErrorBody = Callable[[int, str, str | None], dict[str, Any]]
 
 
 class Endpoint(NamedTuple):
@@ -57,10 +57,9 @@ async def fill(exchange: Exchange) -> Response:
     """POST /fill: the likeliest tokens for each [MASK] in a text."""
     asked = read(exchange.body, Fill)
     served = exchange.service.model(asked.model, "fill")
-    masks = await exchange.service.worker.call(
-        lambda: served.pipeline.guesses(asked.text, asked.best)
-    )
-    found = [[guess._asdict() for guess in guesses] for guesses in masks]
+    guesses = served.pipeline.guesses
+    masks = await exchange.service.worker.call(guesses, asked.text, asked.best)
+    found = [[guess._asdict() for guess in mask] for mask in masks]
     return JSONResponse({"model": served.name, "masks": found})
 
 
@@ -83,7 +82,10 @@ async def metrics(exchange: Exchange) -> Response:
 
 async def openapi(exchange: Exchange) -> Response:
     """GET /openapi.json: this API's description."""
-    known = schemas([endpoint.fields for endpoint in ENDPOINTS if endpoint.fields])
+    _, known = msgspec.json.schema_components(
+        [endpoint.fields for endpoint in ENDPOINTS if endpoint.fields],
+        ref_template="#/components/schemas/{name}",
+    )
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
         summary = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
@@ -283,7 +285,7 @@ class Application:
         else:
             return None
         allowed = {"Allow": ", ".join(methods)} if status == 405 else None
-        return JSONResponse(_error_body(path)(status, message, None), status, allowed)
+        return _error(path, status, message, None, allowed)
 
     def _note(self, exchange: Exchange, path: str, status: int) -> None:
         """Count and log a request that has ended."""
@@ -332,7 +334,7 @@ async def answer(exchange: Exchange, endpoint: Endpoint) -> Response:
         headers["Connection"] = "close"  # the rest of the body is not read
     if status == 401 and endpoint.path == "/view":
         headers["WWW-Authenticate"] = 'Basic realm="Pellucid: any name, and an API key"'
-    return JSONResponse(_error_body(endpoint.path)(status, message, field), status, headers)
+    return _error(endpoint.path, status, message, field, headers)
 
 
 def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
@@ -344,9 +346,13 @@ def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
     return path
 
 
-def _error_body(path: str) -> ErrorBody:
-    """Return how the errors of a path are written."""
-    return libretranslate.error_body if path in LIBRETRANSLATES else openai.error_body
+def _error(
+    path: str, status: int, message: str, field: str | None, headers: Mapping[str, str] | None
+) -> Response:
+    """Return an error, written as the convention of its path has it."""
+    theirs = path in LIBRETRANSLATES
+    body = {"error": message} if theirs else openai.error_body(status, message, field)
+    return JSONResponse(body, status, headers)
 
 
 def _of_another_site(headers: Mapping[str, str]) -> bool:

@@ -41,6 +41,9 @@ Survivors = list[tuple[int, int]]
 SPLIT = 8
 """Rows that a batch takes before another shares the work."""
 
+OPENING_TOKENS = 2048
+"""Tokens of the inputs that join a batch together."""
+
 ROUNDS = 4
 """Tokens that are generated, at most, before a batch looks round."""
 
@@ -202,11 +205,10 @@ class Batcher:
         self,
         decoder: Decodes,
         rows: int = ROWS,
-        opening_tokens: int = 2048,
         continues: bool = False,
     ) -> None:
         self.decoder: Any = decoder
-        self.rows, self.opening_tokens = rows, opening_tokens
+        self.rows = rows
         self.waiting = Waiting()
         self.running = 0
         """How many rows the batch may grow to with the jobs in it."""
@@ -279,7 +281,7 @@ class Batcher:
         tokens = 0
         while (job := self.waiting.next()) is not None:
             config, long, rows = job.config, len(job.opening), self.running + job.rows
-            if self.running and (rows > self.rows or tokens + long > self.opening_tokens):
+            if self.running and (rows > self.rows or tokens + long > OPENING_TOKENS):
                 break
             self.running = rows
             self.waiting.take(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -35,12 +35,6 @@ class RequestError(Exception):
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
         super().__init__(message)
         self.status, self.message, self.field = status, message, field
-
-
-def schemas(kinds: Iterable[type[Struct]]) -> dict[str, dict[str, Any]]:
-    """Return the JSON Schemas of structs and of those inside them, by name."""
-    template = "#/components/schemas/{name}"
-    return msgspec.json.schema_components(kinds, ref_template=template)[1]
 
 
 def read(values: Mapping[str, Any], kind: type[T]) -> T:

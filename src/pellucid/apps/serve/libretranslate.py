@@ -34,11 +34,6 @@ class Detect(Struct):
     api_key: Key = ""
 
 
-def error_body(status: int, message: str, field: str | None) -> dict[str, Any]:
-    """Return an error as LibreTranslate writes it."""
-    return {"error": message}
-
-
 def _translators(exchange: Exchange) -> dict[tuple[str, str], Served]:
     """Return the first model of each pair of languages."""
     found: dict[tuple[str, str], Served] = {}

@@ -155,9 +155,7 @@ async def embeddings(exchange: Exchange) -> Response:
     data, used = [], 0
     for i, text in enumerate(texts):  # one by one: no embedding depends on the others
         used += len(await exchange.aside(served.pipeline.token_ids, text))
-        row = await exchange.service.worker.call(
-            lambda text=text: served.pipeline.embed([text])[0]  # type: ignore[misc]
-        )
+        (row,) = await exchange.service.worker.call(served.pipeline.embed, [text])
         row = np.asarray(row, "<f4")
         plain = asked.encoding_format == "float"
         written = row.tolist() if plain else base64.b64encode(row.tobytes()).decode()

@@ -11,25 +11,23 @@ from starlette.responses import HTMLResponse, Response
 from pellucid.apps.serve.service import Exchange
 from pellucid.apps.view.record import Language
 
-FRONT = Path(__file__).with_name("page.html")
-DOCS = Path(__file__).with_name("docs.html")
-
 
 async def front(exchange: Exchange) -> Response:
     """GET /: a page to translate, chat, pronounce and fill masks with."""
-    return own_page(FRONT, exchange)
+    return _own_page("page.html", exchange)
 
 
 async def docs(exchange: Exchange) -> Response:
     """GET /docs: the OpenAPI document as a page."""
-    return own_page(DOCS, exchange)
+    return _own_page("docs.html", exchange)
 
 
-def own_page(path: Path, exchange: Exchange) -> Response:
+def _own_page(name: str, exchange: Exchange) -> Response:
     """Return a page of ours in the browser's language; only its own script runs."""
     nonce = secrets.token_urlsafe(16)
     language = preferred(exchange.request.headers.get("accept-language", ""))
-    text = path.read_text(encoding="utf-8").replace("NONCE", nonce).replace("LANGUAGE", language)
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    text = text.replace("NONCE", nonce).replace("LANGUAGE", language)
     headers = {"Content-Security-Policy": policy(f"nonce-{nonce}"), "Vary": "Accept-Language"}
     return HTMLResponse(text, headers=headers)
 

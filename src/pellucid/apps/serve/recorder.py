@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec import Meta, Struct
@@ -20,8 +20,6 @@ from pellucid.apps.view.page import as_json, dumps
 from pellucid.apps.view.record import Kind, Language, select_cell
 from pellucid.generation import SampleConfig
 from pellucid.tasks.generation import Answer
-
-T = TypeVar("T")
 
 Beam = Annotated[int, Meta(ge=1, le=8)]
 Place = Annotated[int, Meta(ge=1, le=10**6)]
@@ -127,8 +125,10 @@ class Recorder:
         self._examples: WeakKeyDictionary[Served, Made] = WeakKeyDictionary()
         self._pool = ThreadPoolExecutor(1, "pellucid-view")
 
-    async def call(self, client: str, function: Callable[[], T]) -> T:
-        """Return what a function returns. Raises `BusyError` while there is no room.
+    async def record(
+        self, client: str, served: Served, asked: RecordRequest, limits: Limits
+    ) -> Made:
+        """Return what `make_record` does. Raises `BusyError` while there is no room.
 
         A client that does not wait any more keeps its place until its record is made.
         """
@@ -137,7 +137,7 @@ class Recorder:
         if len(self._clients) >= self.most_waiting:
             raise BusyError(f"{len(self._clients)} records wait already; try again in a second")
         self._clients.add(client)
-        future = self._pool.submit(function)
+        future = self._pool.submit(make_record, served, asked, limits)
         future.add_done_callback(lambda _: self._clients.discard(client))
         return await asyncio.wrap_future(future)
 
@@ -145,9 +145,7 @@ class Recorder:
         """Return the record of a model's example, which is made once."""
         if served not in self._examples:
             asked = RecordRequest(served.name, served.example)
-            self._examples[served] = await self.call(
-                client, lambda: make_record(served, asked, limits)
-            )
+            self._examples[served] = await self.record(client, served, asked, limits)
         return self._examples[served]
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 from pellucid.apps.serve.fields import RequestError, about, read
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.pages import policy
-from pellucid.apps.serve.recorder import RecordRequest, make_record
+from pellucid.apps.serve.recorder import RecordRequest
 from pellucid.apps.serve.service import Exchange, find_model
 from pellucid.apps.view.page import live_page, script_of
 from pellucid.apps.view.record import Language
@@ -40,10 +40,8 @@ async def record(exchange: Exchange) -> Response:
     """
     asked = read(exchange.body, RecordRequest)
     served = _viewed(exchange, asked.model)
-    limits = exchange.service.limits
-    made = await exchange.service.recorder.call(
-        exchange.client, lambda: make_record(served, asked, limits)
-    )
+    service = exchange.service
+    made = await service.recorder.record(exchange.client, served, asked, service.limits)
     return Response(made.json, media_type="application/json")
 
 
@@ -56,9 +54,7 @@ async def page(exchange: Exchange) -> Response:
     if query.text is not None:
         asked = RecordRequest(served.name, query.text, language=query.language)
         try:
-            opened = await service.recorder.call(
-                exchange.client, lambda: make_record(served, asked, service.limits)
-            )
+            opened = await service.recorder.record(exchange.client, served, asked, service.limits)
         except (RequestError, UserError) as error:
             failed = str(error)
     if opened is None:

@@ -84,7 +84,7 @@ class Worker:
                 self._active[i].append(batchers[i])
             self._condition.notify_all()
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what a function returns, called on a thread of its own, one after another.
 
         Raises `BusyError` if the queue is full, and what the function raises. A call that nobody
@@ -93,7 +93,7 @@ class Worker:
         self._enter()
         self._calls += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+            return await asyncio.wrap_future(self._pool.submit(function, *arguments))
         finally:
             self._calls -= 1
 
