@@ -1,17 +1,14 @@
-"""From texts to printed answers: lines in windows, or one text at a time at a prompt."""
+"""From texts to answers: lines that are answered together, or one text at a time at a prompt."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from pellucid.apps.cli.language import tr, translated, warn
-from pellucid.apps.cli.lines import Line
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
 from pellucid.tasks.generation import (
@@ -21,59 +18,6 @@ from pellucid.tasks.generation import (
     join_answers,
     piece_numbers,
 )
-
-T = TypeVar("T")
-
-
-def print_answers(
-    windows: Iterable[Iterable[Line]],
-    unit: str,
-    prepare: Callable[[str, str], T],
-    answer: Callable[[Mapping[int, T]], Iterable[str | dict[str, Any]]],
-    *,
-    as_json: bool,
-    strict: bool,
-) -> int:
-    """Print the answers to numbered texts, in order; return the exit code.
-
-    A text that cannot be answered gives an empty line (with JSON: its error) and a message, and the
-    next ones are answered. With `strict` they are not.
-
-    Args:
-        windows: The texts, as many as are answered together.
-        unit: What a text is in a message: a text or a line.
-        prepare: Takes a text and its name in messages; raises `UserError` if it has no answer.
-        answer: Takes what was prepared, by number; returns a line for each, or its JSON.
-        as_json: Print one JSON object for each text.
-        strict: End at the first text that cannot be answered.
-    """
-    failed = False
-    for window in windows:
-        texts: dict[int, str | None] = {}
-        ready: dict[int, T] = {}
-        answers: dict[int, str | dict[str, Any]] = {}
-        for number, text in window:
-            texts[number] = text if isinstance(text, str) else None
-            try:
-                if isinstance(text, UserError):
-                    raise text
-                ready[number] = prepare(text, f"{unit} {number}")
-            except UserError as error:
-                warn(f"{unit} {number}: {error}")
-                failed, answers[number] = True, {"error": str(error)} if as_json else ""
-                if strict:
-                    break
-        answers |= zip(ready, answer(ready), strict=True)
-        for number, source in texts.items():
-            found = answers[number]
-            if not isinstance(found, str):
-                record = {"number": number, "source": source, **found}
-                found = json.dumps(record, ensure_ascii=False)
-            print(found)
-        sys.stdout.flush()
-        if strict and failed:
-            break
-    return int(failed)
 
 
 def split(trained: GenerationTask, reported: set[str], text: str, where: str) -> list[str]:

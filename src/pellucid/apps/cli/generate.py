@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import functools
+import json as json_format
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from pellucid.apps.cli.answers import T, answer_parts, converse, print_answers, split, typed
-from pellucid.apps.cli.language import tr, translated
+from pellucid.apps.cli.answers import answer_parts, converse, split, typed
+from pellucid.apps.cli.language import tr, translated, warn
 from pellucid.apps.cli.lines import Line, given, windows
 from pellucid.apps.cli.options import ModelOptions, SamplingOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Blank, ClassifierTask, Guess, MaskedLMTask
+
+T = TypeVar("T")
 
 
 def run(arguments: list[str]) -> int:
@@ -52,7 +55,17 @@ class Reading(ModelOptions):
         answer: Callable[[Mapping[int, T]], Iterable[str | dict[str, Any]]],
         one_by_one: bool = False,
     ) -> int:
-        """Print the answers to the texts, the file's lines or a pipe's; return the exit code."""
+        """Print the answers to the texts, the file's lines or a pipe's; return the exit code.
+
+        A text that cannot be answered gives an empty line (with JSON: its error) and a message, and
+        the next ones are answered. With `strict` they are not.
+
+        Args:
+            texts: The texts; none: the lines.
+            prepare: Takes a text and its name in messages; raises `UserError` if it has no answer.
+            answer: Takes what was prepared, by number; returns a line for each, or its JSON.
+            one_by_one: Answer each text by itself, not those of a window together.
+        """
         if texts and self.file is not None:
             raise UsageError("give texts or --file, not both")
         lines: Iterable[Iterable[Line]] = [given(texts)]
@@ -60,8 +73,33 @@ class Reading(ModelOptions):
             lines = windows(self.file.open("rb") if self.file else sys.stdin.buffer)
         if one_by_one:
             lines = ([line] for window in lines for line in window)
-        unit = tr("text") if texts else tr("line")
-        return print_answers(lines, unit, prepare, answer, as_json=self.json, strict=self.strict)
+        unit, failed = tr("text") if texts else tr("line"), False
+        for window in lines:
+            sources: dict[int, str | None] = {}
+            ready: dict[int, T] = {}
+            answers: dict[int, str | dict[str, Any]] = {}
+            for number, text in window:
+                sources[number] = text if isinstance(text, str) else None
+                try:
+                    if isinstance(text, UserError):
+                        raise text
+                    ready[number] = prepare(text, f"{unit} {number}")
+                except UserError as error:
+                    warn(f"{unit} {number}: {error}")
+                    failed, answers[number] = True, {"error": str(error)} if self.json else ""
+                    if self.strict:
+                        break
+            answers |= zip(ready, answer(ready), strict=True)
+            for number, source in sources.items():
+                found = answers[number]
+                if not isinstance(found, str):
+                    record = {"number": number, "source": source, **found}
+                    found = json_format.dumps(record, ensure_ascii=False)
+                print(found)
+            sys.stdout.flush()
+            if self.strict and failed:
+                break
+        return int(failed)
 
 
 def _generate(trained: Any) -> Callable[..., int]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 class Language(NamedTuple):
     """A language of `languages.toml`, which says what each field is."""
 
-    code: str
     name: str
     script: str = ""
     common: str = ""
@@ -22,7 +21,7 @@ class Language(NamedTuple):
 
 
 LANGUAGES = {
-    code: Language(code, **fields)
+    code: Language(**fields)
     for code, fields in tomllib.loads(
         Path(__file__).with_name("languages.toml").read_text("utf-8")
     ).items()

@@ -51,9 +51,10 @@ class Service:
 
     def model(self, name: str, task: str) -> Served:
         """Return a model by its name. Raises `RequestError` if it is unknown or does not fit."""
-        fit = [served.name for served in self.models.values() if _does(served, task)]
+        generates = task == "generate"
+        fit = [one.name for one in self.models.values() if one.pipeline.generates == generates]
         served = find_model(self.models, name, fit, f"none that can {task}")
-        if not _does(served, task):
+        if served.name not in fit:
             raise RequestError(
                 400, f"{served.name} cannot {task}: {served.pipeline.about}", "model"
             )
@@ -76,11 +77,6 @@ def _password(credentials: str) -> str:
         return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
     except ValueError:
         return ""
-
-
-def _does(served: Served, task: str) -> bool:
-    generates: bool = served.pipeline.generates
-    return (task == "generate") == generates
 
 
 @dataclass
