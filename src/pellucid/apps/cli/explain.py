@@ -76,16 +76,11 @@ def page(name: str, language: Language, width: int = 80) -> Iterator[str]:
     """
     previous = Block("title")
     for block in read(name, language):
-        if _apart(previous, block):
+        kinds = (previous.kind, block.kind)
+        if block.kind == "section" or "formula" in kinds or kinds == ("text", "text"):
             yield ""
         yield from _lines(block, language, width)
         previous = block
-
-
-def _apart(previous: Block, block: Block) -> bool:
-    """Return whether a blank line separates two blocks."""
-    kinds = (previous.kind, block.kind)
-    return block.kind == "section" or "formula" in kinds or kinds == ("text", "text")
 
 
 def _lines(block: Block, language: Language, width: int) -> Iterator[str]:

@@ -18,7 +18,6 @@ from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.worker import BusyError
 from pellucid.apps.view.page import as_json, dumps
 from pellucid.apps.view.record import Kind, Language, select_cell
-from pellucid.generation import SampleConfig
 from pellucid.tasks.generation import Answer
 
 Beam = Annotated[int, Meta(ge=1, le=8)]
@@ -107,11 +106,9 @@ def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[in
 def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:
     """Sample an answer."""
     decoder = served.batchers[0].decoder
-    config = SampleConfig(
-        asked.temperature, seed=asked.seed, max_length=length,
-        constraints=served.pipeline.search.constraints,
-    )  # fmt: skip
-    drawing = replace(served.pipeline, sampling=config)
+    drawing = served.pipeline.configured(
+        temperature=asked.temperature, seed=asked.seed, max_length=length, best=1
+    )
     answer: Answer = drawing.generate_answers([asked.text], decoder=lambda: decoder)[0][0]
     return answer
 
