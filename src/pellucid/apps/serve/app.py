@@ -242,9 +242,7 @@ class Application:
 
         exchange = Exchange(self.service, Request(scope, receive))
         try:
-            response = self._refused(exchange.request, path) or await answer(
-                exchange, self.endpoints[path]
-            )
+            response = await self._answer(exchange, path)
             await response(scope, receive, sent)
         except asyncio.CancelledError:
             if not gone:
@@ -265,27 +263,55 @@ class Application:
         await asyncio.to_thread(self.service.recorder.stop)
         await asyncio.to_thread(self.service.worker.stop)
 
-    def _refused(self, request: Request, path: str) -> Response | None:
-        """Return the answer to a request that no endpoint gets."""
+    async def _answer(self, exchange: Exchange, path: str) -> Response:
+        """Return an endpoint's answer, or why there is none, as the path's convention has it."""
+        headers: dict[str, str] = {}
+        try:
+            endpoint = self._endpoint(exchange.request, path)
+            if endpoint.method == "POST":
+                await exchange.read_body(forms=path in LIBRETRANSLATES)
+            if not endpoint.open:
+                exchange.authorise()
+            async with asyncio.timeout(self.service.limits.seconds):
+                return await endpoint.work(exchange)
+        except RequestError as error:
+            status, message, field = error.status, error.message, error.field
+        except UserError as error:
+            status, message, field = 400, str(error), None
+        except BusyError as error:
+            status, message, field = 429, str(error), None
+            headers["Retry-After"] = "1"
+        except TimeoutError:
+            status, message, field = 504, "the answer took too long", None
+        except Exception as error:
+            exchange.failed(error)
+            status, message, field = 500, "the server failed; its log says where", None
+        if status == 405:
+            headers["Allow"] = "POST" if self.endpoints[path].method == "POST" else "GET, HEAD"
+        if status in (408, 413):
+            headers["Connection"] = "close"  # the rest of the body is not read
+        if status == 401 and path == "/view":
+            headers["WWW-Authenticate"] = 'Basic realm="Pellucid: any name, and an API key"'
+        theirs = path in LIBRETRANSLATES
+        body = {"error": message} if theirs else openai.error_body(status, message, field)
+        return JSONResponse(body, status, headers)
+
+    def _endpoint(self, request: Request, path: str) -> Endpoint:
+        """Return what answers a request. Raises `RequestError` for one that no endpoint gets."""
         hosts, endpoint = request.headers.getlist("host"), self.endpoints.get(path)
-        methods = ("GET", "HEAD") if endpoint and endpoint.method == "GET" else ("POST",)
-        if len(hosts) > 1 or (
-            not hosts and request.scope["http_version"] == "1.1"
-        ):  # RFC 9112, 3.2
-            status, message = 400, f"a request has one Host header, this one {len(hosts)}"
-        elif self.service.hosts and _without_port("".join(hosts)) not in self.service.hosts:
+        whole = len(hosts) == 1 or (not hosts and request.scope["http_version"] != "1.1")
+        if not whole:  # RFC 9112, 3.2
+            raise RequestError(400, f"a request has one Host header, this one {len(hosts)}")
+        if self.service.hosts and _without_port("".join(hosts)) not in self.service.hosts:
             # A page on the web could reach a server on this machine through a name of its own.
-            status, message = 421, "this server goes by another name; see --host"
-        elif endpoint is None:
-            status, message = 404, "there is no such path"
-        elif request.method not in methods:
-            status, message = 405, "this path has no such method"
-        elif request.method == "POST" and _of_another_site(request.headers):
-            status, message = 403, "a page of another site may not ask this server"
-        else:
-            return None
-        allowed = {"Allow": ", ".join(methods)} if status == 405 else None
-        return _error(path, status, message, None, allowed)
+            raise RequestError(421, "this server goes by another name; see --host")
+        if endpoint is None:
+            raise RequestError(404, "there is no such path")
+        if request.method.replace("HEAD", "GET") != endpoint.method:
+            raise RequestError(405, "this path has no such method")
+        if request.method == "POST" and _of_another_site(request.headers):
+            raise RequestError(403, "a page of another site may not ask this server")
+        return endpoint
 
     def _note(self, exchange: Exchange, path: str, status: int) -> None:
         """Count and log a request that has ended."""
@@ -308,35 +334,6 @@ class Application:
         _log.log(level, "%s", json.dumps(record))
 
 
-async def answer(exchange: Exchange, endpoint: Endpoint) -> Response:
-    """Return an endpoint's answer, or why there is none."""
-    headers: dict[str, str] = {}
-    try:
-        if endpoint.method == "POST":
-            await exchange.read_body(forms=endpoint.path in LIBRETRANSLATES)
-        if not endpoint.open:
-            exchange.authorise()
-        async with asyncio.timeout(exchange.service.limits.seconds):
-            return await endpoint.work(exchange)
-    except RequestError as error:
-        status, message, field = error.status, error.message, error.field
-    except UserError as error:
-        status, message, field = 400, str(error), None
-    except BusyError as error:
-        status, message, field = 429, str(error), None
-        headers["Retry-After"] = "1"
-    except TimeoutError:
-        status, message, field = 504, "the answer took too long", None
-    except Exception as error:
-        exchange.failed(error)
-        status, message, field = 500, "the server failed; its log says where", None
-    if status in (408, 413):
-        headers["Connection"] = "close"  # the rest of the body is not read
-    if status == 401 and endpoint.path == "/view":
-        headers["WWW-Authenticate"] = 'Basic realm="Pellucid: any name, and an API key"'
-    return _error(endpoint.path, status, message, field, headers)
-
-
 def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
     """Return a request's path; of one with a model's name in it, the endpoint's."""
     path: str = scope["path"]
@@ -344,15 +341,6 @@ def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
         scope["path_params"] = {"name": path.removeprefix(MODELS)}
         return f"{MODELS}{{name}}"
     return path
-
-
-def _error(
-    path: str, status: int, message: str, field: str | None, headers: Mapping[str, str] | None
-) -> Response:
-    """Return an error, written as the convention of its path has it."""
-    theirs = path in LIBRETRANSLATES
-    body = {"error": message} if theirs else openai.error_body(status, message, field)
-    return JSONResponse(body, status, headers)
 
 
 def _of_another_site(headers: Mapping[str, str]) -> bool:
