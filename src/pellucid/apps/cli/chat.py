@@ -21,7 +21,7 @@ from pellucid.training.card import card
 from pellucid.training.config import RunConfig, load_recipe
 
 RECIPE = "chatbot-ko"
-CANNOT_TALK = "{}: fills [MASK] and cannot talk; use pellucid train and pellucid generate"
+CANNOT_TALK = "{}: generates no text, so it cannot talk; use pellucid train and pellucid generate"
 
 
 def run(arguments: list[str]) -> int:

@@ -97,12 +97,17 @@ def translated(error: str) -> str:
             if found := pattern.fullmatch(message):
                 name = where if " " not in where else None
                 parts = (part if part == name else translated(part) for part in found.groups())
-                return before + text.format(*(part.replace("did you mean ", "") for part in parts))
+                near = (part.replace("did you mean ", "") for part in parts)
+                return _line(before) + text.format(*near)
     for between in ("; ", ": ", "] "):
         first, between, rest = error.partition(between)
         if rest and (in_korean := translated(rest)) != rest:
             return f"{translated(first)}{between}{in_korean}"
-    return error
+    return _line(error)
+
+
+def _line(where: str) -> str:
+    return re.sub(r", line (\d+)(: )?$", r", \1행\2", where)
 
 
 def warn(message: str) -> None:

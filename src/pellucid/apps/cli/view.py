@@ -111,7 +111,7 @@ def run(arguments: list[str]) -> int:
         if trained is None or not text:
             raise UsageError(USE)
         if search != saved and not trained.generates:
-            raise UsageError("this model fills [MASK] without a search: leave out its options")
+            raise UsageError("this model answers without a search: leave out its options")
         if trained.kind == "label":
             if (output, answer, kind, layer, head) != ((page,), None, None, None, None):
                 raise UsageError(
