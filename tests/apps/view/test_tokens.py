@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.apps.view.samples import bpe
 
-from pellucid.apps.view.tokens import Label, Vocabulary, labels, legible, plain_labels, visible
+from pellucid.apps.view.tokens import Label, Vocabulary, labels, legible, visible
 from pellucid.data.tokenizers import train_tokenizer
 
 
@@ -93,7 +93,8 @@ def test_what_steers_a_terminal_shows_its_number() -> None:
 
 
 def test_without_a_tokenizer_ids_show() -> None:
-    assert plain_labels([1, 7], {1: "<s>"}) == [Label("<s>", "special"), Label("7")]
+    side = Vocabulary("it", None, 9, 19, {1: "<s>"})
+    assert side.labels([1, 7]) == [Label("<s>", "special"), Label("7")]
 
 
 def test_the_last_label_knows_what_came_before() -> None:

@@ -79,11 +79,6 @@ def _special(shown: str) -> Label:
     return Label(shown, "special")
 
 
-def plain_labels(ids: Sequence[int], specials: dict[int, str]) -> list[Label]:
-    """Return labels of ids without a tokenizer: their numbers."""
-    return [_special(specials[i]) if i in specials else Label(str(i)) for i in ids]
-
-
 def visible(text: str) -> str:
     """Return a text in which white space, control and combining characters are visible.
 
@@ -128,11 +123,11 @@ def _decode_run(pieces: Sequence[bytes]) -> list[str]:
     texts = ["" for _ in pieces]
     loose = [-1 for _ in pieces]  # where a piece's run of bytes of no character ends
     start = 0
-    while start < len(data):
-        character, end = _character(data, start)
+    for character in data.decode("utf-8", "surrogateescape"):  # which a byte of none becomes
+        end = start + len(character.encode("utf-8", "surrogateescape"))
         holders = sorted(set(owners[start:end]))
         for part, holder in enumerate(holders, 1):
-            if character is None:
+            if "\ud800" <= character <= "\udfff":
                 byte = f"{data[start]:02X}›"
                 joined = loose[holder] == start
                 texts[holder] = texts[holder][:-1] + byte if joined else f"{texts[holder]}‹{byte}"
@@ -143,16 +138,6 @@ def _decode_run(pieces: Sequence[bytes]) -> list[str]:
                 texts[holder] += visible(character) + str(part).translate(SUBSCRIPTS)
         start = end
     return [visible(text) for text in texts]
-
-
-def _character(data: bytes, start: int) -> tuple[str | None, int]:
-    """Return the UTF-8 character that starts here and its end, or None for a byte of no one's."""
-    for size in range(1, 5):
-        try:
-            return data[start : start + size].decode("utf-8"), start + size
-        except UnicodeDecodeError:
-            continue
-    return None, start + 1
 
 
 @functools.lru_cache(maxsize=8)
@@ -220,10 +205,14 @@ class Vocabulary:
         return ids
 
     def labels(self, ids: Sequence[int], text: Input = ()) -> list[Label]:
-        """Return a label for every id; `text` is what they were made from."""
+        """Return a label for every id: its number, where no tokenizer names it.
+
+        `text` is what the ids were made from.
+        """
+        known = self.specials
         if self._namer is None:
-            return plain_labels(ids, self.specials)
-        return labels(self._namer, ids, text if isinstance(text, str) else None, self.specials)
+            return [_special(known[i]) if i in known else Label(str(i)) for i in ids]
+        return labels(self._namer, ids, text if isinstance(text, str) else None, known)
 
     def last(self, ids: Sequence[int]) -> Label:
         """Return the label of the last of these ids; it may complete a character."""
