@@ -49,12 +49,12 @@ def derive(
         if part.role == "output" and before.rows is not None and expected:
             row = row if row in expected else min(expected)
             steps = tuple(_loss(part, before.rows[row], arrays, logits[row], expected[row]))
-        elif part.drows is None or before.rows is None:
-            continue
-        elif part.role == "norm":
-            steps = tuple(_norm(part, before.rows, arrays, eps, row))
-        elif part.role == "feed_forward":
-            steps = tuple(_feed_forward(part, before.rows, arrays, row))
+        elif part.drows is not None and before.rows is not None:
+            x, dy = _wide(before.rows), _wide(part.drows)
+            if part.role == "norm":
+                steps = tuple(_norm(part, x, dy, arrays, eps, row))
+            elif part.role == "feed_forward":
+                steps = tuple(_feed_forward(part, x, dy, arrays, row))
         if steps:
             found.append(
                 Derivation(
@@ -73,14 +73,11 @@ def derive(
 
 
 def _norm(
-    part: Part, rows: Array, arrays: Mapping[str, Array], eps: float, row: int
+    part: Part, x: Array, dy: Array, arrays: Mapping[str, Array], eps: float, row: int
 ) -> Iterator[Derived]:
     """dy → g = dy ⊙ γ → dx, dγ, dβ."""
     op = NORMS[part.kind].op
-    weight, bias = _two(part, arrays, 0)
-    assert weight is not None
-    assert part.drows is not None
-    x, dy = _wide(rows), _wide(part.drows)
+    weight, bias = _layer(part, arrays)
     own, dy_own = x[row], dy[row]
 
     def loss(weight: Array = weight, bias: Array | None = bias) -> float:
@@ -112,14 +109,10 @@ def _norm(
 
 
 def _feed_forward(
-    part: Part, rows: Array, arrays: Mapping[str, Array], row: int
+    part: Part, x: Array, dy: Array, arrays: Mapping[str, Array], row: int
 ) -> Iterator[Derived]:
     """dy → da = dy W₂ → dh = da ⊙ φ′(h) → dx = dh W₁, dW₁ = dhᵀ x."""
-    (w1, b1), (w2, b2) = _two(part, arrays, 0), _two(part, arrays, 2)
-    assert w1 is not None
-    assert w2 is not None
-    assert part.drows is not None
-    x, dy = _wide(rows), _wide(part.drows)
+    (w1, b1), (w2, b2) = _layer(part, arrays), _layer(part, arrays, 1)
     own = dy[row]
 
     def activated(h: Array) -> tuple[Array, Any]:
@@ -161,8 +154,7 @@ def _loss(
     part: Part, row: Array, arrays: Mapping[str, Array], logits: Array, expected: int
 ) -> Iterator[Derived]:
     """−log p → d log p = −y → dℓ = p − y → dx = dℓ W, for one row."""
-    weight, bias = _two(part, arrays, 0)
-    assert weight is not None
+    weight, bias = _layer(part, arrays)
     x, logits = _wide(row), _wide(logits)
 
     def loss(logits: Array) -> float:
@@ -213,16 +205,11 @@ def _step(
     return found._replace(terms=products, rest=max(0, len(a) - TERMS))
 
 
-def _two(part: Part, arrays: Mapping[str, Array], first: int) -> tuple[Array | None, Array | None]:
-    """Return weight and bias among a part's tensors, in float64."""
-    names = [name for name, _, _ in part.tensors]
-    found: list[Array | None] = [None, None]
-    layers = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
-    layer = layers[first // 2]
-    for n, kind in enumerate(("weight", "bias")):
-        if f"{layer}.{kind}" in names:
-            found[n] = _wide(arrays[f"{layer}.{kind}"])
-    return found[0], found[1]
+def _layer(part: Part, arrays: Mapping[str, Array], n: int = 0) -> tuple[Array, Array | None]:
+    """Return weight and bias of the n-th layer that a part has, in float64."""
+    layer = list(dict.fromkeys(name.rpartition(".")[0] for name, _, _ in part.tensors))[n]
+    bias = arrays.get(f"{layer}.bias")
+    return _wide(arrays[f"{layer}.weight"]), None if bias is None else _wide(bias)
 
 
 def _wide(x: Array) -> Array:
