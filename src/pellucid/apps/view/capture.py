@@ -124,7 +124,6 @@ def _map(
         name,
         kind,
         layer + 1,
-        attention.config,
         seen.scale,
         q,
         seen.k[0],

@@ -11,7 +11,6 @@ from pellucid.apps.view.tokens import Label
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language as Language  # what a page is written in
 from pellucid.core.language import Text as Text
-from pellucid.nn.config import AttentionConfig
 from pellucid.ops.rule import EVERYTHING, Rule
 
 Array = np.ndarray
@@ -44,8 +43,6 @@ class Map:
     kind: Kind
     layer: int
     """Counted from 1."""
-    config: AttentionConfig
-    """What the layer is."""
     scale: float | Array
     """What q·k is multiplied by: a number, or what each head has learned, (H, 1, 1)."""
     q: Array
@@ -85,8 +82,7 @@ class Map:
         """Mean entropy of each head's rows in nats, (H,); e to that power counts keys.
 
         >>> zeros = np.zeros((1, 2, 3))
-        >>> config = AttentionConfig(embed_dim=3, num_heads=1)
-        >>> even = Map("a", "cross", 1, config, 1.0, *[zeros] * 4, np.full((1, 2, 4), 0.25))
+        >>> even = Map("a", "cross", 1, 1.0, *[zeros] * 4, np.full((1, 2, 4), 0.25))
         >>> np.exp(even.entropies)
         array([4.])
         """
