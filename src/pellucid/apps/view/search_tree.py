@@ -92,7 +92,6 @@ def _tree(
     for answer in reversed(answers):
         for n, found in enumerate(vocabulary.labels(answer.tokens), 1):
             whole[answer.tokens[:n]] = found
-    extended: set[tuple[int, ...]] = set()
     paths: list[tuple[int, ...]] = []
     nodes: list[Node] = []
     for one in hypotheses:
@@ -103,11 +102,11 @@ def _tree(
             log_p = float(hypotheses[one.parent].next_log_p[one.token])
             total = nodes[one.parent].log_p + log_p
         rank, finished = ranks.get(path[1:], (0, False))
-        shown = 0 if finished else rank
         label = whole.get(path[1:]) or vocabulary.last(path)
-        nodes.append(Node(one.parent, label, _exp(log_p), total, "kept", shown))
+        p = float(np.exp(log_p))
+        nodes.append(Node(one.parent, label, p, total, "kept", 0 if finished else rank))
         paths.append(path)
-        extended.add(path)
+    extended = set(paths)
     dropped: dict[int, list[Node]] = {}
     for number, (path, one) in enumerate(zip(paths, hypotheses, strict=True)):
         rank, finished = ranks.get(path[1:], (0, False))
@@ -118,8 +117,8 @@ def _tree(
             if (*path, token) in extended:
                 continue
             log_p = float(one.next_log_p[token])
-            total = nodes[number].log_p + log_p
-            made = Node(number, vocabulary.last((*path, token)), _exp(log_p), total, "dropped")
+            p, total = float(np.exp(log_p)), nodes[number].log_p + log_p
+            made = Node(number, vocabulary.last((*path, token)), p, total, "dropped")
             if finished and token == eos:
                 nodes.append(made._replace(state="end", rank=rank))
             else:
@@ -127,7 +126,3 @@ def _tree(
     for made_here in dropped.values():
         nodes += sorted(made_here, key=lambda node: -node.log_p)[:beam]
     return tuple(nodes)
-
-
-def _exp(log_p: float) -> float:
-    return float(np.exp(log_p))
