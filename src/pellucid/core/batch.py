@@ -173,21 +173,14 @@ def followed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     >>> followed(np.array([0, 1, 2]), np.array([0, 2, 3]))  # a b, then cd e: a cd b e
     array([0, 2, 3, 1, 4])
     """
-    starts = first + second
-    rows = np.empty(int(starts[-1]), np.int64)
-    own, other = int(first[-1]), int(second[-1])
-    rows[np.repeat(starts[:-1], np.diff(first)) + positions_of(first)] = np.arange(own)
-    after = starts[:-1] + np.diff(first)
-    rows[np.repeat(after, np.diff(second)) + positions_of(second)] = own + np.arange(other)
-    return rows
+    numbers = np.arange(len(first) - 1)
+    sequences = [np.repeat(numbers, np.diff(cu_seqlens)) for cu_seqlens in (first, second)]
+    return np.argsort(np.concatenate(sequences), kind="stable")
 
 
 def _slots(cu_seqlens: np.ndarray, length: int) -> np.ndarray:
     """Return where each packed row stands among the N · length places of the padded array."""
-    lengths = np.diff(cu_seqlens)
-    starts = np.repeat(np.arange(len(lengths)) * length - cu_seqlens[:-1], lengths)
-    slots: np.ndarray = np.arange(int(cu_seqlens[-1])) + starts
-    return slots
+    return np.flatnonzero(np.arange(length) < np.diff(cu_seqlens)[:, None])
 
 
 def _is_padded(cu_seqlens: np.ndarray, length: int) -> bool:
