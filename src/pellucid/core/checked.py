@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,6 @@ from pellucid.core.vjp import Call, Result, Run, observing
 
 class ChangedError(RuntimeError):
     """An array was changed between a forward and its backward."""
-
-
-class _Seen(NamedTuple):
-    """An array as a forward read it."""
-
-    array: Array
-    name: str
-    digest: bytes
 
 
 @contextmanager
@@ -53,7 +45,7 @@ def checked(module: Any = None) -> Iterator[None]:
     names = {id(array): name for name, array in state.items()}
 
     def compare(call: Call, run: Run) -> Result:
-        seen = list(_seen(call, names))
+        seen = [(array, name, _digest(array)) for array, name in _arrays(call, names)]
         y, backward = run(call)
 
         def compared(*gradients: Any, **named: Any) -> Any:
@@ -71,13 +63,13 @@ def checked(module: Any = None) -> Iterator[None]:
         yield
 
 
-def _seen(call: Call, names: Mapping[int, str]) -> Iterator[_Seen]:
+def _arrays(call: Call, names: Mapping[int, str]) -> Iterator[tuple[Array, str]]:
+    """Yield the arrays that go into a call, with their names."""
     for argument, value in call.arguments.items():
-        if value is None or not hasattr(value, "dtype") or not hasattr(value, "shape"):
-            continue
-        known = names.get(id(value)) or names.get(id(getattr(value, "base", None)))
-        place = f"the {argument} of {call.op.__name__}"
-        yield _Seen(value, f"{known} ({place})" if known else place, _digest(value))
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
+            known = names.get(id(value)) or names.get(id(getattr(value, "base", None)))
+            place = f"the {argument} of {call.op.__name__}"
+            yield value, f"{known} ({place})" if known else place
 
 
 def _digest(array: Array) -> bytes:
