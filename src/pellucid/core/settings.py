@@ -290,42 +290,32 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
         kind = _table(kind, value, source, key, base)
         same = base if type(base) is kind else None
         return from_mapping(cast(Any, kind), value, source, same, key)
-    if origin in (Union, types.UnionType):
-        return _read_union(arguments, value, source, key, base)
-    words = words_of(kind, value)
-    if words is not None and value in words:
+    kinds = arguments if origin in (Union, types.UnionType) else ()
+    if value is None and type(None) in kinds:  # null, which JSON has
+        return None
+    for each in kinds:
+        with suppress(UsageError):
+            return _read(each, value, source, key, base)
+    words = [word for each in kinds or (kind,) for word in words_of(each, value) or ()]
+    if value in words:
         return value
     if origin is tuple and isinstance(value, list):
-        kinds = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
-        if len(kinds) == len(value):
-            items = zip(kinds, value, strict=True)
+        items = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
+        if len(items) == len(value):
             return tuple(
-                _read(k, item, source, f"{key}[{i}]", None) for i, (k, item) in enumerate(items)
+                _read(each, item, source, f"{key}[{i}]", None)
+                for i, (each, item) in enumerate(zip(items, value, strict=True))
             )
     if origin is dict and isinstance(value, Mapping):
-        kind = arguments[1]
-        return {k: _read(kind, v, source, _join(key, k), None) for k, v in value.items()}
+        return {k: _read(arguments[1], v, source, _join(key, k), None) for k, v in value.items()}
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is float and type(value) is int:
         return float(value)
     if kind in (bool, int, float, str) and type(value) is kind:
         return value
-    hint = nearest(value, map(str, words or ())) if isinstance(value, str) else ""
-    raise UsageError(f"{source}: {key}: expected {_describe(kind)}, got {value!r}{hint}")
-
-
-def _read_union(kinds: tuple[Any, ...], value: Any, source: str, key: str, base: Any) -> Any:
-    """Take the first of the union's types that fits; null, which JSON has, is None."""
-    if value is None and type(None) in kinds:
-        return None
-    for kind in kinds:
-        with suppress(UsageError):
-            return _read(kind, value, source, key, base)
-    words = [word for kind in kinds for word in words_of(kind) or ()]
     hint = nearest(value, map(str, words)) if isinstance(value, str) else ""
-    expected = " or ".join(_describe(kind) for kind in kinds if kind is not type(None))
-    raise UsageError(f"{source}: {key}: expected {expected}, got {value!r}{hint}")
+    raise UsageError(f"{source}: {key}: expected {_describe(kind)}, got {value!r}{hint}")
 
 
 def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any) -> Any:
