@@ -21,7 +21,7 @@ from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.statistics import FAILED, LACKING, NOT_DONE
 from pellucid.apps.lab.study_file import load_study, read_study, study_names
-from pellucid.apps.lab.wording import _captions, captions, korean, written_in
+from pellucid.apps.lab.wording import captions, korean, written_in
 
 HERE = Path(lab.__file__).parent
 HANGUL = re.compile("[가-힣]")
@@ -65,11 +65,11 @@ def test_both_languages_fill_in_the_same_values() -> None:
 
     with written_in("ko"):
         of_pictures = captions()
-    assert of_pictures.keys() == _captions().keys()
+    assert of_pictures.keys() == captions().keys()
     pairs = [(english, text) for english, text in korean().items() if isinstance(text, str)]
     for english, text in [
         *pairs,
-        *((_captions()[name], of_pictures[name]) for name in of_pictures),
+        *((captions()[name], of_pictures[name]) for name in of_pictures),
     ]:
         assert names(english) == names(text), english
         assert HANGUL.search(text) or not re.search("[a-z]{3}", re.sub("{.*?}", "", english))

@@ -78,13 +78,13 @@ def all_metrics() -> dict[str, Metric]:
     }
 
 
-def format_value(value: float) -> str:
-    """Return a value with four digits; an infinite one, an event that did not happen, as "never".
+def format_value(value: float, form: str = ".4g") -> str:
+    """Return a number as text; an infinite one, an event that did not happen, as "never".
 
     >>> format_value(4.41899), format_value(math.inf)
     ('4.419', 'never')
     """
-    return f"{value:.4g}" if math.isfinite(value) else tr("never")
+    return f"{value:{form}}" if math.isfinite(value) else tr("never")
 
 
 def format_spread(values: Sequence[float], form: str = ".3g") -> str:
@@ -95,13 +95,11 @@ def format_spread(values: Sequence[float], form: str = ".3g") -> str:
     """
     if not values:
         return "–"
-    shown = [
-        f"{v:{form}}" if math.isfinite(v) else tr("never")
-        for v in (float(np.median(values)), min(values), max(values))
-    ]
+    middle = format_value(float(np.median(values)), form)
     if len(values) == 1:
-        return shown[0]
-    return tr("{median} ({low} to {high})", median=shown[0], low=shown[1], high=shown[2])
+        return middle
+    low, high = (format_value(v, form) for v in (min(values), max(values)))
+    return tr("{median} ({low} to {high})", median=middle, low=low, high=high)
 
 
 def metrics_of(

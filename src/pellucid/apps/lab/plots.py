@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from statistics import median, median_high
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,8 +78,8 @@ def to_svg(figure: Figure) -> str:
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return each variant's colour and dashes: no two of the first 28 share both."""
-    pairs = islice(cycle([(c, d) for d in DASHES for c in COLOURS]), len(names))
-    return {name: {"color": c, "linestyle": d} for name, (c, d) in zip(names, pairs, strict=True)}
+    pairs = cycle([{"color": c, "linestyle": d} for d in DASHES for c in COLOURS])
+    return dict(zip(names, pairs, strict=False))
 
 
 def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
@@ -112,20 +112,16 @@ def _columns(seeds: Sequence[Points]) -> tuple[list[float], list[list[float]]]:
     return xs, [[table[x] for table in tables if x in table] for x in xs]
 
 
-def _ends(curves: Curves) -> dict[str, float]:
-    """Return the median of each variant at its last x."""
-    last = {name: _columns(seeds)[1][-1:] for name, seeds in curves.items()}
-    return {name: median(column[0]) for name, column in last.items() if column}
-
-
 def add_legend(axes: Axes, curves: Curves, marks: Sequence[Mark] = ()) -> None:
     """Name the lines next to the panel, with their seeds, the one that ends highest first; marks.
 
     A shape of a mark has one name, whatever its colour.
     """
-    ends = {name: end for name, end in _ends(curves).items() if math.isfinite(end)}
+    last = {name: _columns(seeds)[1][-1:] for name, seeds in curves.items()}
+    ends = {name: median(column) for name, columns in last.items() for column in columns}
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    ordered = sorted(ends, key=lambda name: -ends[name])
+    finite = [name for name, end in ends.items() if math.isfinite(end)]
+    ordered = sorted(finite, key=lambda name: -ends[name])
     labels = [f"{name} ({len(curves[name])})" for name in ordered]
     lines = [handles[name] for name in ordered]
     for label, shape in {mark.label: mark.shape for mark in marks}.items():
@@ -153,16 +149,16 @@ def set_log_if_wide(axes: Axes, panels: Iterable[Curves]) -> None:
         axes.yaxis.minorticks_off()
 
 
-def _limits(differences: Sequence[tuple[float, Sequence[float]]]) -> tuple[float, float]:
-    """Return the limits of a linear axis of differences, each given by its size and its values.
+def _limits(comparisons: Sequence[Comparison]) -> tuple[float, float]:
+    """Return the limits of a linear axis of differences.
 
-    The values of one whose size is far beyond the values of most others are left out.
+    Those of a comparison whose median is far beyond the values of most others are left out.
     """
-    finite = [[v for v in values if math.isfinite(v)] for _, values in differences]
+    finite = [[d for d in c.differences if math.isfinite(d)] for c in comparisons]
     usual = [max(map(abs, values)) for values in finite if any(values)]
     most = FAR * median_high(usual) if usual else math.inf
-    pairs = zip(differences, finite, strict=True)
-    near = [0.0, *(v for (size, _), values in pairs if abs(size) <= most for v in values)]
+    pairs = zip(comparisons, finite, strict=True)
+    near = [0.0, *(d for c, values in pairs if abs(c.median or 0.0) <= most for d in values)]
     margin = 0.08 * (max(near) - min(near)) or 1.0
     return min(near) - margin, max(near) + margin
 
@@ -223,7 +219,7 @@ def draw_forest(comparisons: Sequence[Comparison]) -> str:
     with new_figure(tr("Differences, seed by seed"), WIDTH, 0.27 * sum(heights) + 0.4) as figure:
         grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
         for axes, metric, group in zip(grid, metrics, groups, strict=True):
-            ends = _limits([(c.median or 0.0, c.differences) for c in group])
+            ends = _limits(group)
             for i, comparison in enumerate(reversed(group)):
                 _forest_row(axes, i, comparison, ends)
             record = find_metric(metric)

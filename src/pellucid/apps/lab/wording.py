@@ -45,16 +45,15 @@ def tr(english: str, /, **values: Any) -> str:
 
 
 @cache
+def _texts(name: str) -> Mapping[str, Any]:
+    return tomllib.loads((files(__package__) / "templates" / name).read_text("utf-8"))
+
+
 def korean() -> Mapping[str, Any]:
     """Return the Korean of every text, by the English."""
-    return tomllib.loads((files(__package__) / "templates" / "korean.toml").read_text("utf-8"))
-
-
-@cache
-def _captions() -> Mapping[str, str]:
-    return tomllib.loads((files(__package__) / "templates" / "captions.toml").read_text("utf-8"))
+    return _texts("korean.toml")
 
 
 def captions() -> Mapping[str, str]:
     """Return the prose of the report's pictures and tables, by name."""
-    return korean()["captions"] if language() == "ko" else _captions()
+    return korean()["captions"] if language() == "ko" else _texts("captions.toml")

@@ -14,6 +14,7 @@ Of each head, over the queries n, l with at least two keys they may attend to:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,10 +196,7 @@ def _variance(lines: Lines, widths: Mapping[str, int]) -> Block:
     rows = []
     for name, runs in lines.items():
         for kind in KINDS:
-
-            def variances(probe: Probe, kind: str = kind) -> list[float]:
-                return head_values(probe, kind, "score_variance")
-
+            variances = partial(head_values, kind=kind, statistic="score_variance")
             rows.append([name, tr(kind), str(widths[name]), *spreads(runs, variances)])
     return Table(["variant", "attention", "d_k", *(f"Var[q·k] {time}" for time in TIMES)], rows)
 
