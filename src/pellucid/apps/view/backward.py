@@ -37,11 +37,11 @@ class CodeLine(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The statements of a function that assign one variable; "return" names its returns."""
+    """The statement of a function that assigns one variable; "return" names its returns."""
 
     function: Callable[..., Any]
     name: str
-    which: slice = slice(0, 1)
+    nth: int = 0
     """Which of them, in their order."""
 
 
@@ -57,15 +57,15 @@ STEPS: dict[str, tuple[Place, ...]] = {
         Place(ops.cross_entropy_backward, "return"),
         Place(ops.log_softmax_backward, "return"),
     ),
-    "layer_norm.g": (Place(ops.layer_norm_backward, "g", slice(1, 2)),),
+    "layer_norm.g": (Place(ops.layer_norm_backward, "g", 1),),
     "layer_norm.dx": tuple(
         Place(ops.layer_norm_backward, name) for name in ("mean_g", "mean_gx", "dx")
     ),
-    "layer_norm.dweight": (Place(ops.layer_norm_backward, "dweight", slice(1, 2)),),
+    "layer_norm.dweight": (Place(ops.layer_norm_backward, "dweight", 1),),
     "layer_norm.dbias": (Place(ops.layer_norm_backward, "dbias"),),
-    "rms_norm.g": (Place(ops.rms_norm_backward, "g", slice(1, 2)),),
+    "rms_norm.g": (Place(ops.rms_norm_backward, "g", 1),),
     "rms_norm.dx": tuple(Place(ops.rms_norm_backward, name) for name in ("mean_gx", "dx")),
-    "rms_norm.dweight": (Place(ops.rms_norm_backward, "dweight", slice(1, 2)),),
+    "rms_norm.dweight": (Place(ops.rms_norm_backward, "dweight", 1),),
     "feed_forward.da": (Place(ops.linear_backward, "dx"),),
     "feed_forward.dh": (Place(ops.bias_act_dropout_backward, "dx"),),
     "feed_forward.dx": (Place(ops.linear_backward, "dx"),),
@@ -74,9 +74,10 @@ STEPS: dict[str, tuple[Place, ...]] = {
     "output.dlogits": (Place(ops.log_softmax_backward, "return"),),
     "output.dx": (Place(ops.linear_backward, "dx"),),
     "activation.gelu": (Place(ops.gelu_backward, "return"),),
-    "activation.gelu_tanh": tuple(
-        Place(ops.gelu_backward, name, slice(1, 2) if name == "return" else slice(0, 1))
-        for name in ("t", "slope", "return")
+    "activation.gelu_tanh": (
+        Place(ops.gelu_backward, "t"),
+        Place(ops.gelu_backward, "slope"),
+        Place(ops.gelu_backward, "return", 1),
     ),
     "activation.swiglu": tuple(Place(ops.swiglu_backward, name) for name in ("da", "return")),
 }
@@ -95,12 +96,7 @@ def code() -> dict[str, list[CodeLine]]:
     Raises `LookupError` when a function no longer has the variable that `STEPS` names.
     """
     return {
-        step: [
-            line
-            for function, name, which in places
-            for statement in statements(function, name)[which]
-            for line in statement
-        ]
+        step: [line for function, name, nth in places for line in statements(function, name)[nth]]
         for step, places in STEPS.items()
     }
 

@@ -15,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pellucid.apps.view.backward import code
 from pellucid.apps.view.page import FORMAT as PAGE
-from pellucid.apps.view.page import PRECISIONS, Precision, as_json, dumps, filled, shown_code
+from pellucid.apps.view.page import PRECISIONS, Precision, as_json, dumps, filled
 from pellucid.apps.view.record import Language, Record
 from pellucid.apps.view.trace import MASK, TRACES, attention
 from pellucid.core.array import to_host
@@ -33,26 +34,10 @@ LARGEST = 400_000
 """Bytes that the arrays of a frame take at most: 40 of them make a page of 16 MB."""
 COARSE = (PRECISIONS[-1], Precision(8, 8, 8, 8))
 """Bits of a frame's numbers: the first that fit."""
-SHOWN = frozenset(
-    [
-        "title",
-        "model",
-        "loss",
-        "notes",
-        "korean",
-        "opens",
-        "source",
-        "target",
-        "off",
-        "maps",
-        "steps",
-        "tree",
-        "own",
-    ]
-)
-"""What a frame has of a record."""
 CHANGING = ("loss", "maps", "steps", "tree", "own")
-"""What of it differs from frame to frame."""
+"""What of a record differs from frame to frame."""
+SHOWN = {"title", "model", "notes", "korean", "opens", "source", "target", "off", *CHANGING}
+"""What a frame has of a record."""
 
 _log = logging.getLogger(__name__)
 
@@ -211,7 +196,7 @@ def film_page(
     """
     film = [_read(path) for path in frames(run)]
     last = film[-1]["record"]
-    opened = {"format": PAGE, "language": language, **last, "code": shown_code()}
+    opened = {"format": PAGE, "language": language, **last, "code": code()}
     opened["off"] = max(frame["record"]["off"] for frame in film)
     metrics = read_metrics(run)
     losses = {

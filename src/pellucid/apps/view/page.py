@@ -155,7 +155,7 @@ def as_json(
         "korean": {"model": record.model.ko, "notes": [note.ko for note in record.notes]},
         "language": language,
         "opens": _plain(cell),
-        "code": shown_code(),
+        "code": code(),
         "check": _plain(record.check),
         "source": _plain(record.source),
         "target": _plain(record.target),
@@ -180,11 +180,6 @@ def as_json(
     off = max((_off(m, precision) for m in record.maps), default=0.0)
     maps = _maps(record, precision, room - len(dumps(parts)), cell)
     return values | parts | {"off": off, "maps": maps}
-
-
-def shown_code() -> dict[str, list[list[Any]]]:
-    """Return the lines of Pellucid's source behind each step of the backward pass."""
-    return {step: [list(line) for line in lines] for step, lines in code().items()}
 
 
 def _plain(value: Any) -> Any:
