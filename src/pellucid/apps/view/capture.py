@@ -147,10 +147,8 @@ def _input_gradients(
     """
     if not seen.dprojections:
         return None, None
-    weight, queries = (
-        np.concatenate([w for w, _ in attention.projections()]),
-        attention.config.width,
-    )
+    weight = np.concatenate([w for w, _ in attention.projections()])
+    queries = attention.config.width
     dq, dkv = seen.dprojections[0][:, :queries], seen.dprojections[-1][:, queries - len(weight) :]
     return dq @ weight[:queries], dkv @ weight[queries:]
 

@@ -21,7 +21,6 @@ from pellucid.nn.recorder import Rows
 Array = np.ndarray
 SIDES: dict[str, Side] = {"encoder": "source", "decoder": "target"}
 LETTERS: dict[Side, str] = {"source": "S", "target": "L"}
-PROJECTIONS: tuple[Role, ...] = ("queries", "keys", "values")
 Tensor = tuple[str, tuple[int, ...], str]
 """Name, shape, and the name of the parameter it shares its array with."""
 
@@ -168,25 +167,24 @@ class _Strip:
         rotated, shared = "" if c.rotate is None else "rotary", ""
         if c.groups != c.num_heads:
             groups, shared = ("G", c.groups), "shared"
-        norms = attention.q_norm, attention.k_norm, None
+        projections: tuple[tuple[Role, Any, Any, Norm | None, list[str]], ...] = (
+            ("queries", heads, self.own, attention.q_norm, [rotated]),
+            ("keys", groups, keys, attention.k_norm, [rotated, shared]),
+            ("values", groups, keys, None, [shared]),
+        )
         start = 0
-        for role, norm in zip(PROJECTIONS, norms, strict=True):
-            own = role == "queries"
-            end = start + (heads if own else groups)[1] * c.head_width
+        for role, several, tokens, norm, kinds in projections:
+            end = start + several[1] * c.head_width
             tensors = tuple(
                 (f"{name}.{which}[{start}:{end}]", (end - start, *parameter.shape[1:]), "")
                 for which in ("in_proj_weight", "in_proj_bias")
                 if (parameter := getattr(attention, which)) is not None
             )
-            kinds = (
-                "qk_norm" if norm is not None else "",
-                "" if role == "values" else rotated,
-                "" if own else shared,
-            )
+            kinds = ["qk_norm" if norm is not None else "", *kinds]
             yield Part(
                 role=role,
                 kind=" ".join(filter(None, kinds)),
-                shape=(heads if own else groups, self.own if own else keys, width),
+                shape=(several, tokens, width),
                 tensors=(*tensors, *self._tensors(norm)),
                 **at,
             )
