@@ -265,11 +265,11 @@ _TAIL_Q = (
 _ONE_OVER_SQRT_PI = 5.6418958354775628695e-1
 
 
-def _ratio(x: Array, p: tuple[float, ...], q: tuple[float, ...]) -> Array:
-    top, bottom = p[0] * x + p[1], q[0] * x + q[1]
-    for a, b in zip(p[2:], q[2:], strict=True):
-        top, bottom = top * x + a, bottom * x + b
-    return top / bottom
+def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+    total = coefficients[0] * x + coefficients[1]
+    for coefficient in coefficients[2:]:
+        total = total * x + coefficient
+    return total
 
 
 def erf(x: Array) -> Array:
@@ -287,16 +287,13 @@ def erf(x: Array) -> Array:
     # Arguments are kept inside each formula's own interval, so that the formulas not chosen by
     # `where` raise no overflow.
     small = xp.where(z <= _SMALL, x, xp.zeros_like(x))
-    square = small * small
-    rest = xp.full_like(x, _SERIES[0])
-    for coefficient in _SERIES[1:]:
-        rest = rest * square + coefficient
-    near = small + small * rest
+    near = small + small * _polynomial(small * small, _SERIES)
     middle = xp.clip(z, _SMALL, 4.0)
     large = xp.clip(z, 4.0, 6.0)
-    mid = 1.0 - _exp_minus_square(middle) * _ratio(middle, _ERFC_P, _ERFC_Q)
+    ratio = _polynomial(middle, _ERFC_P) / _polynomial(middle, _ERFC_Q)
+    mid = 1.0 - _exp_minus_square(middle) * ratio
     inverse = 1.0 / (large * large)
-    tail = inverse * _ratio(inverse, _TAIL_P, _TAIL_Q)
+    tail = inverse * (_polynomial(inverse, _TAIL_P) / _polynomial(inverse, _TAIL_Q))
     far = 1.0 - _exp_minus_square(large) * ((_ONE_OVER_SQRT_PI - tail) / large)
     outer = xp.where(z <= 4.0, mid, far)
     signed = xp.where(x < 0, -outer, outer)
