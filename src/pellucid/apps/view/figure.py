@@ -48,8 +48,7 @@ def draw_figure(
     from pellucid.apps.view.fonts import families_for
 
     kind, layers, heads = select_maps(record, kind, layer, head)
-    rows, columns = record.queries(kind), record.keys(kind)
-    words = "".join(label.text for label in (*rows, *columns))
+    words = "".join(label.text for label in (*record.queries(kind), *record.keys(kind)))
     settings: Any = {
         "font.family": families_for(words + record.title),
         "axes.edgecolor": INK,
@@ -59,20 +58,14 @@ def draw_figure(
         "ytick.color": INK,
     }
     with rc_context(settings):
-        return _draw(record, kind, layers, heads, rows, columns)
+        return _draw(record, kind, layers, heads)
 
 
-def _draw(
-    record: Record,
-    kind: Kind,
-    layers: Sequence[Map],
-    heads: range,
-    rows: Sequence[Label],
-    columns: Sequence[Label],
-) -> Figure:
+def _draw(record: Record, kind: Kind, layers: Sequence[Map], heads: range) -> Figure:
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.figure import Figure
 
+    rows, columns = record.queries(kind), record.keys(kind)
     single = len(layers) == len(heads) == 1
     cell = 0.3 if single else 0.17
     shape = np.array([max(len(columns), 4), max(len(rows), 4)])
@@ -83,10 +76,9 @@ def _draw(
     axes = figure.subplots(len(layers), len(heads), squeeze=False, sharex=True, sharey=True)
     most = LABELLED if single else LABELLED_SMALL
     colours = LinearSegmentedColormap.from_list("pellucid", COLOURS)
-    image = None
     for row, m in zip(axes, layers, strict=True):
         for axis, head in zip(row, heads, strict=True):
-            image = axis.imshow(
+            axis.imshow(
                 m.probabilities[head],
                 cmap=colours,
                 norm=PowerNorm(0.5, 0.0, 1.0),
@@ -97,7 +89,7 @@ def _draw(
             _label(axis, rows, columns, most, 8 if single else 5)
     title = _shortened(" ".join(record.title.split()), TITLE)
     figure.suptitle(f"{TITLES[kind]}\n{title}", fontsize=9)
-    assert image is not None
+    image = axes[0, 0].images[0]
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, ticks=[0, 0.05, 0.25, 0.5, 1])
     bar.ax.tick_params(labelsize=6)
     bar.set_label("weight", fontsize=7)
