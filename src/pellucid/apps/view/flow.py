@@ -63,43 +63,36 @@ def _stages(model: nn.Module, seen: Captured) -> Iterator[Stage]:
     maps = {m.name: m for m in seen.maps}
     stacks = list(stacks_of(model).values())
     if isinstance(model, MaskedLM) and (head := seen.rows.get("head")) is not None:
-        yield _single("transform", stacks[-1].name, head)
+        yield _stage("transform", stacks[-1].name, head)
     for stack in reversed(stacks):
         if stack.norm is not None:
-            yield _single("norm", stack.name, seen.rows[names[id(stack.norm)]])
+            yield _stage("norm", stack.name, seen.rows[names[id(stack.norm)]])
         for step in reversed(stack.steps):
             body = step.block.body
             m = maps[names[id(body)]] if isinstance(body, Attention) else None
             yield _residual(stack.name, step, m, seen.rows)
 
 
-def _single(role: Any, stack: str, rows: Rows) -> Stage:
-    """What has no path around it."""
+def _stage(role: Any, stack: str, rows: Rows, skip: Any = 0.0, **rest: Any) -> Stage:
+    """A step whose gradient is what comes around it, `skip`, and what comes through it."""
     assert rows.dy is not None
     assert rows.dx is not None
-    down = _lengths(rows.dx)
-    lengths = np.stack([_lengths(rows.dy), np.zeros_like(down), down, down])
-    return Stage(role, stack, SIDES[stack], lengths)
+    around = np.broadcast_to(skip, rows.dx.shape)
+    lengths = [_lengths(d) for d in (rows.dy, around, rows.dx - around, rows.dx)]
+    return Stage(role, stack, SIDES[stack], np.stack(lengths), **rest)
 
 
 def _residual(stack: str, step: Step, m: Map | None, rows: Mapping[str, Rows]) -> Stage:
-    """A residual step: its gradient is what comes around the sublayer and what comes through it."""
     name = f"{stack}.layers.{step.layer}.{step.number}"
-    whole, sublayer = rows[name], rows[f"{name}.sublayer"]
-    assert whole.dy is not None
-    assert whole.dx is not None
-    assert sublayer.dy is not None
-    skip = sublayer.dy  # without dropout the sum passes the same gradient to both of its terms
-    return Stage(
-        "feed_forward" if m is None else "cross" if m.kind == "cross" else "attention",
-        stack,
-        SIDES[stack],
-        np.stack([_lengths(d) for d in (whole.dy, skip, whole.dx - skip, whole.dx)]),
-        step.layer,
-        None if m is None else np.linalg.norm(m.doutputs.astype(np.float64), axis=-1),
-        () if m is None else edges_of(m),
-        None if m is None or m.kind != "cross" or m.dkeys is None else _lengths(m.dkeys),
-    )
+    # Without dropout the sum passes the same gradient to both of its terms.
+    skip, about = rows[f"{name}.sublayer"].dy, dict[str, Any](layer=step.layer)
+    if m is None:
+        return _stage("feed_forward", stack, rows[name], skip, **about)
+    about |= {"heads": _lengths(m.doutputs), "edges": edges_of(m)}
+    if m.kind != "cross":
+        return _stage("attention", stack, rows[name], skip, **about)
+    memory = None if m.dkeys is None else _lengths(m.dkeys)
+    return _stage("cross", stack, rows[name], skip, memory=memory, **about)
 
 
 def edges_of(m: Map) -> tuple[Edge, ...]:
