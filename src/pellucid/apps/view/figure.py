@@ -49,14 +49,8 @@ def draw_figure(
 
     kind, layers, heads = select_maps(record, kind, layer, head)
     words = "".join(label.text for label in (*record.queries(kind), *record.keys(kind)))
-    settings: Any = {
-        "font.family": families_for(words + record.title),
-        "axes.edgecolor": INK,
-        "text.color": INK,
-        "axes.labelcolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
-    }
+    inked = ("axes.edgecolor", "text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+    settings: Any = {"font.family": families_for(words + record.title), **dict.fromkeys(inked, INK)}
     with rc_context(settings):
         return _draw(record, kind, layers, heads)
 

@@ -73,10 +73,8 @@ def search_tree(
     prefixes = [prefix] if prefix else ()
     begin = np.array(first[:1])
     answers = search(recording, Packed.of([source]), config, prefixes, begin)[0]
-    root, *tree = _tree(
-        recording.extended, answers, model.config.eos_token_id, config.beam, vocabulary
-    )
-    return answers, (root._replace(label=first[1]), *tree)
+    eos, beam = model.config.eos_token_id, config.beam
+    return answers, _tree(recording.extended, answers, eos, beam, vocabulary, first[1])
 
 
 def _tree(
@@ -85,10 +83,11 @@ def _tree(
     eos: int,
     beam: int,
     vocabulary: Vocabulary,
+    root: Label,
 ) -> tuple[Node, ...]:
     ranks = {answer.tokens: (rank, answer.finished) for rank, answer in enumerate(answers, 1)}
     # Later tokens may complete a character, so labels of a whole answer are better.
-    whole: dict[tuple[int, ...], Label] = {}
+    whole: dict[tuple[int, ...], Label] = {(): root}
     for answer in reversed(answers):
         for n, found in enumerate(vocabulary.labels(answer.tokens), 1):
             whole[answer.tokens[:n]] = found
