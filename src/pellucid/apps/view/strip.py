@@ -70,9 +70,8 @@ class _Strip:
         """What follows the last stack on the way to the tokens."""
         if isinstance(self.model, MaskedLM) and self.model.head is not None:
             head = self.model.head
-            tensors = self._tensors(head.dense, head.norm)
             seen = self.rows.get("head")
-            yield self._made("transform", seen, kind=head.activation, tensors=tensors)
+            yield self._made("transform", seen, head.dense, head.norm, kind=head.activation)
         output: nn.Linear | None = self.model.output
         if output is not None:
             yield Part(
@@ -83,8 +82,8 @@ class _Strip:
                 tensors=self._tensors(output),
             )
 
-    def _made(self, role: Role, seen: Rows | None, **rest: Any) -> Part:
-        """A part whose rows are E wide, from what the recorder has of it."""
+    def _made(self, role: Role, seen: Rows | None, *modules: nn.Module | None, **rest: Any) -> Part:
+        """A part of some modules whose rows are E wide, from what the recorder has of it."""
         return Part(
             role=role,
             stack=self.stack.name,
@@ -92,44 +91,37 @@ class _Strip:
             shape=(self.own, ("E", self.model.config.d_model)),
             rows=None if seen is None else seen.y,
             drows=None if seen is None else seen.dy,
+            tensors=self._tensors(*modules),
             **rest,
         )
 
     def _embeddings(self) -> Iterator[Part]:
         embed, c, ids = self.stack.embed, self.stack.embed.config, self.ids[self.side]
         summed = embed.tokens.weight.data[ids] * c.token_factor
-        yield self._added("embedding", summed, "tokens", c.token_factor, embed.tokens)
-        places = None if embed.places is None else embed.places[: len(ids)] * c.position_factor
-        yield self._added("positions", places, c.positions, c.position_factor, embed.positions)
-        if places is not None:
-            summed = summed + places
+        seen: Rows | None = Rows(summed, summed)
+        yield self._made("embedding", seen, embed.tokens, kind="tokens", factor=c.token_factor)
+        seen = None  # nothing is added for positions that are rotations, or in the scores
+        if embed.places is not None:
+            rows = embed.places[: len(ids)] * c.position_factor
+            seen, summed = Rows(rows, rows), summed + rows
+        at = {"kind": c.positions, "factor": c.position_factor}
+        yield self._made("positions", seen, embed.positions, **at)
         if embed.segments is not None:
             rows = embed.segments.weight.data[np.zeros_like(ids)]
-            yield self._added("embedding", rows, "segments", 1.0, embed.segments)
-            summed = summed + rows
+            seen, summed = Rows(rows, rows), summed + rows
+            yield self._made("embedding", seen, embed.segments, kind="segments", factor=1.0)
         first = self.rows.get(f"{self.stack.name}.layers.0.0")
         gradient = None if first is None or embed.norm is not None else first.dx
         yield self._made("sum", Rows(summed, summed, None, gradient))
         if embed.norm is not None:
             yield self._norm(embed.norm)
 
-    def _added(
-        self,
-        role: Role,
-        rows: Array | None,
-        kind: str,
-        factor: float,
-        table: nn.Embedding | None,
-    ) -> Part:
-        seen = None if rows is None else Rows(rows, rows)
-        return self._made(role, seen, kind=kind, factor=factor, tensors=self._tensors(table))
-
     def _norm(self, norm: Norm) -> Part:
         """A norm over the embeddings, or the last of the stack."""
         seen = self.rows.get(self.names[id(norm)])
         if seen is None and (first := self.rows.get(f"{self.stack.name}.layers.0.0")) is not None:
             seen = Rows(first.x, first.x, None, first.dx)
-        return self._made("norm", seen, kind=norm.kind, tensors=self._tensors(norm))
+        return self._made("norm", seen, norm, kind=norm.kind)
 
     # layers
 
@@ -137,26 +129,26 @@ class _Strip:
         at: dict[str, Any] = {"layer": step.layer, "block": step.number}
         name = f"{self.stack.name}.layers.{step.layer}.{step.number}"
         whole, sublayer = self.rows[name], self.rows[f"{name}.sublayer"]
-        norm = at | {"kind": step.block.norm.kind, "tensors": self._tensors(step.block.norm)}
+        norm = step.block.norm
         before = Rows(whole.x, sublayer.x, whole.dx, sublayer.dx)
         added = Rows(whole.x, whole.x + sublayer.y, whole.dx, sublayer.dy)
         if step.norm_first:
-            yield self._made("norm", before, **norm)
+            yield self._made("norm", before, norm, kind=norm.kind, **at)
             yield from self._sublayer(step, sublayer, at)
             yield self._made("residual", whole, **at)
         else:
             yield from self._sublayer(step, sublayer, at)
             yield self._made("residual", added, **at)
-            yield self._made("norm", whole, **norm)
+            yield self._made("norm", whole, norm, kind=norm.kind, **at)
 
     def _sublayer(self, step: Step, seen: Rows, at: dict[str, Any]) -> Iterator[Part]:
         body = step.block.body
         if isinstance(body, FeedForward):
-            tensors = self._tensors(body.linear1, body.linear2)
-            yield self._made("feed_forward", seen, kind=body.activation, tensors=tensors, **at)
+            network = body.linear1, body.linear2
+            yield self._made("feed_forward", seen, *network, kind=body.activation, **at)
             return
         yield from self._heads(body, step.block.memory, at)
-        yield self._made("projection", seen, tensors=self._tensors(body.out_proj), **at)
+        yield self._made("projection", seen, body.out_proj, **at)
 
     def _heads(self, attention: Attention, memory: bool, at: dict[str, Any]) -> Iterator[Part]:
         """The parts whose numbers are in the attention map."""
