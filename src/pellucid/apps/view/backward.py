@@ -161,20 +161,18 @@ def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Ch
     if sum(p.data.size for p in parameters.values()) > LARGEST:
         return None
     with _in_float64(model):
-        found = [m for m in run().maps if (m.kind, m.layer) == (cell.kind, cell.layer + 1)]
-        bias = parameters.get(f"{found[0].name}.in_proj_bias")
-        if bias is None or len(bias.data) < 3 * found[0].q[:, 0].size:
+        m = next(m for m in run().maps if (m.kind, m.layer) == (cell.kind, cell.layer + 1))
+        bias = parameters.get(f"{m.name}.in_proj_bias")
+        if bias is None or len(bias.data) < 3 * m.q[:, 0].size:
             return None
-        by_hand = found[0].doutputs[cell.head].sum(axis=0)
+        by_hand = m.doutputs[cell.head].sum(axis=0)
         entry = int(np.abs(by_hand).argmax())
-        place = len(bias.data) - len(found[0].q) * len(by_hand) + cell.head * len(by_hand) + entry
-        original = bias.data
-        losses = []
+        place = len(bias.data) - (len(m.q) - cell.head) * len(by_hand) + entry
+        wide, losses = bias.data, []
         for step in (STEP, -STEP):
-            bias.data = original.copy()
+            bias.data = wide.copy()
             bias.data[place] += step
             losses.append(run(maps=False).loss)
-        bias.data = original
     difference = (losses[0] - losses[1]) / (2 * STEP)
     return Check(cell, entry, float(by_hand[entry]), difference, STEP)
 
