@@ -135,12 +135,9 @@ def _plan_errors(plan: Plan) -> Iterator[str]:
     for bound in plan.bounds:
         if bound.at_least is None and bound.at_most is None:
             yield f"bounds: {bound.claim!r} bounds nothing; set at_least or at_most"
-    for name, value in (
-        ("minutes_per_run", plan.minutes_per_run),
-        ("gigabytes_per_run", plan.gigabytes_per_run),
-    ):
-        if not 0 < value < math.inf:
-            yield f"{name} must be above 0, got {value}"
+    for name in ("minutes_per_run", "gigabytes_per_run"):
+        if not 0 < getattr(plan, name) < math.inf:
+            yield f"{name} must be above 0, got {getattr(plan, name)}"
 
 
 def _name_errors(study: Study) -> Iterator[str]:
