@@ -94,14 +94,9 @@ def check_bound(findings: Findings, bound: Bound) -> str:
         none = tr("{name}: no value", name=bound.change) + without
         return none if lost else tr("no run of {name} yet", name=bound.change)
     text = f"{bound.change}: {', '.join(map(format_value, ordered))}. "
-    kept = sum(bound.holds(value) for value in ordered)
-    broken, every = len(ordered) - kept, len(ordered)
-    held = (
-        "Does not hold: {n} of {all} break it"
-        if broken
-        else "Holds in {all} of {all} finished runs"
-    )
-    return text + tr(held, n=broken, all=every) + without
+    broken = sum(not bound.holds(value) for value in ordered)
+    wrong, right = "Does not hold: {n} of {all} break it", "Holds in {all} of {all} finished runs"
+    return text + tr(wrong if broken else right, n=broken, all=len(ordered)) + without
 
 
 def _values(findings: Findings) -> Table:
