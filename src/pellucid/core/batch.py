@@ -59,8 +59,7 @@ class Packed:
     @cached_property
     def lengths(self) -> np.ndarray:
         """(N,) number of tokens of each sequence."""
-        lengths: np.ndarray = np.diff(self.cu_seqlens)
-        return lengths
+        return np.diff(self.cu_seqlens)
 
     @cached_property
     def _numbers(self) -> np.ndarray:

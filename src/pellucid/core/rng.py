@@ -24,8 +24,7 @@ def mix(h: UInt32Array) -> UInt32Array:
     with np.errstate(over="ignore"):  # meant to wrap; NumPy warns of it when h has no axes
         h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    mixed: UInt32Array = h ^ (h >> np.uint32(16))
-    return mixed
+    return h ^ (h >> np.uint32(16))
 
 
 def _mix_int(h: int) -> int:
