@@ -177,7 +177,7 @@ def test_labels_are_in_the_order_of_the_texts_however_many_go_together(
     model = pellucid.load(run[1])
     texts = ["owl", "red pink", "cow", "pink", "owl cow"]
     alone = [model.labels([text], best=2)[0] for text in texts]
-    monkeypatch.setattr("pellucid.tasks.classifier.TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("pellucid.tasks.task.TEXTS_AT_ONCE", 2)
     for one, together in zip(alone, model.labels(texts, best=2), strict=True):
         for a, b in zip(one, together, strict=True):
             assert [(x.token, x.text) for x in a] == [(x.token, x.text) for x in b]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -76,6 +77,11 @@ def test_numbers_beyond_any_answer_are_as_good_as_none(trained: GenerationTask) 
         texts, temperature=1, max_length=10**6
     )
     assert trained.generate(texts, no_repeat_ngram=many) == trained.generate(texts)
+
+
+def test_a_sampled_answer_is_json_where_the_positions_end_it(trained: GenerationTask) -> None:
+    ((answer,),) = trained.generate_answers(["he"], temperature=1, max_length=10**6)
+    assert json.loads(json.dumps(answer)) == [*answer[:3], [*answer.tokens], answer.score]
 
 
 def test_what_a_call_cannot_do_is_refused(trained: GenerationTask) -> None:

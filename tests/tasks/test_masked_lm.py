@@ -120,7 +120,7 @@ def test_vectors_are_in_the_order_of_the_texts(
     texts = ["나는 너를 좋아해", "the", "the cat", "a"]
     alone = np.concatenate([trained.embed([text]) for text in texts])
     np.testing.assert_allclose(trained.embed(iter(texts)), alone, rtol=0, atol=1e-6)
-    monkeypatch.setattr("pellucid.tasks.masked_lm.TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("pellucid.tasks.task.TEXTS_AT_ONCE", 2)
     np.testing.assert_allclose(trained.embed(texts), alone, rtol=0, atol=1e-6)
     assert trained.embed([]).shape == (0, trained.model.config.d_model)
     with pytest.raises(UserError, match=r"write embed\(\['the cat'\]\)"):

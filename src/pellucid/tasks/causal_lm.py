@@ -48,7 +48,7 @@ class CausalLMTask(GenerationTask):
     @property
     def max_source_length(self) -> int:
         """The most tokens a text may have, so that one more can follow."""
-        return self.model.config.max_position_embeddings - 1 - self.begins
+        return super().max_source_length - 1 - self.begins
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """Return the most tokens that a text can be continued by."""

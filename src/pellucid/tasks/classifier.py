@@ -20,7 +20,7 @@ from pellucid.models.config import ClassifierConfig
 from pellucid.tasks.masked_lm import Blank, Guess
 from pellucid.tasks.metric import Measured
 from pellucid.tasks.scores import Scores
-from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_best, checked_texts
+from pellucid.tasks.task import Task, check_best, checked_texts, similar
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,8 @@ class ClassifierTask(Task):
     config_class = ClassifierConfig
     model_class = Classifier
     vocabularies = ("vocab_size", "label_vocab_size")
-    generates = False
 
     model: Classifier
-
-    @property
-    def max_source_length(self) -> int:
-        """The most tokens a text may have."""
-        return self.model.config.max_position_embeddings
 
     def labels(self, texts: Iterable[str | tuple[str, str]], best: int = 1) -> list[list[Blank]]:
         """Return for each text or pair of texts, or for each of its tokens, the `best` labels.
@@ -62,10 +56,8 @@ class ClassifierTask(Task):
                     f"{text[:40]!r} has {len(row)} tokens; this model reads 1 to "
                     f"{self.max_source_length}"
                 )
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         found: dict[int, list[Blank]] = {}
-        for start in range(0, len(order), TEXTS_AT_ONCE):
-            together = order[start : start + TEXTS_AT_ONCE]
+        for together in similar(ids):
             labelled = self._labels([texts[i] for i in together], [ids[i] for i in together], best)
             found |= zip(together, labelled, strict=True)
         return [found[i] for i in range(len(ids))]

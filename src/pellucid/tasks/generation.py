@@ -32,7 +32,7 @@ from pellucid.generation import (
 from pellucid.models.decoding import Hypothesis
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
-from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts
+from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
 
 MOST_SCORED = 2**22
 """Numbers of an array, at most, when answers are scored together: their logits and attention."""
@@ -163,11 +163,6 @@ class TokenScores(NamedTuple):
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
 """The tokens of a text, and of an answer without begin and end."""
-
-
-def _log_p(scores: TokenScores, finished: bool) -> float:
-    """Return log p of an answer's tokens, and of its end if that was generated."""
-    return float(scores.log_p.sum() if finished else scores.log_p[:-1].sum())
 
 
 @dataclass(frozen=True)
@@ -416,10 +411,8 @@ class GenerationTask(Task):
         if len(names) != len(texts):
             raise UsageError(f"expected {len(texts)} numbers, one for each text; got {len(names)}")
         ids = self.source.encode_all(texts)
-        order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
-        compiled = (decoder or self.decoder)() if order else None
-        for start in range(0, len(order), TEXTS_AT_ONCE):
-            together = order[start : start + TEXTS_AT_ONCE]
+        compiled = (decoder or self.decoder)() if any(ids) else None
+        for together in similar(ids):
             rows, numbered = [ids[i] for i in together], [names[i] for i in together]
             found |= zip(together, task._answers(compiled, rows, numbered), strict=True)
         return list(found.values())
@@ -468,17 +461,16 @@ class GenerationTask(Task):
         prefixes = [self.prefix_tokens] * len(rows) if self.prefix else []
         if self.sampling is not None:
             sampled = sample(decoder, source, self.sampling, prefixes, first)
-            longest = [min(room, self.sampling.max_length) for room in decoder.room(source)]
-            answers = []
-            for i, scores in enumerate(self.token_scores(list(zip(rows, sampled, strict=True)))):
-                finished = len(sampled[i]) < longest[i]
-                total = _log_p(scores, finished)
-                text = self.decode(rows[i], sampled[i])
-                answers.append([Answer(text, total, finished, sampled[i], total)])
-            return answers
-        found = search(decoder, source, self.search, prefixes, first)
-        if self.search.constraints.repetition_penalty != 1.0:
-            found = self._without_penalty(rows, found)
+            longest = [min(int(room), self.sampling.max_length) for room in decoder.room(source)]
+            found = [
+                [Hypothesis(own, 0.0, 0.0, len(own) < most)]
+                for own, most in zip(sampled, longest, strict=True)
+            ]
+            found = [[h._replace(score=h.log_p)] for (h,) in self._with_own_log_p(rows, found)]
+        else:
+            found = search(decoder, source, self.search, prefixes, first)
+            if self.search.constraints.repetition_penalty != 1.0:
+                found = self._with_own_log_p(rows, found)
         return [
             [
                 Answer(self.decode(row, h.tokens), h.log_p, h.finished, h.tokens, h.score)
@@ -487,12 +479,15 @@ class GenerationTask(Task):
             for row, best in zip(rows, found, strict=True)
         ]
 
-    def _without_penalty(
+    def _with_own_log_p(
         self, rows: Sequence[list[int]], found: Sequence[Sequence[Hypothesis]]
     ) -> list[list[Hypothesis]]:
-        """Return what a search with a repetition penalty found, with the model's own log p."""
+        """Return answers with what the model itself gives their tokens, and the end if it came."""
         pairs = [(row, h.tokens) for row, best in zip(rows, found, strict=True) for h in best]
-        scores = iter(self.token_scores(pairs))
-        return [
-            [h._replace(log_p=_log_p(next(scores), h.finished)) for h in best] for best in found
-        ]
+        each = iter(self.token_scores(pairs))
+
+        def log_p(h: Hypothesis) -> float:
+            own = next(each).log_p
+            return float(own.sum() if h.finished else own[:-1].sum())
+
+        return [[h._replace(log_p=log_p(h)) for h in best] for best in found]

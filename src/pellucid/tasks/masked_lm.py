@@ -17,7 +17,7 @@ from pellucid.data.tokenizers import KINDS, Tokenizer
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.masked_lm import MaskedLM, Pooling
 from pellucid.tasks.scores import Scores
-from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_best, check_text, checked_texts
+from pellucid.tasks.task import Task, check_best, check_text, checked_texts, similar
 
 MASK = "[MASK]"
 """How a masked token is written, for every tokenizer."""
@@ -52,14 +52,13 @@ class MaskedLMTask(Task):
     model_class = MaskedLM
     vocabularies = ("vocab_size",)
     added_tokens = 1  # the mask is the vocabulary's last
-    generates = False
 
     model: MaskedLM
 
     @property
     def max_source_length(self) -> int:
         """The most tokens a text may have."""
-        return self.model.config.max_position_embeddings - 2
+        return super().max_source_length - 2
 
     def guesses(self, text: str, best: int = 5) -> list[Blank]:
         """Return, for each [MASK] in a text, the `best` likeliest tokens.
@@ -93,10 +92,8 @@ class MaskedLMTask(Task):
         `max_source_length` tokens.
         """
         rows = [self._framed(text) for text in checked_texts(texts, "embed")]
-        order = np.argsort([len(row) for row in rows], kind="stable")
         found = np.zeros((len(rows), self.model.config.d_model), self.model.dtype)
-        for start in range(0, len(rows), TEXTS_AT_ONCE):
-            together = order[start : start + TEXTS_AT_ONCE]
+        for together in similar(rows):
             packed = Packed.of([rows[i] for i in together])
             found[together] = to_host(self.model.embeddings(packed, pooling))
         return found

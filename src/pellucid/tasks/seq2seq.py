@@ -127,7 +127,7 @@ class Seq2SeqTask(GenerationTask):
     @property
     def max_source_length(self) -> int:
         """The most tokens a text may have."""
-        own = self.model.config.max_position_embeddings
+        own = super().max_source_length
         return min([own, *(task.max_source_length for task in self.others)])
 
     def split_sentences(self, text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -63,6 +63,13 @@ def checked_texts(texts: Iterable[str], method: str) -> list[str]:
     return texts
 
 
+def similar(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Yield the numbers of rows in groups of similar length; those of empty rows are left out."""
+    order = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]))
+    for start in range(0, len(order), TEXTS_AT_ONCE):
+        yield order[start : start + TEXTS_AT_ONCE]
+
+
 class AttentionWeights(NamedTuple):
     """Who attended to whom in one layer."""
 
@@ -110,7 +117,7 @@ class Task(ABC):
     """The settings that hold the vocabularies' sizes, the source's first."""
     added_tokens: ClassVar[int] = 0
     """Entries of the last vocabulary that are no tokens of its tokenizer."""
-    generates: ClassVar[bool]
+    generates: ClassVar[bool] = False
     """Whether it generates text token by token, so that there are search settings."""
     scores_answers: ClassVar[bool] = False
     """Whether a metric can compare its answers with the targets."""
@@ -178,9 +185,10 @@ class Task(ABC):
         return True
 
     @property
-    @abstractmethod
     def max_source_length(self) -> int:
         """The most tokens a text may have."""
+        length: int = self.model.config.max_position_embeddings
+        return length
 
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
