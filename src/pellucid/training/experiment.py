@@ -148,7 +148,8 @@ def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, 
     if not config.shared:
         sides = [(sources, config.kind), (targets, config.target_kind or config.kind)]
     for texts, kind in sides:
-        if kind == "word" and len(set(texts)) > len(texts) // 2 and not any(map(_spaced, texts)):
+        words = kind == "word" and len(set(texts)) > len(texts) // 2
+        if words and not any(len(text.split()) > 1 for text in texts):
             _log.warning(
                 "none of %s texts has a space, so each is one token, and most of them are seen "
                 "once: put spaces between the symbols, or choose the tokenizer char",
@@ -158,10 +159,6 @@ def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, 
         train_tokenizer(texts, kind, config.vocab_size, config.normalise) for texts, kind in sides
     ]
     return made[0], made[-1]
-
-
-def _spaced(text: str) -> bool:
-    return len(text.split()) > 1
 
 
 def train_run(
@@ -312,9 +309,12 @@ def _prepare(
     """
     goes_on = False
     if resume and workers.rank == 0:  # checked before a model is made of them
+        settings = config.as_mapping()
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
-        fixed = {"tokenizer": config.as_mapping()["tokenizer"]}
-        fixed = fixed if accept_changes else {"model": _chosen(config)}
+        fixed = {"tokenizer": settings["tokenizer"]}
+        if not accept_changes:  # the sizes of the vocabularies follow from the data
+            model = settings["model"].items()
+            fixed = {"model": {k: v for k, v in model if not k.endswith("vocab_size")}}
         goes_on = check_resumed(folder, fixed, _defaults(config))
     start = None
     if config.start is not None:
@@ -478,12 +478,6 @@ def _defaults(config: RunConfig) -> dict[str, Any]:
     """Return the default of every setting of a run; of a model without a type, the first type."""
     model = to_mapping(type(config.model)())
     return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(TASKS))}}
-
-
-def _chosen(config: RunConfig) -> dict[str, Any]:
-    """Return the model's settings without those that follow from the data."""
-    settings = config.as_mapping()["model"]
-    return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
 
 def _account(prepared: Prepared) -> Text:

@@ -206,12 +206,8 @@ class RunFolder:
         )
         written = checkpoint.Checkpoint(weights, optimizer, state, self.settings, average)
         path = checkpoint.write_checkpoint(self.checkpoints, written)
-        self.keep({trainer.step, *keep})
+        checkpoint.keep_checkpoints(self.checkpoints, {trainer.step, *keep})
         return path
-
-    def keep(self, steps: Iterable[int]) -> None:
-        """Delete the checkpoints of all other steps."""
-        checkpoint.keep_checkpoints(self.checkpoints, steps)
 
     def _resume(self, accept_changes: bool, defaults: Mapping[str, Any]) -> None:
         self.checkpoint = checkpoint.newest_checkpoint(self.checkpoints)

@@ -9,17 +9,14 @@ example's number in the batch: it does not depend on the parts either.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
-
-import numpy as np
 
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
+from pellucid.models.model import Model
 from pellucid.models.output import LossSum
-from pellucid.nn.module import Parameter
 from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer, clip_factor
 from pellucid.training.parts import PartSum, split
@@ -65,35 +62,8 @@ class DivergedError(UserError):
         )
 
 
-class Trainable(Protocol):
-    """What training needs of a model; `pellucid.models.Seq2Seq` is one."""
-
-    config: Any
-    """The paper's schedule asks for `config.d_model`."""
-
-    def loss(
-        self, batch: Batch, rng: Rng | None = None, label_smoothing: float = 0.0
-    ) -> tuple[LossSum, Callable[[float], None]]:
-        """Return the summed loss, and what adds the gradients of scale · sum to the parameters."""
-
-    def named_parameters(self) -> Iterable[tuple[str, Parameter]]:
-        """Yield every parameter once."""
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Return every parameter's array."""
-
-    def load_state_dict(self, mapping: Mapping[str, np.ndarray], strict: bool = True) -> Any:
-        """Copy arrays into the parameters."""
-
-    def train(self, mode: bool = True) -> Any:
-        """Switch dropout on."""
-
-    def eval(self) -> Any:
-        """Switch dropout off."""
-
-
 def train_step(
-    model: Trainable,
+    model: Model,
     optimizer: ModelOptimizer,
     batch: Batch,
     config: TrainingConfig,
@@ -139,7 +109,7 @@ def train_step(
 
 
 def _add_gradients(
-    model: Trainable, pieces: Sequence[Batch], config: TrainingConfig, rng: Rng
+    model: Model, pieces: Sequence[Batch], config: TrainingConfig, rng: Rng
 ) -> LossSum:
     """Add the gradients of the summed loss of several batches; return that sum.
 

@@ -26,6 +26,7 @@ from pellucid.training.checkpoint import (
     Checkpoint,
     TrainerState,
     checkpoint_path,
+    keep_checkpoints,
     read_checkpoint,
 )
 from pellucid.training.config import PARTS, TrainingConfig
@@ -35,7 +36,7 @@ from pellucid.training.parts import PartSum
 from pellucid.training.run import RunFolder
 from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import StopRequest, stop_on_signals
-from pellucid.training.step import DivergedError, Tally, Trainable, train_step
+from pellucid.training.step import DivergedError, Tally, train_step
 from pellucid.training.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -73,12 +74,14 @@ class Result:
 class Trainer:
     """Train `model` on `batches`, sending events to `listeners`.
 
-    validation: held-out batches. metric: called with the model in eval mode at every validation;
-    returns further scores by name. run: where checkpoints and metrics go, begun by `fit`; if it was
-    resumed, training continues from its checkpoint. Without a run nothing is saved, and the model
-    keeps its last weights. stopping: called with the signal that ends training, before the step is
-    finished (see `stop_on_signals`). workers: the processes that train the model together; each
-    has a trainer of the same model, data and settings, and only the first one a run and listeners.
+    model: a `models.model.Model`, or what has its `loss`, the methods of a module and, for the
+    paper's schedule, `config.d_model`. validation: held-out batches. metric: called with the model
+    in eval mode at every validation; returns further scores by name. run: where checkpoints and
+    metrics go, begun by `fit`; if it was resumed, training continues from its checkpoint. Without a
+    run nothing is saved, and the model keeps its last weights. stopping: called with the signal
+    that ends training, before the step is finished (see `stop_on_signals`). workers: the processes
+    that train the model together; each has a trainer of the same model, data and settings, and only
+    the first one a run and listeners.
 
     Raises `UsageError` when the settings name no end, when there is nothing to train on, when a
     step has fewer parts than there are workers, or when the score to monitor will not be there.
@@ -86,7 +89,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: Trainable,
+        model: Any,
         batches: TrainingData,
         config: TrainingConfig,
         *,
@@ -194,7 +197,8 @@ class Trainer:
                 if stop:
                     return self._interrupted(stop)
         if self.run is not None:
-            self.run.keep(self._kept())  # a kill after the last was written may have left others
+            # A kill after the last was written may have left others.
+            keep_checkpoints(self.run.checkpoints, self._kept())
         self._emit(events.Ended, state.stopped, self.seconds, state.best_step, state.best_score)
         self._choose_weights()
         self.model.eval()
@@ -326,12 +330,13 @@ class Trainer:
         scores = workers.broadcast_json(scores, patient=True)
         self.model.train()
         if not all(map(math.isfinite, [*scores.values(), 0.0 if loss is None else loss])):
-            raise DivergedError(
-                f"a held-out score is not finite (loss {loss}, {scores})",
-                self.state.step,
-                self._learning_rate(max(self.state.step, 1)),
-            )
+            raise self._diverged(f"a held-out score is not finite (loss {loss}, {scores})")
         return loss, scores
+
+    def _diverged(self, what: str) -> DivergedError:
+        """Return the error of weights that a step left, at its learning rate."""
+        step = self.state.step
+        return DivergedError(what, step, self._learning_rate(max(step, 1)))
 
     # Saving, and the weights to leave with
 
@@ -343,8 +348,7 @@ class Trainer:
         try:
             check_weights(weights, "its weights")
         except UserError as error:  # a step may diverge though its loss was finite
-            lr = self._learning_rate(max(state.step, 1))
-            raise DivergedError(str(error), state.step, lr) from None
+            raise self._diverged(str(error)) from None
         state.seconds = self.seconds
         self._synchronise()
         if self.run is None:
