@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -120,28 +119,21 @@ def search_once(
     if not searches:
         return []
     state = model.start(source)
-    active = list(range(len(source)))  # the input each row of the state belongs to
+    active = np.arange(len(source))  # the input each row of the state belongs to
     tokens = np.full(len(source), bos) if first is None else first
     for length in range(1, int(limits.max()) + 2):
         log_p, state = model.step(state, tokens)
         log_p = to_host(log_p)
-        rows_kept: list[int] = []
-        next_tokens: list[int] = []
-        next_active: list[int] = []
-        first_row = 0
-        for i, group in groupby(active):
-            count = len(list(group))
-            rows = log_p[first_row : first_row + count]
-            survivors = extend(searches[i], rows, eos, config, length)
-            rows_kept += [first_row + parent for parent, _ in survivors]
-            next_tokens += [token for _, token in survivors]
-            next_active += [i] * len(survivors)
-            first_row += count
-        if not rows_kept:
+        kept: list[tuple[int, int, int]] = []  # the row, token and input of each that goes on
+        for i in np.unique(active):
+            own = np.flatnonzero(active == i)
+            survivors = extend(searches[i], log_p[own], eos, config, length)
+            kept += [(own[parent], token, i) for parent, token in survivors]
+        if not kept:
             break
-        active, tokens = next_active, np.array(next_tokens)
-        if rows_kept != list(range(len(log_p))):
-            state = state.select(np.array(rows_kept))
+        rows, tokens, active = np.array(kept).T.copy()
+        if not np.array_equal(rows, np.arange(len(log_p))):
+            state = state.select(rows)
     for one in searches:
         one.decided([h.score for h in ranked(one.done)[: config.best + 1]])
     return searches

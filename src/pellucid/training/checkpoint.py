@@ -31,13 +31,8 @@ from pellucid.training.step import Tally
 
 Array = np.ndarray
 FORMAT = 1
-WEIGHTS, OPTIMIZER, STATE, SETTINGS = (
-    "model.safetensors",
-    "optimizer.safetensors",
-    "state.json",
-    "config.toml",
-)
-AVERAGE = "ema.safetensors"
+WEIGHTS, OPTIMIZER, AVERAGE = "model.safetensors", "optimizer.safetensors", "ema.safetensors"
+STATE, SETTINGS = "state.json", "config.toml"
 _NAME = re.compile(r"step-(\d{8,})")
 
 

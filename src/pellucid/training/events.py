@@ -6,7 +6,7 @@ Records without the fields in `TIME_FIELDS` are the same, bit for bit, in a run 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +125,4 @@ def as_record(event: Event) -> dict[str, Any]:
     'epoch_ended'
     """
     name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(event).__name__)
-    values = {f.name: getattr(event, f.name) for f in fields(event)}
-    return {
-        "event": name.lstrip("_"),
-        **{k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()},
-    }
+    return {"event": name.lstrip("_"), **asdict(event)}
