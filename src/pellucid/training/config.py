@@ -345,17 +345,17 @@ class TrainingConfig:
         budget = self._budget(step, epochs, max(seconds, 1e-9))
         return min(step * limit / used for limit, used in budget)
 
-    def reason_to_stop(self, *, step: int, epoch: int, seconds: float) -> str | None:
-        """Return which limit is reached, or None; `epoch` counts the passes completed.
+    def reason_to_stop(self, *, step: int, epochs: float, seconds: float) -> str | None:
+        """Return which limit is reached, or None; an epoch counts when it is complete.
 
         A resumed run may be past a limit that was lowered.
 
-        >>> TrainingConfig(steps=100).reason_to_stop(step=100, epoch=0, seconds=0.0)
+        >>> TrainingConfig(steps=100).reason_to_stop(step=100, epochs=0.5, seconds=0.0)
         '100 steps'
-        >>> TrainingConfig(steps=100).reason_to_stop(step=101, epoch=0, seconds=0.0)
+        >>> TrainingConfig(steps=100).reason_to_stop(step=101, epochs=0.5, seconds=0.0)
         'already past 100 steps'
         """
-        for limit, at, unit in ((self.steps, step, "step"), (self.epochs, epoch, "epoch")):
+        for limit, at, unit in ((self.steps, step, "step"), (self.epochs, int(epochs), "epoch")):
             if limit is not None and at >= limit:
                 return f"{'already past ' if at > limit else ''}{limit} {plural(limit, unit)}"
         if self.minutes is not None and seconds >= 60 * self.minutes:

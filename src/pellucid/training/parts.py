@@ -128,18 +128,18 @@ class PartSum:
                 f"training.parts = {parts} is too few for {size} workers: each needs at least one "
                 "part of a step"
             )
-        self._parameters = list(dict(parameters).values())
-        dtypes = {getattr(p.data, "dtype", None) for p in self._parameters}
-        if len(dtypes) > 1 or not all(isinstance(p.data, Array) for p in self._parameters):
+        each = list(dict(parameters).values())
+        dtypes = {getattr(p.data, "dtype", None) for p in each}
+        if len(dtypes) > 1 or not all(isinstance(p.data, Array) for p in each):
             raise UserError(
                 "training in parts takes parameters that are NumPy arrays of one dtype; got "
                 f"{', '.join(sorted(map(str, dtypes)))}"
             )
         own = [own_parts(parts, size, rank) for rank in range(size)]
-        self._roots = [roots((0, parts), each.start, each.stop) for each in own]
+        self._roots = [roots((0, parts), some.start, some.stop) for some in own]
         self._own = self._roots[self.workers.rank]
-        ends = list(accumulate((p.data.size for p in self._parameters), initial=0))
-        self._places = [slice(*place) for place in pairwise(ends)]
+        ends = list(accumulate((p.data.size for p in each), initial=0))
+        self._places = [(p, slice(*place)) for p, place in zip(each, pairwise(ends), strict=True)]
         self._width = -(-ends[-1] // size)  # of a worker's slice; the last one may end in zeros
         dtype = dtypes.pop() if dtypes else np.float32
         self._sums = np.zeros((len(self._own), size * self._width), dtype)
@@ -151,14 +151,12 @@ class PartSum:
         run_part: runs forward and backward of the part of this number, and returns its loss. No
         parameter may have a gradient before. One that gets none in any part has none afterwards.
         """
-        losses, touched = np.zeros((self.parts, 2)), np.zeros(len(self._parameters))
+        losses, touched = np.zeros((self.parts, 2)), np.zeros(len(self._places))
 
         def run_leaf(part: int, out: Array) -> None:
             loss = run_part(part)
             losses[part] = loss.nats, loss.tokens
-            for i, (parameter, place) in enumerate(
-                zip(self._parameters, self._places, strict=True)
-            ):
+            for i, (parameter, place) in enumerate(self._places):
                 gradient, parameter.grad = parameter.grad, None
                 # Without a gradient zeros are added, for the bits that another worker's would give.
                 out[place] = 0 if gradient is None else gradient.ravel()
@@ -169,9 +167,7 @@ class PartSum:
         # Each part has numbers other than 0 on one worker only, so the sum of losses is exact.
         found = self.workers.all_gather(np.concatenate([losses.ravel(), touched])).sum(axis=0)
         total = self._all_reduced()
-        for parameter, place, times in zip(
-            self._parameters, self._places, found[2 * self.parts :], strict=True
-        ):
+        for (parameter, place), times in zip(self._places, found[2 * self.parts :], strict=True):
             parameter.grad = total[place].reshape(parameter.shape) if times else None
         pairs = found[: 2 * self.parts].reshape(-1, 2).tolist()
         return [LossSum(nats, int(tokens)) for nats, tokens in pairs]

@@ -133,8 +133,7 @@ class RunFolder:
         self.checkpoint: checkpoint.Checkpoint | None = None
         self.changed = False
         self.rescored = False
-        plain = flat(tomllib.loads(tomli_w.dumps(scoring or {})))
-        self._scoring = {key: str(value) for key, value in plain.items()}
+        self._scoring = {key: str(value) for key, value in flat(scoring or {}).items()}
         self._begun, self._kept = False, b""
         if not (path / LOCK).exists():  # else the process that holds it is named first
             self._check(resume)

@@ -154,7 +154,7 @@ class Trainer:
         """Adapt the state to settings that are not those of the checkpoint."""
         state, checkpoint = self.state, run.checkpoint
         if run.changed:  # a run that was over may have been given more to do
-            state.stopped = self._end_of_budget()
+            state.stopped = self.config.reason_to_stop(**self._used())
         averaged = self.config.use == "ema"
         other_weights = checkpoint is not None and bool(checkpoint.average) != averaged
         if (run.rescored and state.stopped is None) or other_weights:
@@ -235,7 +235,7 @@ class Trainer:
         self._advance(tally)
         self._check_loss(tally.loss, lr)
         epoch_over = state.batch == 0
-        state.stopped = self._end_of_budget()
+        state.stopped = config.reason_to_stop(**self._used())
         if state.step % config.log_every == 0 or state.stopped:
             self._record(lr, norm)
         if epoch_over:
@@ -262,7 +262,8 @@ class Trainer:
         state.useful_tokens += tally.useful_tokens
         state.window.add(tally)
         state.pass_.add(tally)
-        self._emit(events.Stepped, tally.loss, self._share(), self._seconds_left())
+        share = self.config.share_used(**self._used())
+        self._emit(events.Stepped, tally.loss, share, self._seconds_left())
 
     def _check_loss(self, loss: float, lr: float) -> None:
         state = self.state
@@ -417,27 +418,22 @@ class Trainer:
     def _epochs(self) -> float:
         return self.state.epoch + self.state.batch / len(self._batches)
 
-    def _share(self) -> float:
-        return self.config.share_used(
-            step=self.state.step, epochs=self._epochs(), seconds=self.seconds
-        )
+    def _used(self) -> dict[str, Any]:
+        """Return how much there is so far of what a budget may limit."""
+        return {"step": self.state.step, "epochs": self._epochs(), "seconds": self.seconds}
 
     def _seconds_left(self) -> float | None:
         """Return the time left at the pace so far; None before that is known.
 
         The first steps do not count: kernels are compiled or loaded in them.
         """
-        share, seconds = self._share(), self.seconds
+        share, seconds = self.config.share_used(**self._used()), self.seconds
         if self._settled is None:
             if self.state.step >= self._first_step + UNSETTLED_STEPS:
                 self._settled = share, seconds
             return None
         gained, spent = share - self._settled[0], seconds - self._settled[1]
         return spent * (1 - share) / gained if spent >= SETTLED and gained > 0 else None
-
-    def _end_of_budget(self) -> str | None:
-        step, epoch = self.state.step, self.state.epoch
-        return self.config.reason_to_stop(step=step, epoch=epoch, seconds=self.seconds)
 
     def _out_of_patience(self) -> str | None:
         config = self.config
