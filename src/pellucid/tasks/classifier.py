@@ -56,31 +56,22 @@ class ClassifierTask(Task):
                     f"{text[:40]!r} has {len(row)} tokens; this model reads 1 to "
                     f"{self.max_source_length}"
                 )
+        whole = self.model.config.labels == "text"
         found: dict[int, list[Blank]] = {}
         for together in similar(ids):
-            labelled = self._labels([texts[i] for i in together], [ids[i] for i in together], best)
-            found |= zip(together, labelled, strict=True)
+            rows = self.model(Packed.of([ids[i] for i in together]), inference=True)
+            log_p, _ = ops.log_softmax(to_host(rows))
+            log_p[:, : len(SPECIALS)] = -np.inf  # never a label
+            most = min(best, log_p.shape[1] - len(SPECIALS))
+            order = np.argsort(-log_p, axis=1, kind="stable")[:, :most]
+            likeliest = iter(zip(log_p, order, strict=True))
+            for i in together:
+                pieces = [texts[i]] if whole else self.source.tokens(ids[i])
+                found[i] = [self._blank(piece, *next(likeliest)) for piece in pieces]
         return [found[i] for i in range(len(ids))]
 
-    def _labels(
-        self, texts: Sequence[str], ids: Sequence[Sequence[int]], best: int
-    ) -> list[list[Blank]]:
-        """Return what `labels` does, for texts that are few enough to go together."""
-        log_p, _ = ops.log_softmax(to_host(self.model(Packed.of(ids), inference=True)))
-        log_p[:, : len(SPECIALS)] = -np.inf  # never a label
-        best = min(best, log_p.shape[1] - len(SPECIALS))
-        order = np.argsort(-log_p, axis=1, kind="stable")[:, :best]
-        whole = self.model.config.labels == "text"
-        named = iter(zip(log_p, order, strict=True))
-
-        def blank(text: str) -> Blank:
-            row, best_ids = next(named)
-            return [Guess(self.target.decode([i]), float(np.exp(row[i])), text) for i in best_ids]
-
-        return [
-            [blank(piece) for piece in ([text] if whole else self.source.tokens(row))]
-            for text, row in zip(texts, ids, strict=True)
-        ]
+    def _blank(self, text: str, log_p: np.ndarray, labels: np.ndarray) -> Blank:
+        return [Guess(self.target.decode([i]), float(np.exp(log_p[i])), text) for i in labels]
 
     def guesses(self, text: str, best: int = 5) -> list[Blank]:
         """Return the labels of one text."""

@@ -208,9 +208,9 @@ class GenerationTask(Task):
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """Return the most tokens that the answer to a text of these tokens can have."""
 
-    @abstractmethod
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text before its answer begins."""
+        return list(source)
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
@@ -222,9 +222,9 @@ class GenerationTask(Task):
         """Return what search and sampling decode with, compiled once for many texts."""
         return compile_model(self.model, self.arithmetic)
 
-    @abstractmethod
     def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
         """Return the text of the tokens generated for a text."""
+        return self.target.decode(generated)
 
     @abstractmethod
     def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:

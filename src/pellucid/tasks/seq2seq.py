@@ -92,12 +92,6 @@ class Seq2SeqTask(GenerationTask):
     others: tuple[Seq2SeqTask, ...] = ()
     """Tasks whose models answer together with `model`."""
 
-    @classmethod
-    def check_tokenizers(cls, config: Seq2SeqConfig, shared: bool) -> None:
-        """Raise `UsageError` when all embeddings are one, and the tokenizers are two."""
-        if config.tie_embeddings == "all" and not shared:
-            raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
-
     def ensemble(self, *others: Seq2SeqTask) -> Self:
         """Return the task that answers with its own model and those of others.
 
@@ -192,14 +186,6 @@ class Seq2SeqTask(GenerationTask):
 
     def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
         return {"encoder": source, "decoder": [self.model.config.bos_token_id, *answer]}
-
-    def prompt_ids(self, source: Sequence[int]) -> list[int]:
-        """Return the tokens that the encoder reads."""
-        return list(source)
-
-    def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
-        """Return the text of an answer."""
-        return self.target.decode(generated)
 
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False

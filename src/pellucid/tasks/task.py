@@ -170,10 +170,6 @@ class Task(ABC):
         sizes = [getattr(config, name) for name in cls.vocabularies]
         return [*sizes[:-1], sizes[-1] - cls.added_tokens]
 
-    @classmethod  # noqa: B027 - most need no check
-    def check_tokenizers(cls, config: Any, shared: bool) -> None:
-        """Raise `UsageError` when a configuration cannot have one tokenizer, or two."""
-
     @property
     def tokenizers(self) -> list[Any]:
         """The tokenizer of each vocabulary."""

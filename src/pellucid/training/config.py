@@ -403,7 +403,9 @@ class RunConfig:
                 f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; this '
                 "model is scored by its loss: leave it out"
             )
-        task.check_tokenizers(self.model, self.tokenizer.shared)
+        all_one = isinstance(self.model, Seq2SeqConfig) and self.model.tie_embeddings == "all"
+        if all_one and not self.tokenizer.shared:
+            raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
         kept = self.tokenizer.kind != "word" and "whitespace" not in self.tokenizer.normalise
         if len(self.data.columns or ()) > 2 and not kept:
             raise UsageError(

@@ -53,7 +53,8 @@ class TorchWorkers(Workers):
         self, store: Any, rank: int, size: int, *, timeout: float = TIMEOUT, restarts: int = 0
     ) -> None:
         super().__init__()
-        self._torch = torch = require_torch()
+        torch = require_torch()
+        self._tensor = torch.from_numpy
         self._dist = dist = torch.distributed
         self.rank, self.size, self.timeout = rank, size, timeout
         self._whole = store
@@ -100,9 +101,6 @@ class TorchWorkers(Workers):
         for array in arrays:
             start, end = end, end + array.nbytes
             array[...] = whole[start:end].view(array.dtype).reshape(array.shape)
-
-    def _tensor(self, array: Array) -> Any:
-        return self._torch.from_numpy(array)
 
     def _exchange(self, begin: Callable[[Any], Any], patient: bool = False) -> None:
         """Begin an exchange in a process group, and wait for its end."""
