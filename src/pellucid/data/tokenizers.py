@@ -99,7 +99,9 @@ class Tokenizer(TokenizerLike):
         core.encode_special_tokens = True
         self._core = core
         self.kind, self.unit = kind, KINDS[kind].unit
-        self.composes = _decomposes(core.normalizer)
+        forms = [step["type"] for step in _steps(core.normalizer)]
+        forms = [form for form in forms if form in ("NFC", "NFD")]
+        self.composes = forms[-1:] == ["NFD"]  # decomposed, and not composed again
         self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str) -> list[int]:
@@ -431,12 +433,6 @@ def settled(text: str, tokenizer: TokenizerLike) -> str:
     while end > 0 and unicodedata.combining(text[end]):
         end -= 1
     return text[: max(end, 0)]
-
-
-def _decomposes(normalizer: normalizers.Normalizer | None) -> bool:
-    """Whether texts are decomposed, and not composed again."""
-    forms = [step["type"] for step in _steps(normalizer) if step["type"] in ("NFC", "NFD")]
-    return forms[-1:] == ["NFD"]
 
 
 def _steps(normalizer: normalizers.Normalizer | None) -> list[Any]:

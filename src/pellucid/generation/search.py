@@ -88,19 +88,14 @@ def search(
         return model.search(source, config, first)
     searches = search_once(model, source, config, prefixes, first)
     answers = [ranked(one.done)[: config.best] for one in searches]
-    if len(source) > 1 and not _keeps_bits(model):
+    models = model.models if isinstance(model, Ensemble) else (model,)
+    if len(source) > 1 and not all(isinstance(each, Searches) for each in models):
         for i, one in enumerate(searches):
             if one.close:
                 one_first = None if first is None else first[i : i + 1]
                 again = search(model, source.select([i]), config, prefixes[i : i + 1], one_first)
                 answers[i] = again[0]
     return answers
-
-
-def _keeps_bits(model: Decodes) -> bool:
-    """Return whether a row has the same bits in any batch."""
-    models = model.models if isinstance(model, Ensemble) else (model,)
-    return all(isinstance(each, Searches) for each in models)
 
 
 def search_once(

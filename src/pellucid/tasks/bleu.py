@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from pellucid.core.errors import optional
 from pellucid.tasks.metric import Measured, Metric, check_references
@@ -52,8 +52,8 @@ def bleu(
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    outputs = [_composed(text) for text in outputs]
-    rows = [[_composed(text) for text in row] for row in references]
+    outputs = [normalize("NFC", text) for text in outputs]
+    rows = [[normalize("NFC", text) for text in row] for row in references]
     columns = list(zip_longest(*rows))
     return (
         _figure("BLEU", BLEU(), outputs, columns, intervals),
@@ -77,10 +77,6 @@ def compute(
 def check_installed() -> None:
     """Raise `UserError` saying what to install when sacreBLEU is missing."""
     optional("sacrebleu", "BLEU and chrF need sacreBLEU, which is not installed", extra="eval")
-
-
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 def _figure(
