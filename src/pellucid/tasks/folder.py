@@ -100,9 +100,8 @@ def tokenizer_files(trained: Task) -> dict[str, bytes]:
 
 def tokenizers_in(folder: Path) -> dict[str, bytes]:
     """Return the files of the tokenizers in a model folder of any kind."""
-    theirs = is_huggingface(read_json(folder / CONFIG))
-    names = TOKENIZER_FILES if theirs else (TOKENIZER, TARGET_TOKENIZER)
-    return {name: read_file(folder / name) for name in names if (folder / name).is_file()}
+    _, names = model_files(folder)
+    return {name: read_file(folder / name) for name in names if name in TOKENIZER_FILES}
 
 
 def model_files(folder: Path) -> tuple[str, list[str]]:

@@ -68,12 +68,6 @@ def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> 
     return pieces or [""]
 
 
-def _tokenizers(task: Seq2SeqTask) -> list[str] | None:
-    """Return the tokenizers as they are saved; None where one is another program's."""
-    own = [each.to_json() for each in task.tokenizers if isinstance(each, Tokenizer)]
-    return own if len(own) == len(task.tokenizers) else None
-
-
 @dataclass(frozen=True)
 class Seq2SeqTask(GenerationTask):
     """A `Seq2Seq` in eval mode with its tokenizers and search, or several: see `ensemble`."""
@@ -104,13 +98,14 @@ class Seq2SeqTask(GenerationTask):
             if not isinstance(other, Seq2SeqTask):
                 kind = other.name if isinstance(other, Task) else type(other).__name__
                 raise UsageError(f"model {place} is {kind}; an ensemble is of encoder-decoders")
-            tokens = [_tokenizers(task) for task in (self, other)]
-            if None in tokens:
+            both = (self.tokenizers, other.tokenizers)
+            if not all(isinstance(each, Tokenizer) for some in both for each in some):
                 raise UsageError(
                     "an ensemble is of models with tokenizers of Pellucid's; another program's "
                     "cannot be compared"
                 )
-            if tokens[0] != tokens[1]:
+            first, second = ([each.to_json() for each in some] for some in both)
+            if first != second:
                 raise UsageError(
                     f"model {place} has other tokens than the first: train both with the same data "
                     "and tokenizer, and another --seed"
