@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.tasks.error_rates import error_rates
+from pellucid.tasks.error_rates import ERROR_RATES, error_rates
 
 
 def edit_distance(a: str, b: str) -> int:
@@ -41,8 +41,18 @@ def test_the_interval_holds_the_rate_and_narrows_with_more_words() -> None:
     many = error_rates(["ab", "ax", "ab"] * 500, [["ab"]] * 1500)
     widths = []
     for rates in (few, many):
+        assert rates.wer_interval is not None
+        assert rates.per_interval is not None
         low, high = rates.wer_interval
         assert low < rates.wer < high
         assert rates.per_interval[0] < rates.per < rates.per_interval[1]
         widths.append(high - low)
     assert widths[1] < widths[0] / 5
+
+
+def test_a_validation_draws_no_intervals() -> None:
+    outputs, references = ["ab", "ax"], [["ab"], ["ab"]]
+    whole, plain = (ERROR_RATES.compute(outputs, references, drawn) for drawn in (True, False))
+    assert plain.values == whole.values == {"per": 0.25, "wer": 0.5}
+    assert plain.rows == {"PER": "25.00%", "WER": "50.00%"}
+    assert all("95 %" in row for row in whole.rows.values())

@@ -21,17 +21,20 @@ class ErrorRates(NamedTuple):
     wer: float
     """Share of the words with any edit at all."""
     words: int
-    per_interval: tuple[float, float]
+    per_interval: tuple[float, float] | None
     """Bootstrap over the words, 95 %."""
-    wer_interval: tuple[float, float]
+    wer_interval: tuple[float, float] | None
 
 
 def error_rates(
-    outputs: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
+    outputs: Sequence[Sequence[str]],
+    references: Sequence[Sequence[Sequence[str]]],
+    intervals: bool = True,
 ) -> ErrorRates:
     """Score each output against the nearest of its references (of two as near, the shorter).
 
-    Each is a text, of which code points are compared, or a list of words.
+    Each is a text, of which code points are compared, or a list of words. `intervals` adds those
+    of the bootstrap, which draws the words 1,000 times.
 
     Raises `ValueError` when there are not as many references as outputs, or none at all.
 
@@ -48,17 +51,15 @@ def error_rates(
         counts.append((errors, size, errors > 0, 1))
     rows = np.array(counts, np.float64)
     edits, length, wrong, words = rows.sum(axis=0)
+    found = ErrorRates(float(edits / max(length, 1)), float(wrong / words), len(rows), None, None)
+    if not intervals:
+        return found
     # Drawn with replacement, N at a time (Efron 1979); the seed is fixed, so the same outputs give
     # the same intervals.
     draws, n = np.random.default_rng(SEED), len(rows)
     sums = np.array([rows[draws.integers(0, n, n)].sum(axis=0) for _ in range(RESAMPLES)])
-    return ErrorRates(
-        float(edits / max(length, 1)),
-        float(wrong / words),
-        len(outputs),
-        _middle(sums[:, 0] / np.maximum(sums[:, 1], 1)),
-        _middle(sums[:, 2] / sums[:, 3]),
-    )
+    per, wer = sums[:, 0] / np.maximum(sums[:, 1], 1), sums[:, 2] / sums[:, 3]
+    return found._replace(per_interval=_middle(per), wer_interval=_middle(wer))
 
 
 def compute(
@@ -67,10 +68,11 @@ def compute(
     intervals: bool,
 ) -> Measured:
     """Return PER and WER by the names of `ERROR_RATES.scores`."""
-    rates = error_rates(outputs, references)
+    rates = error_rates(outputs, references, intervals)
     rows = {
-        name: f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
-        for name, value, (low, high) in (
+        name: f"{value:.2%}"
+        + (f" (95 %: {interval[0]:.2%} to {interval[1]:.2%})" if interval else "")
+        for name, value, interval in (
             ("PER", rates.per, rates.per_interval),
             ("WER", rates.wer, rates.wer_interval),
         )
