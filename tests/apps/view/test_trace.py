@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.apps.view.samples import CONFIG, bpe, shaken, speaking
+from tests.apps.view.samples import CONFIG, bert, bpe, shake, shaken, speaking
 
 from pellucid import ops
 from pellucid.apps import view
@@ -227,3 +227,20 @@ def test_an_ensemble_is_refused() -> None:
     trained = speaking()
     with pytest.raises(UserError, match="the page shows one model, not an ensemble"):
         view.attention(trained.ensemble(trained), "가나")
+
+
+def test_two_masked_models_are_compared_on_the_first_ones_guesses() -> None:
+    first, second = bert(), bert()
+    shake(second.model)  # once more: other guesses
+    record = view.attention(first, "a[MASK]가[MASK]").record
+    guesses = [best[0].token for best in first.guesses("a[MASK]가[MASK]", 1)]
+    assert record.own == "".join(guesses)
+    assert view.attention(second, "a[MASK]가[MASK]", record.own).record.title == record.title
+    assert view.attention(second, "a[MASK]가[MASK]").record.own != record.own
+    assert view.attention(first, "a[MASK]가[MASK]", "ab").record.own == ""
+
+
+def test_guesses_that_are_other_tokens_as_a_text_are_not_passed_on() -> None:
+    task = bert("bpe")  # a guess may be a part of a character
+    record = view.attention(task, "a[MASK][MASK]").record
+    assert record.own == "" or len(task.source.encode(record.own)) == 2

@@ -244,6 +244,7 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
     filled_text = vocabulary.text(
         [filled.get(place, ids[place - 1]) for place in range(1, len(text) - 1)]
     )
+    own = vocabulary.text(expected) if masked and pipeline and target is None else ""
     written = source.replace(MASK, "\ufffc") if isinstance(source, str) else source
     begin, end = vocabulary.labels([text[0]]), vocabulary.labels([text[-1]])
     shown = source if isinstance(source, str) else vocabulary.text(ids)
@@ -257,6 +258,8 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
         source=(*begin, *vocabulary.labels(ids, written), *end),
         target=(),
         notes=tuple(notes),
+        # A text that other tokens are made of could not be given to another model.
+        own=own if own and vocabulary.ids(own) == expected else "",
     )
 
 
