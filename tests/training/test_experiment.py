@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pellucid
@@ -318,3 +319,28 @@ def test_sources_of_the_same_words_are_on_one_side_of_the_split(tmp_path: Path) 
     seen = {tuple(pair.source.split()) for pair in pairs.train}
     assert pairs.valid
     assert not [pair for pair in pairs.valid if tuple(pair.source.split()) in seen]
+
+
+@pytest.mark.parametrize("kind", [None, CausalLMConfig, MaskedLMConfig])
+def test_bpe_dropout_is_drawn_again_from_where_the_run_stopped(
+    data: Path, tmp_path: Path, kind: Any
+) -> None:
+    pieces = TokenizerConfig("bpe", vocab_size=270, dropout=0.5)
+    config = settings(data, tokenizer=pieces, **(alone(kind) if kind else {}))
+    longer = replace(config, training=replace(config.training, steps=7))
+    train_run(config, tmp_path / "stopped")
+    resumed = go_on(tmp_path / "stopped").trained.model.state_dict()
+    whole = train_run(longer, tmp_path / "whole").trained.model.state_dict()
+    plain = replace(longer, tokenizer=replace(pieces, dropout=0.0))
+    other = train_run(plain, tmp_path / "plain").trained.model.state_dict()
+    assert all(np.array_equal(resumed[name], whole[name]) for name in whole)
+    assert not all(np.array_equal(other[name], whole[name]) for name in whole)
+
+
+def test_bpe_dropout_of_characters_is_refused_before_there_is_a_folder(
+    data: Path, tmp_path: Path
+) -> None:
+    config = settings(data, tokenizer=TokenizerConfig("char", dropout=0.1))
+    with pytest.raises(UsageError, match="leaves out the merges"):
+        train_run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
