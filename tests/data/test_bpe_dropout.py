@@ -92,6 +92,14 @@ def test_each_pass_reads_other_pieces_and_the_same_pass_the_same(tokenizer: Toke
     assert first.source.tokens.tolist() != first.target.tokens.tolist()
 
 
+def test_the_same_text_is_drawn_anew_in_every_batch_of_every_pass(tokenizer: Tokenizer) -> None:
+    text = Packed.of([[BOS, *tokenizer.encode(TEXTS[0]), EOS]] * 2)
+    redraw = bpe_dropout(tokenizer, tokenizer, 0.3, 99)
+    batches = Batches(Examples(text, text, 0), seed=1, batch_size=1, redraw=redraw)
+    drawn = [tuple(batch.source.tokens) for number in range(3) for batch in batches.epoch(number)]
+    assert len(set(drawn)) == len(drawn) == 6
+
+
 def test_only_merges_can_be_left_out(tokenizer: Tokenizer) -> None:
     characters = train_tokenizer(TEXTS, "char")
     with pytest.raises(UsageError, match='merges of kind = "bpe", and this tokenizer is char'):
