@@ -12,7 +12,6 @@ from pellucid.models.config import StackConfig
 from pellucid.models.inits import table_init
 from pellucid.models.layers import norm_of
 from pellucid.models.positions import POSITIONS
-from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
 
 
@@ -23,31 +22,27 @@ class Embed(nn.Module):
     """
 
     def __init__(self, config: StackConfig, vocab_size: int, dtype: Any, segments: int = 0) -> None:
-        e = config.d_model
+        e, longest = config.d_model, config.max_position_embeddings
+        scheme = POSITIONS[config.positions]
+
+        def table(entries: int, init: str | float, padding: int | None = None) -> nn.Embedding:
+            made = nn.Embedding(entries, e, padding, dtype=dtype, seed=None)
+            made.init_with(table_init(init, e))
+            return made
+
         self.config = config
         padding = config.pad_token_id if config.padding_row_zero else None
-        self.tokens = nn.Embedding(vocab_size, e, padding, dtype=dtype, seed=None)
-        self.tokens.init_with(table_init(config.token_init, e))
+        self.tokens = table(vocab_size, config.token_init, padding)
         self.tokens.weight.fixed_row = padding  # an output layer may share the table
-        longest = config.max_position_embeddings
-        scheme = POSITIONS[config.positions]
-        self.positions: nn.Embedding | None = None
+        self.positions = table(longest, config.position_init) if scheme.learned else None
         self.table: Array | None = None
-        if scheme.learned:
-            self.positions = nn.Embedding(longest, e, dtype=dtype, seed=None)
-            self.positions.init_with(table_init(config.position_init, e))
-        elif scheme.table is not None:
+        if scheme.table is not None:
             self.table = scheme.table(longest, e).astype(dtype)
         self._moved: tuple[Any, Array] | None = None
         p = config.embedding_dropout
         self.dropout = nn.Dropout(config.dropout if p is None else p)
-        self.norm: Norm | None = None
-        if config.embedding_norm:
-            self.norm = norm_of(config, dtype)
-        self.segments: nn.Embedding | None = None
-        if segments:
-            self.segments = nn.Embedding(segments, e, dtype=dtype, seed=None)
-            self.segments.init_with(table_init(config.token_init, e))
+        self.norm = norm_of(config, dtype) if config.embedding_norm else None
+        self.segments = table(segments, config.token_init) if segments else None
 
     def forward(
         self,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, host, widened
-from pellucid.core.batch import Batch, Packed, one_length
+from pellucid.core.array import Array, widened
+from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.output import LossSum, output_loss
 from pellucid.models.stack import ModelStack
@@ -93,20 +93,9 @@ class GenerativeModel(Model):
         tokens: (B,). The given state stays as it is, so that several may go on from one. Raises
         `ValueError` past the last position.
         """
-        stack, tokens = self.stacks()["decoder"], host.asarray(tokens)
-        x, _ = stack.embed.forward(tokens, state.positions, inference=True)
-        cache = state.cache.copy()
-        rows, _ = stack.body.run(
-            x,
-            nn.Context(
-                cu_seqlens=one_length(len(tokens), 1),
-                causal=stack.causal,
-                positions=state.positions,
-                memory=state.memory,
-                cache=cache,
-                inference=True,
-                path=stack.name,
-            ),
+        newest, cache = Packed.of([[token] for token in tokens]), state.cache.copy()
+        rows, _ = self.stacks()["decoder"].run(
+            newest, memory=state.memory, cache=cache, inference=True, positions=state.positions
         )
         log_p, _ = ops.log_softmax(widened(self.output(rows)))
         return log_p, State(cache, state.positions + 1, state.memory)

@@ -49,20 +49,27 @@ class ModelStack:
         cache: Cache | None = None,
         inference: bool = False,
         segments: Array | None = None,
+        positions: Array | None = None,
     ) -> Forward:
         """Return (rows (T, E), backward); `backward(drows)` returns dmemory, None without one.
 
-        `sites` key the dropout of embeddings and of layers. `inference`: dropout is off, whatever
-        mode the model is in.
+        `positions` (T,) are the tokens', unless given their places in the text. `sites` key the
+        dropout of embeddings and of layers. `inference`: dropout is off, whatever mode the model is
+        in.
         """
         named = None if rng is None else rng.at(text.rows)
         first, second = (None if named is None else named.fold(i) for i in sites)
         x, embed_backward = self.embed.forward(
-            text.tokens, text.positions, rng=first, inference=inference, segments=segments
+            text.tokens,
+            text.positions if positions is None else positions,
+            rng=first,
+            inference=inference,
+            segments=segments,
         )
         context = Context(
             cu_seqlens=text.cu_seqlens,
             causal=self.causal,
+            positions=positions,
             memory=memory,
             cache=cache,
             rng=second,

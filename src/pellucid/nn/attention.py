@@ -35,25 +35,19 @@ class Attention(Projected):
         self.config = c = config
         self.dropout = c.dropout  # of the weights; may be changed, as a Dropout's p
         super().__init__(c, dtype)
+        h, d = c.num_heads, c.head_width
         self.relative_bias: Parameter | None = None
         if c.relative is not None:
-            table = (c.relative.buckets, c.num_heads)
+            table = (c.relative.buckets, h)
             self.relative_bias = Parameter(table, normal(c.embed_dim**-0.5), dtype)
-        self.function: Learnt | None = None
-        if c.function is not None:
-            self.function = Learnt(c.function, c.num_heads, dtype)
-        self.sinks: Parameter | None = None
-        if c.sinks:
-            self.sinks = Parameter((c.num_heads,), zeros, dtype)
-        self.head_scale: Parameter | None = None
-        if c.scale == "learned":
-            self.head_scale = Parameter((c.num_heads,), constant(c.head_width**-0.5), dtype)
-        self.q_norm: Norm | None = None
-        self.k_norm: Norm | None = None
-        if c.qk_norm is not None:
-            self.q_norm, self.k_norm = (
-                Norm("rms_norm", c.head_width, c.qk_norm, dtype=dtype) for _ in range(2)
-            )
+        self.function = None if c.function is None else Learnt(c.function, h, dtype)
+        self.sinks = Parameter((h,), zeros, dtype) if c.sinks else None
+        learned = c.scale == "learned"
+        self.head_scale = Parameter((h,), constant(d**-0.5), dtype) if learned else None
+        self.q_norm, self.k_norm = (
+            None if c.qk_norm is None else Norm("rms_norm", d, c.qk_norm, dtype=dtype)
+            for _ in range(2)
+        )
         self.out_proj = Linear(c.width, c.embed_dim, c.bias, dtype=dtype, seed=None)
         if self.out_proj.bias is not None:
             self.out_proj.bias.init = zeros
