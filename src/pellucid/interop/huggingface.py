@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -256,6 +256,17 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
     return array.astype(np.float64) * theirs.times + theirs.plus
 
 
+def scattered(array: Array, theirs: Theirs, lengths: Sequence[int] | None = None) -> list[Array]:
+    """Return their arrays that make one of ours, `gathered` undone, without the rows it skips.
+
+    `lengths`: the rows of ours that each of theirs makes; None: all as many.
+    """
+    array = (array - theirs.plus) / theirs.times
+    rows = array[None] if theirs.first else array
+    parts = np.split(rows, len(theirs.names) if lengths is None else np.cumsum(lengths)[:-1])
+    return [part.T if theirs.transposed else part for part in parts]
+
+
 def _left_over(
     names: Mapping[str, Theirs], tensors: Mapping[str, Array], family: Family
 ) -> list[str]:
@@ -307,18 +318,15 @@ def write_pretrained(
     if faults := [name for name in sources.keys() ^ state.keys() if name in state]:
         raise UserError(f"{like}: is of another model, without {', '.join(sorted(faults))}")
     for name, source in sources.items():
-        rows, start = _their_rows(state[name], source), 0
-        for part in source.names:
-            whole = tensors[written[part]]
-            end = start + whole.shape[1 if source.transposed else 0] - source.skip
-            piece = rows[start:end]
-            piece = piece.T if source.transposed else piece
+        old = [tensors[written[part]] for part in source.names]
+        lengths = [x.shape[1 if source.transposed else 0] - source.skip for x in old]
+        new = scattered(state[name], source, lengths)
+        for part, whole, piece in zip(source.names, old, new, strict=True):
             if piece.shape != whole[source.skip :].shape:
                 raise UserError(f"{like}: is of another model: {part} is {whole.shape}")
             tensors[written[part]] = np.concatenate([whole[: source.skip], piece]).astype(
                 np.float32
             )
-            start = end
     own = {written[part] for x in sources.values() for part in x.names}
     for name in before.keys() - own:  # a table that the file holds a second time, being tied
         for twin in own:
@@ -335,9 +343,3 @@ def write_pretrained(
         if path.name in BESIDE:
             contents[path.name] = read_file(path, MOST_BYTES)
     write_folder_atomically(folder, contents | dict(further or {}))
-
-
-def _their_rows(array: Array, source: Theirs) -> Array:
-    """Undo `gathered`'s arithmetic: their rows, (out, …), one part under the other."""
-    array = (array - source.plus) / source.times
-    return array[None] if source.first else array

@@ -19,8 +19,14 @@ from pellucid.core.errors import UserError
 from pellucid.core.files import write_folder_atomically
 from pellucid.data.tokenizers import SPECIALS
 from pellucid.generation import SearchConfig
-from pellucid.interop.families import FAMILIES, Foreign, Theirs
-from pellucid.interop.huggingface import CONFIG, GENERATION, TOKENIZER_CONFIG, WEIGHTS
+from pellucid.interop.families import FAMILIES, Foreign
+from pellucid.interop.huggingface import (
+    CONFIG,
+    GENERATION,
+    TOKENIZER_CONFIG,
+    WEIGHTS,
+    scattered,
+)
 from pellucid.models.config import StackConfig
 
 Array = np.ndarray
@@ -47,7 +53,10 @@ def write_as_huggingface(
     theirs = _theirs(name, config)
     tensors: dict[str, Array] = {}
     for own, source in family.sources(config, theirs).items():
-        tensors |= _parts(np.asarray(state[own], np.float32), source)
+        parts = scattered(np.asarray(state[own], np.float32), source)
+        for part, array in zip(source.names, parts, strict=True):
+            skipped = np.zeros((source.skip, *array.shape[1:]), np.float32)
+            tensors[part] = np.ascontiguousarray(np.concatenate([skipped, array]))
     named = {n if n in family.apart else family.prefix + n: x for n, x in tensors.items()}
     begin, end = config.bos_token_id, config.eos_token_id
     generation = {
@@ -98,15 +107,3 @@ def _differences(name: str, config: StackConfig, own: StackConfig) -> list[str]:
         if not field.name.endswith(("dropout", "_init"))  # nothing that a trained model computes
         and getattr(config, field.name) != getattr(read, field.name)
     ]
-
-
-def _parts(array: Array, source: Theirs) -> dict[str, Array]:
-    """Return their arrays that make one of ours: `gathered` undone."""
-    array = (array - np.float32(source.plus)) / np.float32(source.times)
-    rows = np.concatenate([np.zeros((source.skip, *array.shape[1:]), np.float32), array])
-    rows = rows[None] if source.first else rows
-    parts = np.split(rows, len(source.names))
-    return {
-        name: np.ascontiguousarray(part.T if source.transposed else part)
-        for name, part in zip(source.names, parts, strict=True)
-    }

@@ -171,9 +171,18 @@ class _Converter(ABC):
     def dtype(self, parameter: Any) -> Any:
         """Return the other library's dtype."""
 
-    @abstractmethod
     def copy(self, module: Any, twin: Any) -> None:
         """Copy weights, gradients, and what is frozen."""
+        twins = dict(twin.named_parameters())
+        for name, parameter in module.named_parameters():
+            twins[name].data = self.array(parameter.data)
+            twins[name].requires_grad = parameter.requires_grad
+            if parameter.grad is not None:
+                twins[name].grad = self.array(parameter.grad)
+
+    @abstractmethod
+    def array(self, array: Any) -> Any:
+        """Return a copy in the other library."""
 
     @abstractmethod
     def activation(self, activation: Any) -> Any:
@@ -213,13 +222,8 @@ class _ToTorch(_Converter):
     def dtype(self, parameter: Any) -> Any:
         return getattr(self.torch, parameter.data.dtype.name)
 
-    def copy(self, module: Any, twin: Any) -> None:
-        theirs = dict(twin.named_parameters())
-        for name, parameter in module.named_parameters():
-            theirs[name].data = self.torch.from_numpy(np.array(parameter.data))
-            theirs[name].requires_grad_(parameter.requires_grad)
-            if parameter.grad is not None:
-                theirs[name].grad = self.torch.from_numpy(np.array(parameter.grad))
+    def array(self, array: Any) -> Any:
+        return self.torch.from_numpy(np.array(array))
 
     def activation(self, activation: Any) -> Any:
         # Not GELU("tanh"): in eval mode the encoder's fast path would compute the exact one.
@@ -239,7 +243,7 @@ class _FromTorch(_Converter):
         self.torch, self.here, self.there = torch, torch.nn, nn
 
     def dtype(self, parameter: Any) -> Any:
-        dtype = _array(parameter).dtype
+        dtype = self.array(parameter).dtype
         if dtype == np.float16:
             raise UserError(
                 "a module of float16 is not computed with here; convert the module with .float() "
@@ -252,13 +256,14 @@ class _FromTorch(_Converter):
             raise UserError("Embedding(max_norm=…) has no twin: no lookup writes to a table here")
         return super().leaf(kind, module)
 
-    def copy(self, module: Any, twin: Any) -> None:
-        ours = dict(twin.named_parameters())
-        for name, parameter in module.named_parameters():
-            ours[name].data = _array(parameter)
-            ours[name].requires_grad = parameter.requires_grad
-            if parameter.grad is not None:
-                ours[name].grad = _array(parameter.grad)
+    def array(self, array: Any) -> Any:
+        tensor = array.detach().cpu()
+        try:
+            return np.array(tensor.numpy(), order="C")  # as the kernels take it
+        except TypeError:
+            raise UserError(
+                f"{tensor.dtype} is no dtype of NumPy's; convert the module with .float() first"
+            ) from None
 
     def activation(self, activation: Any) -> Any:
         f = self.torch.nn.functional
@@ -270,16 +275,6 @@ class _FromTorch(_Converter):
         if isinstance(activation, self.torch.nn.Module):
             return self.convert(activation)
         raise UserError(f"activation {activation!r} has no twin with a derivative here")
-
-
-def _array(tensor: Any) -> np.ndarray:
-    tensor = tensor.detach().cpu()
-    try:
-        return np.array(tensor.numpy(), order="C")  # as the kernels take it
-    except TypeError:
-        raise UserError(
-            f"{tensor.dtype} is no dtype of NumPy's; convert the module with .float() first"
-        ) from None
 
 
 def _own_scale(attention: AttentionConfig) -> str:
