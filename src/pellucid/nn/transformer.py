@@ -55,7 +55,7 @@ class TransformerEncoderLayer(TransformerLayer):
     ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (y, backward); masks as in `MultiheadAttention.forward`."""
         own = src_mask, src_key_padding_mask, is_causal
-        return _run_padded(self, self, src, own, None, None, rng)
+        return _run_padded(self, src, own, rng)
 
 
 class TransformerDecoderLayer(TransformerLayer):
@@ -98,7 +98,7 @@ class TransformerDecoderLayer(TransformerLayer):
         """Return (y, backward); masks as in `MultiheadAttention.forward`."""
         own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         other = memory_mask, memory_key_padding_mask, memory_is_causal
-        return _run_padded(self, self, tgt, own, memory, other, rng)
+        return _run_padded(self, tgt, own, rng, memory, other)
 
 
 class Stack(Module):
@@ -166,7 +166,7 @@ class TransformerEncoder(Stack):
     ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Return (memory, backward). `is_causal` None means False: the mask says it all."""
         own = mask, src_key_padding_mask, bool(is_causal)
-        return _run_padded(self, _first(self), src, own, None, None, rng)
+        return _run_padded(self, src, own, rng)
 
 
 class TransformerDecoder(Stack):
@@ -202,47 +202,46 @@ class TransformerDecoder(Stack):
         """Return (y, backward). `tgt_is_causal` None means False: the mask says it all."""
         own = tgt_mask, tgt_key_padding_mask, bool(tgt_is_causal)
         other = memory_mask, memory_key_padding_mask, memory_is_causal
-        return _run_padded(self, _first(self), tgt, own, memory, other, rng)
+        return _run_padded(self, tgt, own, rng, memory, other)
 
 
 Masks = tuple[Array | None, Array | None, bool]
 """attn_mask, key_padding_mask, is_causal."""
 
 
-def _first(stack: Stack) -> TransformerLayer | None:
-    return stack.layers[0] if len(stack.layers) else None
-
-
 def _run_padded(
     module: TransformerLayer | Stack,
-    layer: TransformerLayer | None,
     x: Array,
     own: Masks,
-    memory: Array | None,
-    other: Masks | None,
     rng: Rng | None,
+    memory: Array | None = None,
+    other: Masks = (None, None, False),
 ) -> Forward:
     """Arrange torch's arrays as rows, run the module, arrange the output back.
 
-    `layer` says what the arrays must be like: the module, or a stack's first layer.
     backward(dy) returns dx; with a memory (dx, dmemory), dmemory None where no layer looks at it.
     """
+    # the module, or a stack's first layer, says what the arrays must be like
+    layer = next(iter(module.layers), None) if isinstance(module, Stack) else module
     batch_first = layer is not None and layer.batch_first
     if layer is not None:
-        _check(layer, x, x)
-        if memory is not None:
-            _check(layer, x, memory)
+        widths = (layer.self_attn.config.embed_dim,) * 3
+        for key in (x,) if memory is None else (x, memory):
+            check_attention_inputs(x, key, key, widths, batch_first)
     here = Arrangement.of(x, batch_first)
-    there, seen = here, None
-    if memory is not None and other is not None:
-        there = Arrangement.of(memory, batch_first)
-        allowed = _arranged(layer, other, here, there, x)
-        seen = Memory(there.rows(memory), there.cu_seqlens, allowed)
+    there = here if memory is None else Arrangement.of(memory, batch_first)
+
+    def arranged(given: Masks, keys: Arrangement) -> Rule:
+        if layer is None:
+            return EVERYTHING
+        sizes = here.batch, layer.self_attn.config.num_heads, here.length, keys.length
+        return masks.arranged(*given, sizes, host_dtype(x))
+
+    seen = None
+    if memory is not None:
+        seen = Memory(there.rows(memory), there.cu_seqlens, arranged(other, there))
     context = Context(
-        cu_seqlens=here.cu_seqlens,
-        rule=_arranged(layer, own, here, here, x),
-        memory=seen,
-        rng=here.rng(rng),
+        cu_seqlens=here.cu_seqlens, rule=arranged(own, here), memory=seen, rng=here.rng(rng)
     )
     y, run_backward = module.run(here.rows(x), context)
 
@@ -256,20 +255,6 @@ def _run_padded(
         return dx, None if dmemory is None else there.undo(dmemory)
 
     return here.undo(y), backward
-
-
-def _check(layer: TransformerLayer, query: Array, key: Array) -> None:
-    width = (layer.self_attn.config.embed_dim,) * 3
-    check_attention_inputs(query, key, key, width, layer.batch_first)
-
-
-def _arranged(
-    layer: TransformerLayer | None, given: Masks, here: Arrangement, there: Arrangement, x: Array
-) -> Rule:
-    if layer is None:
-        return EVERYTHING
-    sizes = here.batch, layer.self_attn.config.num_heads, here.length, there.length
-    return masks.arranged(*given, sizes, host_dtype(x))
 
 
 def _own_rng(site: int, rng: Rng | None) -> dict[str, Any]:
@@ -311,36 +296,27 @@ class Transformer(Module):
     ) -> None:
         layer = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
                  norm_first, bias)  # fmt: skip
-        for custom in (custom_encoder, custom_decoder):
-            if custom is not None and not isinstance(custom, Module):
-                raise TypeError(
-                    f"{custom!r} cannot be a part of Transformer. {rule('custom parts')}"
-                )
-        self.encoder: Module
-        self.decoder: Module
-        if custom_encoder is not None:
-            self.encoder = custom_encoder
-        else:
-            self.encoder = TransformerEncoder(
-                TransformerEncoderLayer(*layer, dtype=dtype, seed=None),
-                num_encoder_layers,
-                LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype),
-            )
-        if custom_decoder is not None:
-            self.decoder = custom_decoder
-        else:
-            self.decoder = TransformerDecoder(
-                TransformerDecoderLayer(*layer, dtype=dtype, seed=None),
-                num_decoder_layers,
-                LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype),
-            )
-        self._initialise_as_torch(seed, [custom_encoder, custom_decoder])
+        custom = [each for each in (custom_encoder, custom_decoder) if each is not None]
+        for each in custom:
+            if not isinstance(each, Module):
+                raise TypeError(f"{each!r} cannot be a part of Transformer. {rule('custom parts')}")
+        encoder, decoder = custom_encoder, custom_decoder
+        encoder_norm, decoder_norm = (
+            LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2)
+        )
+        if encoder is None:
+            encoder_layer = TransformerEncoderLayer(*layer, dtype=dtype, seed=None)
+            encoder = TransformerEncoder(encoder_layer, num_encoder_layers, encoder_norm)
+        if decoder is None:
+            decoder_layer = TransformerDecoderLayer(*layer, dtype=dtype, seed=None)
+            decoder = TransformerDecoder(decoder_layer, num_decoder_layers, decoder_norm)
+        self.encoder, self.decoder = encoder, decoder
+        self._initialise_as_torch(seed, custom)
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
-    def _initialise_as_torch(self, seed: int | None, custom: list[Module | None]) -> None:
+    def _initialise_as_torch(self, seed: int | None, custom: list[Module]) -> None:
         """Initialise every matrix by Xavier; a custom part keeps its vectors (biases, norms)."""
-        parts = [part for part in custom if part is not None]
-        vectors = [p for part in parts for p in part.parameters() if len(p.shape) < 2]
+        vectors = [p for each in custom for p in each.parameters() if len(p.shape) < 2]
         kept = [p.data for p in vectors]
         for parameter in self.parameters():
             if len(parameter.shape) > 1:
