@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from pellucid.interop.families.family import Family, Foreign, Row, Table, Theirs
 from pellucid.models import MaskedLM
@@ -39,14 +41,12 @@ def _bert_config(theirs: Foreign, skipped: int = 0) -> MaskedLMConfig:
     )
 
 
-def _encoder_names(skipped: int = 0) -> dict[str, Row]:
+def _bert_names(theirs: Foreign, skipped: int = 0) -> dict[str, Row]:
     ours, his = "encoder.layers.#", "encoder.layer.#"
     parts = tuple(f"{his}.attention.self.{part}.*" for part in ("query", "key", "value"))
     return {
-        "embed.tokens.weight": TABLE,
         "embed.positions.weight": Theirs((POSITIONS,), skip=skipped),
         "embed.segments.weight": "embeddings.token_type_embeddings.weight",
-        "embed.norm.*": "embeddings.LayerNorm.*",
         f"{ours}.self_attn.in_proj_*": parts,
         f"{ours}.self_attn.out_proj.*": f"{his}.attention.output.dense.*",
         f"{ours}.linear1.*": f"{his}.intermediate.dense.*",
@@ -54,15 +54,6 @@ def _encoder_names(skipped: int = 0) -> dict[str, Row]:
         f"{ours}.norm1.*": f"{his}.attention.output.LayerNorm.*",
         f"{ours}.norm2.*": f"{his}.output.LayerNorm.*",
         "pooler.*": "pooler.dense.*",
-    }
-
-
-def _bert_names(config: MaskedLMConfig, theirs: Foreign) -> Table:
-    return {
-        **_encoder_names(),
-        "head.dense.*": "cls.predictions.transform.dense.*",
-        "head.norm.*": "cls.predictions.transform.LayerNorm.*",
-        **_output(config, "cls.predictions", theirs),
     }
 
 
@@ -76,13 +67,8 @@ def _roberta_config(theirs: Foreign) -> MaskedLMConfig:
     return _with_gelu(config, theirs, "RoBERTa", "lm_head")
 
 
-def _roberta_names(config: MaskedLMConfig, theirs: Foreign) -> Table:
-    return {
-        **_encoder_names(_first_position(theirs)),
-        "head.dense.*": "lm_head.dense.*",
-        "head.norm.*": "lm_head.layer_norm.*",
-        **_output(config, "lm_head", theirs),
-    }
+def _roberta_names(theirs: Foreign) -> dict[str, Row]:
+    return _bert_names(theirs, _first_position(theirs))
 
 
 def _electra_config(theirs: Foreign) -> MaskedLMConfig:
@@ -101,16 +87,6 @@ def _with_gelu(config: MaskedLMConfig, theirs: Foreign, family: str, head: str) 
             "model without its head"
         )
     return config
-
-
-def _electra_names(config: MaskedLMConfig, theirs: Foreign) -> Table:
-    return {
-        **_encoder_names(),
-        "head.dense.*": "generator_predictions.dense.*",
-        "head.norm.*": "generator_predictions.LayerNorm.*",
-        "output.weight": TABLE if config.tie_word_embeddings else "generator_lm_head.weight",
-        "output.bias": "generator_lm_head.bias",
-    }
 
 
 def _distilbert_config(theirs: Foreign) -> MaskedLMConfig:
@@ -135,49 +111,62 @@ def _distilbert_config(theirs: Foreign) -> MaskedLMConfig:
     )
 
 
-def _distilbert_names(config: MaskedLMConfig, theirs: Foreign) -> Table:
+def _distilbert_names(theirs: Foreign) -> dict[str, Row]:
     ours, his = "encoder.layers.#", "transformer.layer.#"
     return {
-        "embed.tokens.weight": TABLE,
         "embed.positions.weight": POSITIONS,
-        "embed.norm.*": "embeddings.LayerNorm.*",
         f"{ours}.self_attn.in_proj_*": tuple(f"{his}.attention.{part}_lin.*" for part in "qkv"),
         f"{ours}.self_attn.out_proj.*": f"{his}.attention.out_lin.*",
         f"{ours}.linear1.*": f"{his}.ffn.lin1.*",
         f"{ours}.linear2.*": f"{his}.ffn.lin2.*",
         f"{ours}.norm1.*": f"{his}.sa_layer_norm.*",
         f"{ours}.norm2.*": f"{his}.output_layer_norm.*",
-        "head.dense.*": "vocab_transform.*",
-        "head.norm.*": "vocab_layer_norm.*",
-        "output.weight": TABLE if config.tie_word_embeddings else "vocab_projector.weight",
-        "output.bias": "vocab_projector.bias",
     }
 
 
-def _output(config: MaskedLMConfig, head: str, theirs: Foreign) -> dict[str, str]:
-    """The output layer; one that is not tied has a bias of its own in newer files."""
-    if config.tie_word_embeddings:
-        return {"output.weight": TABLE, "output.bias": f"{head}.bias"}
-    own = f"{head}.decoder.bias" in theirs.arrays
+def _names(
+    config: MaskedLMConfig,
+    theirs: Foreign,
+    stack: Callable[[Foreign], dict[str, Row]],
+    head: tuple[str, str, str, str],
+) -> Table:
+    dense, norm, output, bias = head
+    table, own = TABLE, f"{output}.bias"
+    if not config.tie_word_embeddings:  # in newer files it has a bias of its own
+        table, bias = f"{output}.weight", own if own in theirs.arrays else bias
     return {
-        "output.weight": f"{head}.decoder.weight",
-        "output.bias": f"{head}.decoder.bias" if own else f"{head}.bias",
+        **stack(theirs),
+        "embed.tokens.weight": TABLE,
+        "embed.norm.*": "embeddings.LayerNorm.*",
+        "head.dense.*": f"{dense}.*",
+        "head.norm.*": f"{norm}.*",
+        "output.weight": table,
+        "output.bias": bias,
     }
 
 
 _BRACKETS = ("[CLS]", "[SEP]", "[MASK]")
 _ROWS = (
     (
-        "bert", _bert_config, _bert_names, _BRACKETS,
+        "bert", _bert_config, _bert_names,
+        ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
+         "cls.predictions.decoder", "cls.predictions.bias"), _BRACKETS,
         ("position_ids", "cls.seq_relationship", "cls.predictions.decoder"),
     ),
     (
-        "roberta", _roberta_config, _roberta_names, ("<s>", "</s>", "<mask>"),
-        ("position_ids", "lm_head.decoder"),
+        "roberta", _roberta_config, _roberta_names,
+        ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"),
+        ("<s>", "</s>", "<mask>"), ("position_ids", "lm_head.decoder"),
     ),
-    ("distilbert", _distilbert_config, _distilbert_names, _BRACKETS, ("vocab_projector.weight",)),
     (
-        "electra", _electra_config, _electra_names, _BRACKETS,
+        "distilbert", _distilbert_config, _distilbert_names,
+        ("vocab_transform", "vocab_layer_norm", "vocab_projector", "vocab_projector.bias"),
+        _BRACKETS, ("vocab_projector.weight",),
+    ),
+    (
+        "electra", _electra_config, _bert_names,
+        ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head",
+         "generator_lm_head.bias"), _BRACKETS,
         ("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
     ),
 )  # fmt: skip
@@ -187,9 +176,9 @@ BERT = {
         model=MaskedLM,
         prefix=f"{name}.",
         config=config,
-        names=names,
+        names=partial(_names, stack=stack, head=head),
         specials=specials,
         unused=unused,
     )
-    for name, config, names, specials, unused in _ROWS
+    for name, config, stack, head, specials, unused in _ROWS
 }
