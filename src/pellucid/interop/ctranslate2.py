@@ -253,18 +253,12 @@ class _Spec:
     def _distances(self, to: Any, attention: Attention) -> None:
         """Write the angles of rotary positions, or the learned scores of distances."""
         c, relative = attention.config, attention.config.relative
-        angles = c.angles
-        if (
-            c.rotate is not None
-            and angles.low is not None
-            and angles.high is not None
-            and angles.original is not None
-        ):
+        if c.rotate is not None and c.angles.low is not None:  # as Llama 3
             to.__dict__ |= {
-                "rotary_scaling_factor": np.float32(angles.factor),
-                "rotary_low_freq_factor": np.float32(angles.low),
-                "rotary_high_freq_factor": np.float32(angles.high),
-                "original_max_position_embeddings": np.int32(angles.original),
+                "rotary_scaling_factor": np.float32(c.angles.factor),
+                "rotary_low_freq_factor": np.float32(c.angles.low),
+                "rotary_high_freq_factor": np.float32(c.angles.high),
+                "original_max_position_embeddings": np.int32(c.angles.original or 0),
             }
         if relative is not None and attention.relative_bias is not None:
             to.relative_attention_bias = attention.relative_bias.learnt

@@ -102,11 +102,16 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
         )
     config = _with_specials(config, family, tokenizer)
     names = family.sources(config, theirs)
-    state = _state(names, tensors, path)
+    asked = dict.fromkeys(name for source in names.values() for name in source.names)
+    if missing := [name for name in asked if name not in tensors]:
+        raise UserError(f"{path}: these weights are missing: {', '.join(missing)}")
+    check_weights({name: tensors[name] for name in asked}, path)
+    state = {ours: gathered(source, tensors) for ours, source in names.items()}
     if faults := size_faults(config, state):
         raise UserError(f"{path}: does not fit its {CONFIG}: {'; '.join(faults)}")
-    for name in _left_over(names, tensors, family):
-        _log.warning("%s: %s is not used by the model and was left out", path, name)
+    for name in tensors:
+        if name not in asked and not any(part in name for part in family.unused):
+            _log.warning("%s: %s is not used by the model and was left out", path, name)
     model = family.model(config, dtype=dtype)
     try:
         model.load_state_dict(state)
@@ -235,16 +240,6 @@ def _named_as_bare(tensors: Mapping[str, Array], family: Family) -> dict[str, Ar
     return named
 
 
-def _state(
-    names: Mapping[str, Theirs], tensors: Mapping[str, Array], path: Path
-) -> dict[str, Array]:
-    asked = dict.fromkeys(name for theirs in names.values() for name in theirs.names)
-    if missing := [name for name in asked if name not in tensors]:
-        raise UserError(f"{path}: these weights are missing: {', '.join(missing)}")
-    check_weights({name: tensors[name] for name in asked}, path)
-    return {ours: gathered(theirs, tensors) for ours, theirs in names.items()}
-
-
 def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
     """Return the array of ours that some of theirs make."""
     parts = [tensors[name] for name in theirs.names]
@@ -265,17 +260,6 @@ def scattered(array: Array, theirs: Theirs, lengths: Sequence[int] | None = None
     rows = array[None] if theirs.first else array
     parts = np.split(rows, len(theirs.names) if lengths is None else np.cumsum(lengths)[:-1])
     return [part.T if theirs.transposed else part for part in parts]
-
-
-def _left_over(
-    names: Mapping[str, Theirs], tensors: Mapping[str, Array], family: Family
-) -> list[str]:
-    asked = {name for source in names.values() for name in source.names}
-    return [
-        name
-        for name in tensors
-        if name not in asked and not any(part in name for part in family.unused)
-    ]
 
 
 def read_json(path: Path) -> dict[str, Any]:

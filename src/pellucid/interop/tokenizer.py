@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,13 +121,8 @@ class SentencePieceTokenizer(TokenizerLike):
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the characters that have no piece."""
-        counts: dict[str, int] = {}
-        for text in texts:
-            for piece in self._pieces(text):
-                if piece not in self._ids:
-                    for character in piece:
-                        counts[character] = counts.get(character, 0) + 1
-        return counts
+        pieces = (piece for text in texts for piece in self._pieces(text))
+        return Counter("".join(piece for piece in pieces if piece not in self._ids))
 
 
 class MissingTokenizer(TokenizerLike):
