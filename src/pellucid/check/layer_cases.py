@@ -68,7 +68,8 @@ def _attention() -> list[LayerCase]:
         def build(dtype: Any) -> nn.MultiheadAttention:
             return nn.MultiheadAttention(E, H, batch_first=True, dtype=dtype, **options)
 
-        return LayerCase("MultiheadAttention", note, build, arrays, call)
+        how = {"call": _on_rows} if "context" in call else {}
+        return LayerCase("MultiheadAttention", note, build, arrays, call, **how)
 
     all_heads = {"average_attn_weights": False, "rng": Rng(5)}
     packed = nn.Context(cu_seqlens=np.array([0, 2, 5]), rng=Rng(5))
@@ -82,18 +83,12 @@ def _attention() -> list[LayerCase]:
                add_bias_kv=True, add_zero_attn=True),
         attend("learned scale", {"need_weights": False, **masks}, *three, scale="learned"),
         attend("kdim, vdim", {}, x, wide, memory, kdim=F, vdim=E),
-        LayerCase("MultiheadAttention", "packed, causal",
-                  lambda t: nn.MultiheadAttention(E, H, P, dtype=t), (x[0],),
-                  causal, _on_rows),
-        LayerCase("MultiheadAttention", "packed, memory",
-                  lambda t: nn.MultiheadAttention(E, H, P, dtype=t), (x[0], memory[0]),
-                  {"context": packed, "cu_k": np.array([0, 4, 7])}, _on_rows),
-        LayerCase("MultiheadAttention", "packed, learned scale",
-                  lambda t: nn.MultiheadAttention(E, H, P, dtype=t, scale="learned"), (x[0],),
-                  causal, _on_rows),
-        LayerCase("MultiheadAttention", "packed, causal, extra keys",
-                  lambda t: nn.MultiheadAttention(E, H, P, dtype=t, add_bias_kv=True,
-                                                  add_zero_attn=True), (x[0],), causal, _on_rows),
+        attend("packed, causal", causal, x[0], dropout=P),
+        attend("packed, memory", {"context": packed, "cu_k": np.array([0, 4, 7])}, x[0], memory[0],
+               dropout=P),
+        attend("packed, learned scale", causal, x[0], dropout=P, scale="learned"),
+        attend("packed, causal, extra keys", causal, x[0], dropout=P,
+               add_bias_kv=True, add_zero_attn=True),
     ]  # fmt: skip
 
 

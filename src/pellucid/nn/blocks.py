@@ -283,11 +283,5 @@ class Elementwise(Module):
         """Return (y, backward)."""
         if isinstance(self.f, Function):
             return self.f.forward(input)
-        y, saved = self.f.forward(input)
-        derivative = self.f.backward
-
-        @single_use
-        def backward(dy: Array) -> Any:
-            return derivative(dy, saved)
-
-        return y, backward
+        (y, saved), derivative = self.f.forward(input), self.f.backward
+        return y, single_use(lambda dy: derivative(dy, saved))

@@ -251,8 +251,8 @@ def cross_entropy(
     C, or class probabilities, shaped like input. `size_average` and `reduce` are torch's old names
     for `reduction`. See `ops.cross_entropy`.
     """
-    if size_average is not None or reduce is not None:
-        reduction = _reduction_of_old(size_average, reduce)
+    if size_average is not None or reduce is not None:  # of torch's old pair None counts as True
+        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
     xp = namespace(input)
     target = target if hasattr(target, "dtype") else host.asarray(target)
     probabilities = target.shape == input.shape
@@ -288,10 +288,3 @@ def cross_entropy(
 
 def _classes_last(x: Array) -> Array:
     return x if x.ndim < 3 else namespace(x).moveaxis(x, 1, -1)
-
-
-def _reduction_of_old(size_average: bool | None, reduce: bool | None) -> str:
-    """Return what torch's old pair of arguments means; each None counts as True."""
-    if reduce is False:
-        return "none"
-    return "sum" if size_average is False else "mean"

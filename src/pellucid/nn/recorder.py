@@ -46,12 +46,6 @@ class AttentionMap:
     together, or queries (T, H · D) and then keys and values (U, 2 G · D); G heads of keys and
     values."""
 
-    def take_gradients(self, dheads: Array, saved: Saved, dweights: Array | None = None) -> None:
-        """Set the gradients from that of the heads' outputs (N, H, L, D)."""
-        self.doutputs = dheads
-        self.dweights, self.dscores = score_gradient(dheads, saved, dweights)
-        self.dprobabilities = dropout_backward(self.dweights, saved.dropout)
-
 
 @dataclass
 class Rows:
@@ -125,8 +119,10 @@ class Recorder(Observing):
         self.maps[call.path] = seen
 
         def recorded(dy: Array) -> Any:
-            dweights = self._dweights.pop(call.path, None)
-            seen.take_gradients(_padded_heads(dy, call.cu_q), saved, dweights)
+            given = self._dweights.pop(call.path, None)
+            seen.doutputs = _padded_heads(dy, call.cu_q)
+            seen.dweights, seen.dscores = score_gradient(seen.doutputs, saved, given)
+            seen.dprobabilities = dropout_backward(seen.dweights, saved.dropout)
             return backward(dy)
 
         return y, recorded

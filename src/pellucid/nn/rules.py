@@ -26,10 +26,9 @@ class Learnt(Module):
 
 def learnt(attention: Attention) -> list[Parameter]:
     """Return the parameters of a layer's own rule."""
-    tables = [attention.relative_bias] if attention.relative_bias is not None else []
-    functions = [] if attention.function is None else list(attention.function.parameters())
-    sinks = [attention.sinks] if attention.sinks is not None else []
-    return [*tables, *functions, *sinks]
+    functions = [] if attention.function is None else attention.function.parameters()
+    every = attention.relative_bias, *functions, attention.sinks
+    return [each for each in every if each is not None]
 
 
 def rule_of(attention: Attention, causal: bool, more: Rule) -> Rule:
