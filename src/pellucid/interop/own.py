@@ -69,15 +69,14 @@ def write_as_huggingface(
         "eos_token_id": end,
         "pad_token_id": config.pad_token_id,
     }
-    special = dict(zip(("pad", "bos", "eos", "unk"), SPECIALS, strict=True))
-    how = {f"{kind}_token": text for kind, text in special.items()}
+    kinds = ("pad_token", "bos_token", "eos_token", "unk_token")
     contents = {
         CONFIG: {**theirs.values, "dtype": "float32"},
         GENERATION: generation,
         TOKENIZER_CONFIG: {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "add_bos_token": True,
-            **how,
+            **dict(zip(kinds, SPECIALS, strict=True)),
         },
     }
     written = {

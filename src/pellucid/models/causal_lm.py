@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pellucid import nn
@@ -12,7 +11,7 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.layers import stack_of
-from pellucid.models.model import GenerativeModel, State
+from pellucid.models.model import GenerativeModel, Predicting, State
 from pellucid.models.output import output_layer, taken
 from pellucid.nn.module import Forward
 
@@ -58,9 +57,7 @@ class CausalLM(GenerativeModel):
         """Return (logits (T, V) of the token after each, backward)."""
         return self.logits(*self.rows(text, rng))
 
-    def predicting(
-        self, batch: Batch, rng: Rng | None
-    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
         """Return the rows before the target's tokens, these tokens, and backward."""
         text = batch.source.followed_by(batch.target.without_last())
         rows, rows_backward = self.rows(text, rng)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pellucid.core.array import Array, float32, host, to_host
@@ -11,7 +10,7 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import ClassifierConfig
 from pellucid.models.embed import Embed
 from pellucid.models.layers import stack_of
-from pellucid.models.model import Model
+from pellucid.models.model import Model, Predicting
 from pellucid.models.output import means, output_layer
 from pellucid.nn.module import Forward, single_use
 
@@ -57,9 +56,7 @@ class Classifier(Model):
         """Return (logits (N, labels) of texts or (T, labels) of tokens, backward)."""
         return self.logits(*self.labelled_rows(text, rng, inference))
 
-    def predicting(
-        self, batch: Batch, rng: Rng | None
-    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
         """Return the rows that have labels, these labels, and backward."""
         rows, rows_backward = self.labelled_rows(batch.source, rng)
         return rows, wanted(batch), rows_backward

@@ -38,23 +38,20 @@ MOST_POSITIONS = 2**20
 MOST_NUMBERS = 2**24
 """The most numbers of a fixed table of positions, which takes about 0.5 s."""
 RANGES = {
-    "relative_attention_num_buckets": "[4, inf]",
-    "max_position_embeddings": "[2, inf]",
-    **dict.fromkeys(
-        ("ffn_dim", "ffn_after", "num_key_value_heads", "head_dim", "sliding_window"), "[1, inf]"
-    ),
-    **dict.fromkeys(
-        ("ffn_before", "encoder_layers", "decoder_layers", "num_hidden_layers"), "[0, inf]"
-    ),
-    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id"), "[0, inf]"),
-    **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), "[0, inf]"),
-    **dict.fromkeys(("label_vocab_size", "type_vocab_size"), "[0, inf]"),
-    **dict.fromkeys(("attention_softcap", "rope_factor"), "(0, inf]"),
-    "rope_theta": "(1, inf]",
-    "masked_share": "(0, 1]",
-    **dict.fromkeys(
-        ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"), "[0, 1)"
-    ),
+    name: interval
+    for interval, names in {
+        "[4, inf]": "relative_attention_num_buckets",
+        "[2, inf]": "max_position_embeddings",
+        "[1, inf]": "ffn_dim ffn_after num_key_value_heads head_dim sliding_window",
+        "[0, inf]": "ffn_before encoder_layers decoder_layers num_hidden_layers "
+        "pad_token_id bos_token_id eos_token_id mask_token_id "
+        "vocab_size source_vocab_size target_vocab_size label_vocab_size type_vocab_size",
+        "(0, inf]": "attention_softcap rope_factor",
+        "(1, inf]": "rope_theta",
+        "(0, 1]": "masked_share",
+        "[0, 1)": "dropout embedding_dropout attention_dropout activation_dropout",
+    }.items()
+    for name in names.split()
 }
 """What these settings may be, where a model has them."""
 
@@ -211,7 +208,9 @@ class StackConfig:
                 "rope_low_freq_factor, rope_high_freq_factor and rope_original_positions go "
                 f"together, the first below the second; got {low}, {high} and {original}"
             )
-        if self.attention_init == "separate" and not self._packs_as_the_paper:
+        shares = self.num_key_value_heads not in (None, self.num_attention_heads)
+        biased = self.linear_bias and self.qkv_bias is None
+        if self.attention_init == "separate" and (shares or self.head_dim or not biased):
             raise UsageError(
                 'attention_init = "separate" is article 003\'s, whose attention has biases and as '
                 'many heads of keys as of queries; use "packed"'
@@ -239,10 +238,10 @@ class StackConfig:
                     f"got {getattr(self, name)}"
                 )
 
-    @property
-    def _packs_as_the_paper(self) -> bool:
-        shares = self.num_key_value_heads not in (None, self.num_attention_heads)
-        return not shares and self.head_dim is None and self.linear_bias and self.qkv_bias is None
+    def dropout_of(self, what: Literal["embedding", "attention", "activation"]) -> float:
+        """Return a dropout of its own if it has one, else that of the sublayers."""
+        own: float | None = getattr(self, f"{what}_dropout")
+        return self.dropout if own is None else own
 
     @property
     def head_width(self) -> int:

@@ -12,6 +12,7 @@ from pellucid.models.config import StackConfig
 from pellucid.models.inits import table_init
 from pellucid.models.layers import norm_of
 from pellucid.models.positions import POSITIONS
+from pellucid.nn.function import active_dropout
 from pellucid.nn.module import Forward, single_use
 
 
@@ -39,8 +40,7 @@ class Embed(nn.Module):
         if scheme.table is not None:
             self.table = scheme.table(longest, e).astype(dtype)
         self._moved: tuple[Any, Array] | None = None
-        p = config.embedding_dropout
-        self.dropout = nn.Dropout(config.dropout if p is None else p)
+        self.dropout = nn.Dropout(config.dropout_of("embedding"))
         self.norm = norm_of(config, dtype) if config.embedding_norm else None
         self.segments = table(segments, config.token_init) if segments else None
 
@@ -62,7 +62,7 @@ class Embed(nn.Module):
         norm_backward = None
         if self.norm is not None:
             x, norm_backward = self.norm.run(x)
-        p = 0.0 if inference else self.dropout.active(rng)
+        p = active_dropout(self.dropout.p, self.dropout.training and not inference, rng)
         y, dropout_backward = dispatch(ops.dropout, x, p, rng)
 
         @single_use

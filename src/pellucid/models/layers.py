@@ -27,7 +27,7 @@ class FurtherNetwork(nn.Module):
         options: dict[str, Any] = {"bias": config.linear_bias, "dtype": dtype, "seed": None}
         gates = gates_of(self.activation)
         self.linear1 = nn.Linear(e, gates * f, **options)
-        self.dropout = nn.Dropout(_or(config.activation_dropout, config.dropout))
+        self.dropout = nn.Dropout(config.dropout_of("activation"))
         self.linear2 = nn.Linear(f, e, **options)
         self.norm = norm_of(config, dtype)
         self.dropout1 = nn.Dropout(config.dropout)
@@ -45,17 +45,13 @@ def norm_of(config: StackConfig, dtype: Any) -> Norm:
     return Norm(config.norm_type, config.d_model, config.layer_norm_eps, dtype=dtype)
 
 
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
 def attention_of(config: StackConfig) -> AttentionConfig:
     """Return what the settings say of self-attention."""
     scheme = POSITIONS[config.positions]
     return AttentionConfig(
         embed_dim=config.d_model,
         num_heads=config.num_attention_heads,
-        dropout=_or(config.attention_dropout, config.dropout),
+        dropout=config.dropout_of("attention"),
         bias=config.linear_bias,
         scale="learned" if config.attention_scale == "learned" else config.score_factor,
         key_value_heads=config.num_key_value_heads,
@@ -103,7 +99,7 @@ class VariedLayer(TransformerLayer):
         self.self_attn = Attention(attention, dtype=dtype, seed=None)
         if self.attends_to_memory:
             self.multihead_attn = Attention(attention.of_memory(), dtype=dtype, seed=None)
-        self.dropout.p = _or(config.activation_dropout, config.dropout)
+        self.dropout.p = config.dropout_of("activation")
         for i in range(1, 4 if self.attends_to_memory else 3):
             setattr(self, f"norm{i}", norm_of(config, dtype))
         before, after = range(config.ffn_before), range(config.ffn_after - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 from pellucid import nn, ops
@@ -17,7 +16,7 @@ from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
 from pellucid.models.layers import norm_of, stack_of
 from pellucid.models.masking import mask_tokens
-from pellucid.models.model import Model
+from pellucid.models.model import Model, Predicting
 from pellucid.models.output import means, output_layer, taken
 from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
@@ -33,6 +32,7 @@ class MaskedHead(nn.Module):
         gates, width = gates_of(self.activation), config.d_model
         self.dense = nn.Linear(width, gates * width, dtype=dtype, seed=None)
         self.norm = norm_of(config, dtype)
+        choose_inits(config, self)
 
     def forward(self, input: Array) -> Forward:
         """Return (y, backward)."""
@@ -70,11 +70,9 @@ class MaskedLM(Model):
         self.embed = Embed(config, config.vocab_size, dtype, config.type_vocab_size)
         self.encoder = stack_of(config, config.num_hidden_layers, dtype)
         self.pooler = nn.Linear(e, e, dtype=dtype, seed=None) if config.pooler else None
-        self.head: MaskedHead | None = None
+        self.head = MaskedHead(config, dtype) if config.head else None
         self.output: nn.Linear | None = None
         if config.head:
-            self.head = MaskedHead(config, dtype)
-            choose_inits(config, self.head)
             self.output = output_layer(config, config.vocab_size, dtype, self.embed.tokens)
         self.initialise(seed)
 
@@ -105,9 +103,7 @@ class MaskedLM(Model):
         y, head_backward = part(head.forward, rows, path="head")
         return self.logits(y, lambda dy: rows_backward(head_backward(dy)))
 
-    def predicting(
-        self, batch: Batch, rng: Rng | None
-    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
         """Hide some tokens of the targets; return the rows to output there, the tokens, backward.
 
         What is hidden is keyed by `rng` and the batch's example numbers and positions; without an

@@ -15,6 +15,9 @@ from pellucid.models.output import LossSum, output_loss
 from pellucid.models.stack import ModelStack
 from pellucid.nn.module import Forward, single_use
 
+Predicting = tuple[Array, Array, Callable[[Array], Any]]
+"""The rows (M, E) that predict, the tokens or labels (M,) that they should, and backward."""
+
 
 class Model(nn.Module):
     """Stacks of layers, the embeddings that enter them, and an output layer."""
@@ -36,9 +39,7 @@ class Model(nn.Module):
         return next(self.parameters()).data.dtype
 
     @abstractmethod
-    def predicting(
-        self, batch: Batch, rng: Rng | None
-    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
         """Return the rows (M, E) that predict, the tokens (M,) that they should, and backward."""
 
     def loss(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pellucid import nn
@@ -12,7 +11,7 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
 from pellucid.models.layers import stack_of
-from pellucid.models.model import GenerativeModel, State
+from pellucid.models.model import GenerativeModel, Predicting, State
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.module import Forward, single_use
 
@@ -78,9 +77,7 @@ class Seq2Seq(GenerativeModel):
 
         return rows, backward
 
-    def predicting(
-        self, batch: Batch, rng: Rng | None
-    ) -> tuple[Array, Array, Callable[[Array], Any]]:
+    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
         """Return the rows that predict the target, its tokens, and backward."""
         rows, rows_backward = self.decode_rows(batch, rng)
         return rows, batch.target.without_first().tokens, rows_backward

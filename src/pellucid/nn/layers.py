@@ -13,7 +13,6 @@ from pellucid.kernels import dispatch
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
 from pellucid.nn.function import (
-    active_dropout,
     check_eps,
     check_finite,
     check_probability,
@@ -153,10 +152,6 @@ class Dropout(Module):
         check_probability(p)
         refuse_inplace(inplace)
         self.p = p
-
-    def active(self, rng: Rng | None) -> float:
-        """Return the probability in force now. Raises `ValueError` if it needs an rng."""
-        return active_dropout(self.p, self.training, rng)
 
     def forward(
         self, input: Annotated[Array, "…"], *, rng: Rng | None = None
