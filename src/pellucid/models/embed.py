@@ -79,26 +79,23 @@ class Embed(nn.Module):
         check_positions(positions, self.config)
         s, p = self.config.token_factor, self.config.position_factor
         weight = self.tokens.weight.data
-        x, tokens_backward = self.tokens.forward(like(tokens, weight))
-        x, positions_backward, segments_backward = _times(x, s), None, None
+        x, back = self.tokens.forward(like(tokens, weight))
+        x, backwards = _times(x, s), [(back, s)]
         at = like(positions, weight)
         if self.positions is not None:
-            rows, positions_backward = self.positions.forward(at)
-            x = x + _times(rows, p)
+            rows, back = self.positions.forward(at)
+            x, backwards = x + _times(rows, p), [*backwards, (back, p)]
         elif self.table is not None:
             x = x + _times(ops.embedding(at, self._table_like(weight))[0], p)
         if self.segments is not None:
             given = host.zeros_like(tokens) if segments is None else segments
-            rows, segments_backward = self.segments.forward(like(given, weight))
-            x = x + rows
+            rows, back = self.segments.forward(like(given, weight))
+            x, backwards = x + rows, [*backwards, (back, 1.0)]
 
         @single_use
         def backward(dx: Array) -> None:
-            if segments_backward is not None:
-                segments_backward(dx)
-            tokens_backward(_times(dx, s))
-            if positions_backward is not None:
-                positions_backward(_times(dx, p))
+            for back, factor in backwards:
+                back(_times(dx, factor))
 
         return x, backward
 

@@ -11,7 +11,6 @@ True in `attn_mask` means *may attend*. Everywhere else in `pellucid.nn`, as in 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -214,13 +213,6 @@ def embedding(
         return dweight
 
     return y, backward
-
-
-def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes of the last axes; a number, of any integer type, means one axis."""
-    if isinstance(normalized_shape, Sequence):
-        return tuple(normalized_shape)
-    return (operator.index(normalized_shape),)
 
 
 def padding_row(padding_idx: int | None, rows: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -121,7 +122,9 @@ class LayerNorm(Norm):
         *,
         dtype: Any = float32,
     ) -> None:
-        self.normalized_shape = functional.shape_of(normalized_shape)
+        if not isinstance(normalized_shape, Sequence):  # one axis
+            normalized_shape = (operator.index(normalized_shape),)
+        self.normalized_shape = tuple(normalized_shape)
         check_eps(eps)
         self.kind, self.eps = "layer_norm", eps
         self.elementwise_affine = elementwise_affine

@@ -133,8 +133,7 @@ class Recorder(Observing):
         heads = call.q.shape[1]
 
         def recorded(dw: Array) -> Any:
-            each = (dw / heads)[:, None, ...] if call.average else dw
-            self._dweights[call.path] = each
+            self._dweights[call.path] = (dw / heads)[:, None, ...] if call.average else dw
             return backward(dw)
 
         return y, recorded
