@@ -113,9 +113,9 @@ CALLS = {
     "layer_norm": lambda x, index: (x,),
     "linear": lambda x, index: (x, x),
     "linear_cross_entropy": lambda x, index: (x, x, None, index),
+    "norm_rotate": lambda x, index: (x[:, None, :4].copy(), (1, 0), x[0, :4].copy(), None, index),
     "packed_attention": lambda x, index: (*[x[:, None]] * 3, *[np.array([0, len(x)])] * 2),
     "rms_norm": lambda x, index: (x,),
-    "rotary": lambda x, index: (x[:, None, :4], index),
 }
 
 

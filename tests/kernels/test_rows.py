@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -13,7 +14,7 @@ from tests.kernels.compare import compare, declined, page, planned, results
 from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
 from pellucid.core.vjp import pair
-from pellucid.kernels import add_dropout_norm, dispatch
+from pellucid.kernels import add_dropout_norm, dispatch, norm_rotate
 from pellucid.ops.activations import ACTIVATIONS, Activation
 from pellucid.ops.rotary import PLAIN, Angles
 
@@ -109,14 +110,30 @@ def test_an_epsilon_that_is_no_normal_number_is_left_to_the_page(eps: float) -> 
         assert not np.isnan(y).any()
 
 
-@pytest.mark.parametrize("strided", [False, True])
-@pytest.mark.parametrize("angles", [PLAIN, Angles(500.0, 8.0, 1.0, 4.0, 64)])
-def test_rotary_and_norms_of_heads(strided: bool, angles: Angles) -> None:
-    (x,), (dy,), (weight,) = draw((41, 3, 28), 1), draw((41, 3, 14), 1), draw((14,), 1)
-    x = x[:, :, 14:] if strided else x[:, :, 14:].copy()
-    positions = np.arange(41) * 7 % 97
-    compare(ops.rotary, (x, positions, angles), {}, dy)
-    compare(ops.rms_norm, (x, weight), {}, dy)
+@pytest.mark.parametrize("heads", [(3, 2), (5, 0), (0, 3)])
+@pytest.mark.parametrize("normed", [True, False])
+@pytest.mark.parametrize("angles", [PLAIN, Angles(500.0, 8.0, 1.0, 4.0, 64), None])
+@pytest.mark.parametrize("width", [14, 2 * add_dropout_norm.BLOCK + 6])
+def test_norm_rotate(
+    heads: tuple[int, int], normed: bool, angles: Angles | None, width: int
+) -> None:
+    x, dy = draw((41, 7, width), 2)
+    weights = [w if normed and n else None for w, n in zip(draw((width,), 2), heads, strict=True)]
+    positions = None if angles is None else np.arange(41) * 7 % 97
+    options = {"angles": angles or PLAIN, "eps": 0.1}
+    compare(ops.norm_rotate, (x, heads, *weights, positions), options, dy)
+
+
+def test_norm_rotate_declines_what_it_does_not_know() -> None:
+    (x,), heads, at = draw((41, 7, 14), 1), (3, 2), np.arange(41)
+    planned(ops.norm_rotate, x, heads, None, None, at)
+    assert declined(ops.norm_rotate, x[:, 1:], heads, None, None, at)
+    assert declined(ops.norm_rotate, x, heads, None, None, at.astype(np.int32))
+    assert declined(ops.norm_rotate, x, heads, None, None, at, rotate=ops.alibi)
+    assert declined(ops.norm_rotate, x[..., 1:].copy(), heads, None, None, at)  # odd
+    assert declined(ops.norm_rotate, x, heads, x[0, 0], x[0, 0], eps=0.0)
+    with pytest.raises(ValueError, match="both normalised or neither"):
+        dispatch(ops.norm_rotate, x, heads, x[0, 0])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -188,29 +205,27 @@ def test_arrays_that_the_row_kernels_decline() -> None:
         assert declined(ops.dropout, other, 0.5, Rng(0))
     assert declined(ops.bias_act_dropout, x, None, activation="sine")
     assert declined(ops.bias_act_dropout, x[:, :9].copy(), None, activation="swiglu")
-    assert declined(ops.rotary, x[:, None, :9], np.arange(6))
     assert declined(ops.dropout, x, 0.0, Rng(0))
     assert declined(ops.embedding, np.zeros(3, np.int32), x)
     assert declined(ops.embedding, np.zeros(3, np.int64), x[:, :0])
     assert declined(ops.bias_act_dropout, x, None, dropout=1.0, rng=Rng(0))
 
 
-def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie() -> None:
-    """Arrays close together made LLVM take a loop that rounded otherwise, in one run in hundreds.
+def near_and_far(
+    shapes: dict[str, tuple[int, ...]], run: Callable[[dict[str, np.ndarray]], None]
+) -> None:
+    """Check that what `run` makes of arrays has the same bits wherever they lie.
 
+    Arrays close together made LLVM take a loop that rounded otherwise, in one run in hundreds.
     Every pair of arrays is laid at every distance from touching to a cache line.
     """
-    shapes = {
-        "x": (4, 12), "residual": (4, 12), "gamma": (12,), "beta": (12,), "names": (4,),
-        "y": (4, 12), "x_hat": (4, 12), "inverse_std": (4,), "dx": (4, 12), "dresidual": (4, 12),
-        "sums": (1, 2, 12),
-    }  # fmt: skip
     g = np.random.default_rng(0)
     values = {name: g.standard_normal(shape, np.float32) for name, shape in shapes.items()}
-    values["names"] = g.integers(0, 2**32, 4, np.uint32).view(np.float32)
+    if "names" in values:
+        values["names"] = g.integers(0, 2**32, shapes["names"], np.uint32).view(np.float32)
     memory = np.zeros(4096, np.float32)
 
-    def bits(centred: bool, places: dict[str, int]) -> bytes:
+    def bits(places: dict[str, int]) -> bytes:
         a = {
             name: memory[places[name] : places[name] + prod(shape)].reshape(shape)
             for name, shape in shapes.items()
@@ -218,6 +233,20 @@ def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie() -> None:
         for name, array in a.items():
             array.view(np.uint32)[...] = values[name].view(np.uint32)
         a["sums"][...] = 0
+        run(a)
+        return b"".join(array.tobytes() for array in a.values())
+
+    apart = {name: 256 * i for i, name in enumerate(shapes)}
+    expected = bits(apart)
+    for first, second in permutations(shapes, 2):
+        for gap in (0, 3, 15, 16):
+            close = {first: 3000, second: 3000 + prod(shapes[first]) + gap}
+            assert bits(apart | close) == expected, (first, second, gap)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie(centred: bool) -> None:
+    def run(a: dict[str, np.ndarray]) -> None:
         drawn = (a["names"].view(np.uint32), np.uint32(5), np.uint32(2**29), np.float32(1.14))
         add_dropout_norm._forward(
             1, a["x"], a["residual"], a["gamma"], a["beta"], np.float32(1e-5), centred, *drawn,
@@ -227,12 +256,27 @@ def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie() -> None:
             1, a["x"], a["x_hat"], a["inverse_std"], a["gamma"], centred, *drawn,
             a["dx"], a["dresidual"], a["sums"],
         )  # fmt: skip
-        return b"".join(array.tobytes() for array in a.values())
 
-    apart = {name: 256 * i for i, name in enumerate(shapes)}
-    for centred in (True, False):
-        expected = bits(centred, apart)
-        for first, second in permutations(shapes, 2):
-            for gap in (0, 3, 15, 16):
-                close = {first: 3000, second: 3000 + prod(shapes[first]) + gap}
-                assert bits(centred, apart | close) == expected, (first, second, gap)
+    near_and_far(
+        {
+            "x": (4, 12), "residual": (4, 12), "gamma": (12,), "beta": (12,), "names": (4,),
+            "y": (4, 12), "x_hat": (4, 12), "inverse_std": (4,), "dx": (4, 12),
+            "dresidual": (4, 12), "sums": (1, 2, 12),
+        },
+        run,
+    )  # fmt: skip
+
+
+def test_the_bits_of_rotated_heads_do_not_depend_on_where_their_arrays_lie() -> None:
+    def run(a: dict[str, np.ndarray]) -> None:
+        x, gains, turns = a["x"], a["gains"], (a["cos"], a["sin"])
+        norm_rotate._forward(1, x, True, gains, np.float32(1e-5), *turns, a["y"], a["inverse"])
+        norm_rotate._backward(1, a["dy"], x, True, gains, a["inverse"], *turns, a["dx"], a["sums"])
+
+    near_and_far(
+        {
+            "x": (3, 3, 12), "gains": (2, 12), "cos": (3, 6), "sin": (3, 6), "y": (3, 3, 12),
+            "inverse": (3, 2), "dy": (3, 3, 12), "dx": (3, 3, 12), "sums": (1, 2, 12),
+        },
+        run,
+    )  # fmt: skip

@@ -116,6 +116,24 @@ def _rotary(x: Tensor, positions: Tensor, angles: Angles | None = None) -> Tenso
     return torch.cat([turned.real, turned.imag], -1).to(x.dtype)
 
 
+def _norm_rotate(
+    x: Tensor,
+    heads: tuple[int, int],
+    q_weight: Tensor | None = None,
+    k_weight: Tensor | None = None,
+    positions: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+) -> Tensor:
+    parts = list(x.split([*heads, x.shape[1] - sum(heads)], 1))
+    for i, weight in enumerate((q_weight, k_weight)):
+        if weight is not None:
+            parts[i] = functional.rms_norm(parts[i], weight.shape, weight, eps)
+        if positions is not None:
+            parts[i] = _rotary(parts[i], positions)
+    return torch.cat(parts, 1)
+
+
 def _gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return functional.gelu(x, approximate=approximate)
 

@@ -105,14 +105,11 @@ class Attention(Projected):
 
     def heads(self, context: Context, *inputs: tuple[Array, int, int]) -> tuple[Heads, Backward]:
         """Return the projections of the inputs (`project`), q and k normalised and rotated."""
-        (q, k, v), project_backward = self.project(context.path, *inputs)
-        q, k, norm_backward = steps.normalise(q, k, self.q_norm, self.k_norm, context.path)
-        q, k, rotate_backward = steps.rotate(q, k, self.config, context)
 
-        def backward(dq: Array, dk: Array, dv: Array) -> Any:
-            return project_backward(*norm_backward(*rotate_backward(dq, dk)), dv)
+        def then(x: Array, counts: tuple[int, int]) -> Forward:
+            return steps.norm_rotate(x, counts, (self.q_norm, self.k_norm), self.config, context)
 
-        return (q, k, v), backward
+        return self.project(context.path, *inputs, then=then)
 
     def attend(
         self,

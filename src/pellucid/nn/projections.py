@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pellucid import ops
 from pellucid.core.array import Array, namespace
 from pellucid.kernels import dispatch
 from pellucid.nn.config import AttentionConfig
-from pellucid.nn.heads import Backward, Heads, side_by_side, split
+from pellucid.nn.heads import Backward, Heads, side_by_side
 from pellucid.nn.init import xavier_uniform, zeros
-from pellucid.nn.module import Module, Parameter
+from pellucid.nn.module import Forward, Module, Parameter
 
 
 class Projection(NamedTuple):
@@ -79,24 +80,39 @@ class Projected(Module):
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return [p for p in apart if p is not None]
 
-    def project(self, path: str, *inputs: tuple[Array, int, int]) -> tuple[Heads, Backward]:
+    def project(
+        self,
+        path: str,
+        *inputs: tuple[Array, int, int],
+        then: Callable[[Array, tuple[int, int]], Forward],
+    ) -> tuple[Heads, Backward]:
         """Project rows to the heads of q, k and v, (T, H, D) each.
 
         inputs: (x, first, end), rows x (T, width) and the projections first to end − 1 that read
         them (0 = q, 1 = k, 2 = v); one matrix product makes all projections of an input.
+        then: what happens to its heads (T, N, D), given how many are of queries and of keys.
         `backward(dq, dk, dv)` returns the gradient of each x and adds to those of the parameters.
         """
-        d, parts, backwards = self.head_width, [], []
+        d, heads, backwards = self.head_width, list[Array](), []
         for x, first, end in inputs:
             y, back = dispatch(ops.linear, x, *self._rows_of(first, end), path=path)
-            heads = split(y, self._widths[first:end], d)
-            parts += heads
-            backwards.append(back)
-        q, k, v = parts
+            shape, counts = y.shape, [0, 0, 0]
+            counts[first:end] = (width // d for width in self._widths[first:end])
+            y = namespace(y).reshape(y, (x.shape[0], sum(counts), d))
+            y, then_back = then(y, (counts[0], counts[1]))
+            begin = 0
+            for count in counts[first:end]:
+                heads.append(y[:, begin : begin + count, :])
+                begin += count
+            backwards.append((back, then_back, shape))
+        q, k, v = heads
 
         def backward(*dheads: Array) -> tuple[Array, ...]:
             given = (side_by_side(*dheads[first:end]) for _, first, end in inputs)
-            grads = [back(dy) for back, dy in zip(backwards, given, strict=True)]
+            grads = [
+                back(namespace(dy).reshape(then_back(dy), shape))
+                for (back, then_back, shape), dy in zip(backwards, given, strict=True)
+            ]
             dinputs, dweights, dbiases = (list(part) for part in zip(*grads, strict=True))
             if self.in_proj_weight is not None:
                 self.in_proj_weight.accumulate(_joined(dweights))

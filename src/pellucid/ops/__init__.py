@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         linear_cross_entropy,
         linear_cross_entropy_backward,
     )
+    from pellucid.ops.norm_rotate import norm_rotate, norm_rotate_backward
     from pellucid.ops.packed_attention import packed_attention, packed_attention_backward
     from pellucid.ops.relative_buckets import relative_buckets
     from pellucid.ops.relu import relu, relu_backward
@@ -75,6 +76,8 @@ __all__ = [
     "linear_cross_entropy_backward",
     "log_softmax",
     "log_softmax_backward",
+    "norm_rotate",
+    "norm_rotate_backward",
     "packed_attention",
     "packed_attention_backward",
     "relative_buckets",

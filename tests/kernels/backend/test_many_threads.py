@@ -86,7 +86,10 @@ WORK: dict[str, Callable[[], list[Any]]] = {
     "linear": lambda: both(ops.linear, normal(T, E), normal(F, E), normal(F)),
     "layer_norm": lambda: both(ops.layer_norm, normal(T, E), normal(E), normal(E)),
     "rms_norm": lambda: both(ops.rms_norm, normal(T, E), normal(E)),
-    "rotary": lambda: both(ops.rotary, normal(4 * T, H, E // H), np.arange(4 * T)),
+    "norm_rotate": lambda: both(
+        ops.norm_rotate, normal(4 * T, 3 * H, E // H), (H, H), normal(E // H), normal(E // H),
+        np.arange(4 * T),
+    ),
     "add_dropout_norm": lambda: both(
         ops.add_dropout_norm, normal(4 * T, E), normal(4 * T, E)[::1], normal(E), normal(E),
         dropout=0.3, rng=Rng(1),
