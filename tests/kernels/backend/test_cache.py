@@ -277,6 +277,26 @@ def test_without_a_folder_nothing_is_kept_and_one_warning_says_so(
     assert "NUMBA_CACHE_DIR" in caplog.text
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no password file")
+def test_a_user_without_a_home_is_as_one_whose_home_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """A container that runs as a number, with a read-only install."""
+
+    def unknown(user: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {user}")
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert cache.folder.__wrapped__() == Path(cache.__file__).parents[1] / "__pycache__"
+    assert not caplog.records
+    (tmp_path / "a file").touch()
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "a file" / "backend" / "cache.py"))
+    assert cache.folder.__wrapped__() is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "LOCALAPPDATA"])
 def test_the_users_folder_has_the_cache_where_the_packages_cannot_be_written(
     variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -41,9 +41,11 @@ def folder() -> Path | None:
     """
     own = os.environ.get("NUMBA_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    users = Path(home) if home else Path("~/.cache").expanduser()
-    package = Path(__file__).parents[1] / "__pycache__"
-    for path in [Path(own)] if own else [package, users / "pellucid"]:
+    paths = [Path(own)] if own else [Path(__file__).parents[1] / "__pycache__"]
+    if not own:
+        with suppress(RuntimeError):  # a user without a home: no HOME, and in no password file
+            paths.append((Path(home) if home else Path.home() / ".cache") / "pellucid")
+    for path in paths:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError:
