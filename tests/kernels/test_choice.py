@@ -127,7 +127,7 @@ def test_a_float32_call_gets_the_kernel(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FUSED))
 def test_read_only_arrays_get_the_kernel_too(name: str) -> None:
-    """Numba's signatures ask for writeable arrays; the kernels write to none of them."""
+    """The kernels write to none of their arguments."""
     x = np.random.default_rng(0).standard_normal((17, 5), np.float32)
     index = np.arange(17)
     f = getattr(ops, name)

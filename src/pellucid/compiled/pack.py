@@ -24,7 +24,6 @@ from pellucid.compiled.records import (
 from pellucid.kernels.add_dropout_norm import CENTRED
 from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.matmul import panels
-from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, WIDTH
 from pellucid.models import walk
 from pellucid.models.quantize import Arithmetic, int8_rows
@@ -129,10 +128,10 @@ class _Weights:
         if table is None:
             table = np.zeros((1, embed.config.d_model), np.float32)
         return PackedInputs(
-            writeable(tokens),
+            tokens,
             rounded,
             scales.ravel(),
-            writeable(table),
+            table,
             np.float32(embed.config.token_factor),
             np.float32(embed.config.position_factor),
             -1 if embed.norm is None else self._norm(embed.norm),

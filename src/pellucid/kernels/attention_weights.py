@@ -10,7 +10,6 @@ from pellucid.kernels.attention_rule import is_ruled, rows_of, sink_of
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, address_of
 from pellucid.kernels.backend.tile import padded, product
 from pellucid.kernels.flash import ruled_block, softmax_block
@@ -31,10 +30,10 @@ def kernel(call: Call) -> Result | Declined:
     n, heads, length, keys = batch.scores
     out = np.zeros((n, 1 if call.average else heads, length, keys), np.float32)
     bounds = flash.tasks_of(batch.spans, 1, heads * call.q.shape[2])[0]
-    q, k = writeable(call.q), writeable(call.k)
     rule = batch.prepared
     weights_kernel = flash.with_steps(_weights, rule.steps)
-    weights_kernel(len(bounds) - 1, q, k, batch.spans, bounds, rule.terms, scale, batch.bits, out)
+    weights_kernel(len(bounds) - 1, call.q, call.k, batch.spans, bounds, rule.terms, scale,
+                   batch.bits, out)  # fmt: skip
 
     weights = out[:, 0] if call.average else out
     shape = weights.shape

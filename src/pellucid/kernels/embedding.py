@@ -10,7 +10,7 @@ import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.rows import gradient_rows, row_tasks, writeable
+from pellucid.kernels.backend.rows import gradient_rows, row_tasks
 from pellucid.ops.embedding import embedding
 
 Array = np.ndarray
@@ -29,7 +29,7 @@ def kernel(call: Call) -> Result | Declined:
     ):
         return Declined("expects int64 indices and a float32 table")
     rows, width = weight.shape
-    flat = writeable(index).reshape(-1)
+    flat = index.reshape(-1)
     skipped = -1 if padding_idx is None else padding_idx
 
     y, _ = embedding(index, weight, padding_idx)  # NumPy's `take` is as fast as memory

@@ -54,7 +54,7 @@ from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import RefusedError, inner
 from pellucid.kernels.backend.machine_code import record
 from pellucid.kernels.backend.math import channel_bits, exp, mix
-from pellucid.kernels.backend.rows import read_only, writeable
+from pellucid.kernels.backend.rows import read_only
 from pellucid.kernels.backend.simd import (
     LANES,
     add_double,
@@ -128,7 +128,7 @@ def dropout_bits(p: float, rng: Rng | None, names: Array | None) -> Dropout | No
         return Dropout(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1))
     if not 0.0 < p < 1.0 or names is None:
         return None
-    rows = writeable(np.ascontiguousarray(names))
+    rows = np.ascontiguousarray(names)
     return Dropout(rows, np.uint32(rng.site_key()), keep_threshold(p), np.float32(1.0 / (1.0 - p)))
 
 
@@ -145,7 +145,6 @@ def attend(
     forward_kernel = with_steps(_forward, rule.steps)
     backward_kernel = with_steps(_backward, rule.steps)
     scale = max(q.shape[2], 1) ** -0.5 if scale is None else scale
-    q, k, v = writeable(q), writeable(k), writeable(v)
     out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
     maxima, inverses = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
     bounds, longest = tasks_of(spans, *q.shape[1:])
@@ -156,7 +155,7 @@ def attend(
 
     def backward(dout: Array, dq: Array, dk: Array, dv: Array) -> tuple[Array, ...]:
         check_gradient(dout, (*q.shape[:2], v.shape[2]))
-        dout = writeable(dout) if is_heads(dout) else np.array(dout, np.float32, order="C")
+        dout = dout if is_heads(dout) else np.array(dout, np.float32, order="C")
         # a row for each (sequence, head), added in that order
         n, heads = len(spans.lengths), q.shape[1]
         distances, learnt = (

@@ -14,7 +14,7 @@ from pellucid.kernels.backend.matmul import (
     multiply_task,
     pack,
 )
-from pellucid.kernels.backend.rows import as_rows, gradient_rows, is_rows, is_vector, writeable
+from pellucid.kernels.backend.rows import as_rows, gradient_rows, is_rows, is_vector
 
 Array = np.ndarray
 _FEW = 8  # rows for which copying W into panels would cost more than the product
@@ -32,19 +32,18 @@ def kernel(call: Call) -> Result | Declined:
         and is_vector(bias, len(weight))
     ):
         return Declined(f"expects float32 arrays in one piece of memory, more than {_FEW} rows")
-    rows, w = as_rows(x), writeable(weight)
-    b = NOTHING if bias is None else writeable(bias)
-    outputs, inputs = w.shape
+    rows, b = as_rows(x), NOTHING if bias is None else bias
+    outputs, inputs = weight.shape
     shape = (*x.shape[:-1], outputs)
 
     y, packed = np.empty((len(rows), outputs), np.float32), empty_panels(inputs, outputs)
     copying, (tasks, columns) = copying_tasks(packed), division(len(rows), inputs, outputs)
-    _forward(copying, copying + tasks, columns, rows, w, b, packed, y)
+    _forward(copying, copying + tasks, columns, rows, weight, b, packed, y)
 
     def backward(dy: Array) -> tuple[Array, Array, Array | None]:
         """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
         dy_rows = gradient_rows(dy, shape)
-        dx, dweight, dbias = np.empty_like(rows), np.empty_like(w), np.empty_like(b)
+        dx, dweight, dbias = np.empty_like(rows), np.empty_like(weight), np.empty_like(b)
         for_dx, for_dw = empty_panels(outputs, inputs), empty_panels(*rows.shape)
         first, second = copying_tasks(for_dx), copying_tasks(for_dw)
         third, columns = division(len(rows), outputs, inputs)
@@ -52,7 +51,7 @@ def kernel(call: Call) -> Result | Declined:
         copying = first + second
         _backward(
             copying, copying + third + fourth, first, third, columns, columns_w,
-            dy_rows, rows, w, for_dx, for_dw, dx, dweight, dbias,
+            dy_rows, rows, weight, for_dx, for_dw, dx, dweight, dbias,
         )  # fmt: skip
         return dx.reshape(x.shape), dweight, None if bias is None else dbias
 

@@ -16,7 +16,7 @@ from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, panels
-from pellucid.kernels.backend.rows import is_rows, is_vector, writeable
+from pellucid.kernels.backend.rows import is_rows, is_vector
 from pellucid.kernels.backend.simd import LANES, load, reduce_add, reduce_max, select, splat, store
 from pellucid.kernels.backend.tile import ROWS
 
@@ -50,11 +50,10 @@ def kernel(call: Call) -> Result | Declined:
     kept = target[target != ignore_index]
     if len(kept) and (kept.min() < 0 or kept.max() >= len(weight)):
         return Declined("a target is no row of the weights")
-    rows, w, targets = writeable(x), writeable(weight), writeable(target)
-    start = NOTHING if bias is None else writeable(bias)
 
+    start = NOTHING if bias is None else bias
     loss, dx, dweight, dbias = _with_gradients(
-        rows, w, start, targets, ignore_index, label_smoothing
+        x, weight, start, target, ignore_index, label_smoothing
     )
 
     def backward(dloss: Array) -> tuple[Array, Array, Array | None]:

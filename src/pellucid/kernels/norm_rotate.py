@@ -17,7 +17,7 @@ from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.add_dropout_norm import BLOCK, is_affine
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import inverse_root
-from pellucid.kernels.backend.rows import gradient_rows, is_rows, row_tasks, sum_tasks, writeable
+from pellucid.kernels.backend.rows import gradient_rows, is_rows, row_tasks, sum_tasks
 from pellucid.kernels.backend.simd import get
 from pellucid.ops.norm_rotate import gains_of
 from pellucid.ops.rotary import Angles, cos_sin
@@ -47,7 +47,7 @@ def kernel(call: Call) -> Result | Declined:
     gains = gains_of(call.heads, *weights)
     normed = gains is not None
     gains = np.ones((q + k, width), np.float32) if gains is None else np.ascontiguousarray(gains)
-    x, y, inverse = writeable(x), np.empty(x.shape, np.float32), np.ones((rows, q + k), np.float32)
+    y, inverse = np.empty(x.shape, np.float32), np.ones((rows, q + k), np.float32)
     tasks = row_tasks(rows, heads * width)
     _forward(tasks, x, normed, gains, np.float32(call.eps), cos, sin, y, inverse)
 

@@ -21,7 +21,6 @@ import numpy as np
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import (
     LANES,
     WIDTH,
@@ -48,7 +47,7 @@ NOTHING = np.empty(0, np.float32)
 def panels(b: Array) -> Array:
     """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
     packed = empty_panels(*b.shape)
-    _pack(copying_tasks(packed), writeable(b), packed)
+    _pack(copying_tasks(packed), b, packed)
     return packed
 
 

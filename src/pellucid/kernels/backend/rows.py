@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -54,23 +53,6 @@ def is_vector(x: Array | None, width: int) -> bool:
     )
 
 
-def writeable(x: Array) -> Array:
-    """Return x, or the same memory without its read-only flag: Numba's signatures ask for that.
-
-    No kernel writes to its arguments.
-    """
-    if x.flags.writeable:
-        return x
-    view = x.view()
-    try:
-        view.flags.writeable = True
-        return view
-    except ValueError:  # the memory itself is read-only
-        interface = dict(x.__array_interface__)
-        interface["data"] = (interface["data"][0], False)
-        return np.asarray(SimpleNamespace(__array_interface__=interface, owner=x))
-
-
 def read_only(y: Array) -> Array:
     """Return a read-only view of an output that backward reads again."""
     view = y.view()
@@ -80,12 +62,12 @@ def read_only(y: Array) -> Array:
 
 def as_rows(x: Array) -> Array:
     """Return an array (…, width) that `is_rows` accepts as rows (T, width)."""
-    return writeable(x).reshape(-1, x.shape[-1])
+    return x.reshape(-1, x.shape[-1])
 
 
 def as_vector(x: Array | None, width: int, default: float) -> Array:
     """Return a vector that `is_vector` accepts; `default` everywhere where it is None."""
-    return np.full(width, default, np.float32) if x is None else writeable(x)
+    return np.full(width, default, np.float32) if x is None else x
 
 
 def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
@@ -95,7 +77,7 @@ def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
     """
     check_gradient(dy, shape)
     dy = np.ascontiguousarray(dy, np.float32)
-    return writeable(dy if dy.flags.aligned else dy.copy()).reshape(-1, shape[-1])
+    return (dy if dy.flags.aligned else dy.copy()).reshape(-1, shape[-1])
 
 
 def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | None:
@@ -107,7 +89,7 @@ def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | Non
         return KEEP_ALL
     if not 0.0 < p < 1.0 or (rng.rows is not None and rng.rows.shape != rows):
         return None
-    names = writeable(np.ascontiguousarray(rng.row_names(rows))).reshape(-1)
+    names = np.ascontiguousarray(rng.row_names(rows)).reshape(-1)
     return Bits(names, np.uint32(rng.site_key()), keep_threshold(p), np.float32(1.0 / (1.0 - p)))
 
 
