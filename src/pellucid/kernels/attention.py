@@ -15,6 +15,7 @@ import numpy as np
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels import flash
+from pellucid.kernels.backend.rows import bits_of
 from pellucid.ops.attention import whole_rule
 from pellucid.ops.rule import Rule
 from pellucid.ops.rules.causal import Causal
@@ -38,7 +39,7 @@ def kernel(call: Call) -> Result | Declined:
         and k.shape[-2] == v.shape[-2]
     ):
         return Declined("expects float32 (…, H, L, D)")
-    bits = flash.dropout_bits(call.dropout, call.rng, _names(call.rng, q))
+    bits = bits_of(call.dropout, call.rng, _names(call.rng, q))
     if bits is None:
         return Declined(flash.NO_BITS)
     *lead, heads, length, _ = q.shape

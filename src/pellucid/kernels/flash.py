@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import Declined, check_gradient
 from pellucid.kernels.attention_function import refused
 from pellucid.kernels.attention_rule import (
@@ -54,7 +53,7 @@ from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import RefusedError, inner
 from pellucid.kernels.backend.machine_code import record
 from pellucid.kernels.backend.math import channel_bits, exp, mix
-from pellucid.kernels.backend.rows import read_only
+from pellucid.kernels.backend.rows import Bits, read_only
 from pellucid.kernels.backend.simd import (
     LANES,
     add_double,
@@ -93,17 +92,8 @@ class Spans(NamedTuple):
     sources: Array
 
 
-class Dropout(NamedTuple):
-    """What a kernel needs to draw the bits of `rng.keep_mask`; threshold 0 keeps everything."""
-
-    rows: Array  # (T,) uint32: the names of the rows of q, empty without dropout
-    site: np.uint32
-    threshold: np.uint32
-    scale: np.float32
-
-
 NO_BITS = "dropout of 1, or an rng that does not name the queries"
-"""Why attention declines where `dropout_bits` returns None."""
+"""Why attention declines where there are no bits of the rows of q."""
 
 
 def is_heads(x: Array) -> bool:
@@ -119,22 +109,9 @@ def is_heads(x: Array) -> bool:
     )
 
 
-def dropout_bits(p: float, rng: Rng | None, names: Array | None) -> Dropout | None:
-    """Return what the kernels need, given the names of the rows of q, (T,).
-
-    None where the page must draw the bits: p is 1 or no probability, or the rows have no names.
-    """
-    if rng is None or p == 0.0:
-        return Dropout(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1))
-    if not 0.0 < p < 1.0 or names is None:
-        return None
-    rows = np.ascontiguousarray(names)
-    return Dropout(rows, np.uint32(rng.site_key()), keep_threshold(p), np.float32(1.0 / (1.0 - p)))
-
-
 def attend(
     q: Array, k: Array, v: Array, spans: Spans, rule: Prepared, scale: float | None,
-    dropout: Dropout,
+    dropout: Bits,
 ) -> tuple[Array, Callable[[Array, Array, Array, Array], tuple[Array, ...]]]:  # fmt: skip
     """Return the attention of every sequence's queries (T, H, D) over its keys (U, H, D).
 
@@ -387,8 +364,8 @@ ruled_block, ruled_block_backward = _passes(*ruled_scores(STANDARD), True)
 
 HEADS, _OUT, _PER_ROW = "f4[:,:,:]", "f4[:,:,::1]", "f4[:,::1]"
 _SPANS = record(Spans, *["i8[::1]"] * 4)
-_DROPOUT = record(Dropout, "u4[::1],u4,u4,f4")
-CALL = (_SPANS, "i8[::1]", TERMS, "f4", _DROPOUT)
+_BITS = record(Bits, "u4[::1],u4,u4,f4")
+CALL = (_SPANS, "i8[::1]", TERMS, "f4", _BITS)
 
 
 @inner()

@@ -11,6 +11,7 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels import flash
 from pellucid.kernels.attention_rule import Prepared
+from pellucid.kernels.backend.rows import Bits, bits_of
 
 Array = np.ndarray
 
@@ -20,7 +21,7 @@ class Batch(NamedTuple):
 
     spans: flash.Spans
     prepared: Prepared
-    bits: flash.Dropout
+    bits: Bits
     scores: tuple[int, int, int, int]
     """N, H, L, S, the longest."""
 
@@ -55,7 +56,7 @@ def batch_of(call: Call, q: Array, k: Array, v: Array) -> Batch | Declined:
         and cu_q.ndim == cu_k.ndim == 1
     ):
         return Declined("expects float32 heads with adjacent numbers, and int64 boundaries")
-    bits = flash.dropout_bits(call.dropout, call.rng, _names(call.rng, len(q)))
+    bits = bits_of(call.dropout, call.rng, _names(call.rng, len(q)))
     if bits is None:
         return Declined(flash.NO_BITS)
     spans = _spans(cu_q.tobytes(), cu_k.tobytes(), len(q), len(k))

@@ -81,15 +81,23 @@ def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
 
 
 def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | None:
-    """Return what draws the bits of rows of this shape.
+    """Return what draws the bits of rows of this shape; None where `rng` names other rows too."""
+    if p == 0.0 or rng is None:
+        return KEEP_ALL
+    fit = rng.rows is None or rng.rows.shape == rows
+    return bits_of(p, rng, rng.row_names(rows) if fit else None)
 
-    None where the page must draw them: p is 1 or no probability, or `rng` names other rows.
+
+def bits_of(p: float, rng: Rng | None, names: Array | None) -> Bits | None:
+    """Return what draws the bits of rows of these names.
+
+    None where the page must draw them: p is 1 or no probability, or there are no names.
     """
     if p == 0.0 or rng is None:
         return KEEP_ALL
-    if not 0.0 < p < 1.0 or (rng.rows is not None and rng.rows.shape != rows):
+    if not 0.0 < p < 1.0 or names is None:
         return None
-    names = np.ascontiguousarray(rng.row_names(rows)).reshape(-1)
+    names = np.ascontiguousarray(names).reshape(-1)
     return Bits(names, np.uint32(rng.site_key()), keep_threshold(p), np.float32(1.0 / (1.0 - p)))
 
 
