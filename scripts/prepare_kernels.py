@@ -70,18 +70,18 @@ def prepare() -> None:
     import wide_vectors  # noqa: F401 - what this processor lacks is written out
     from pellucid.kernels.backend import prepared
     from pellucid.kernels.backend.cache import code_digest
-    from pellucid.kernels.backend.compile import Code, modules_of
+    from pellucid.kernels.backend.compile import Kernel, modules_of
 
     entries = prepared.entries()  # those of the other kind with vectors of this width
-    make = Code.text
+    make = Kernel.text
 
-    def text(self: Code) -> str:
+    def text(self: Kernel) -> str:
         made = make(self)
         digest = code_digest(modules_of(self.function))
         entries[prepared.key(self.name)] = digest, made
         return made
 
-    Code.text = text  # type: ignore[method-assign]
+    Kernel.text = text  # type: ignore[method-assign]
     prepared.text = lambda name, digest: None
     for _ in use_kernels():
         pass

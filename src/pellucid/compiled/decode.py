@@ -204,9 +204,9 @@ def kernels_of(activation: str) -> Kernels:
         # the kernel's name in the cache
         f.__qualname__ = f"{f.__name__}.{activation}"
     return Kernels(
-        kernel((MODEL, SOURCE, LOG_P))(encode),
-        kernel((MODEL, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P))(step),
+        kernel(MODEL, SOURCE, LOG_P)(encode),
+        kernel(MODEL, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P)(step),
         kernel(
-            (MODEL, SOURCE, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS)
+            MODEL, SOURCE, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS
         )(search),
     )

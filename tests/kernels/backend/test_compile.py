@@ -1,4 +1,4 @@
-"""How a kernel is called: results, records, and what it refuses."""
+"""How a kernel is called: numbers, arrays, records, and what it refuses."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Pair(NamedTuple):
 PAIR = machine_code.record(Pair, "f8[::1],f8")
 
 
-@compile.kernel("f8(f8,b1,u4)")
-def chosen(x, negative, times):  # type: ignore[no-untyped-def]
-    return -x * times if negative else x * times
+@compile.kernel("f8,b1,u4,f8[:]")
+def chosen(x, negative, times, out):  # type: ignore[no-untyped-def]
+    out[0] = -x * times if negative else x * times
 
 
-@compile.kernel("void(f4[:,:],f8[:])")
+@compile.kernel("f4[:,:],f8[:]")
 def sum_rows(x, out):  # type: ignore[no-untyped-def]
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
@@ -36,22 +36,30 @@ def sum_rows(x, out):  # type: ignore[no-untyped-def]
     out[x.shape[0]] = x.size
 
 
-@compile.kernel((PAIR, "f8[::1]"))
+@compile.kernel(PAIR, "f8[::1]")
 def scaled(pair, out):  # type: ignore[no-untyped-def]
     for i in range(len(out)):
         out[i] = pair.factor * pair.values[i]
 
 
-@compile.kernel("void(f8[:])")
+@compile.kernel("f8[:]")
 def never(x):  # type: ignore[no-untyped-def]
     raise MemoryError("of a kernel")
 
 
-def test_numbers_of_python_and_of_numpy_are_taken_and_returned() -> None:
-    assert chosen(1.5, False, 2) == 3.0
-    assert chosen(np.float32(1.5), np.True_, np.uint32(2)) == -3.0
+def test_numbers_of_python_and_of_numpy_are_taken() -> None:
+    out = np.zeros(1)
+    chosen(1.5, False, 2, out)
+    assert out[0] == 3.0
+    chosen(np.float32(1.5), np.True_, np.uint32(2), out)
+    assert out[0] == -3.0
     with pytest.raises(TypeError, match="must be real number"):
-        chosen("1.5", False, 2)
+        chosen("1.5", False, 2, out)
+
+
+def test_an_array_of_another_type_is_named_though_a_number_is_none() -> None:
+    with pytest.raises(TypeError, match="chosen: expected argument 4 to be a float64 array"):
+        chosen("1.5", False, 2, None)
 
 
 def test_arrays_of_any_strides_are_read_where_they_lie() -> None:

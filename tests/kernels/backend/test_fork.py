@@ -39,14 +39,14 @@ def survives(work: Callable[[], object], begun: threading.Event) -> bool:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_fork_waits_for_a_kernel_that_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, kernel = threading.Event(), Kernel(len, "i8(i8)")
+    begun, kernel = threading.Event(), Kernel(len, ("i8",))
 
-    def slowly() -> int:
+    def slowly() -> Callable[..., int]:
         begun.set()
         time.sleep(0.5)
-        return 1
+        return len
 
-    monkeypatch.setattr(kernel, "load", slowly)
+    monkeypatch.setattr(kernel, "_load", slowly)
     assert survives(kernel.compile, begun)
 
 

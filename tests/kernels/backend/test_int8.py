@@ -19,7 +19,7 @@ from pellucid.models.quantize import int8_rows
 Array = np.ndarray
 
 
-@kernel("void(f4[:,::1],i8,u1[:,::1],f4[::1],u1[:,::1],f4[:,::1],f4[:,::1],b1)")
+@kernel("f4[:,::1],i8,u1[:,::1],f4[::1],u1[:,::1],f4[:,::1],f4[:,::1],b1")
 def _run(x, k, rounded, scales, packed, floats, c, add):  # type: ignore[no-untyped-def]
     round_rows(x, k, rounded, scales)
     product(rounded, scales, k, packed, 0, c.shape[1] // WIDTH, floats, 0, c, add)

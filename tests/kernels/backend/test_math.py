@@ -11,25 +11,25 @@ from pellucid.kernels.backend.math import channel_bits, exp, log, logistic, norm
 from pellucid.kernels.backend.simd import LANES, iota, load, reduce_add, reduce_max, select, store
 
 
-@kernel("void(f4[::1],f4[::1])")
+@kernel("f4[::1],f4[::1]")
 def exp_of_numbers(x, y):
     for i in range(x.shape[0]):
         y[i] = exp(x[i])
 
 
-@kernel("void(f4[::1],f4[::1])")
+@kernel("f4[::1],f4[::1]")
 def exp_of_vectors(x, y):
     for i in range(0, x.shape[0], LANES):
         store(y, i, exp(load(x, i)))
 
 
-@kernel("void(f4[::1],f4[::1])")
+@kernel("f4[::1],f4[::1]")
 def log_of_vectors(x, y):
     for i in range(0, x.shape[0], LANES):
         store(y, i, log(load(x, i)))
 
 
-@kernel("void(f4[::1],f4[::1])")
+@kernel("f4[::1],f4[::1]")
 def logistic_of_numbers(x, y):
     for i in range(x.shape[0]):
         y[i], rest = logistic(x[i])
@@ -37,26 +37,26 @@ def logistic_of_numbers(x, y):
             y[i] = 9
 
 
-@kernel("void(f4[::1],f4[::1])")
+@kernel("f4[::1],f4[::1]")
 def normal_of_numbers(x, y):
     for i in range(x.shape[0]):
         y[i] = normal(x[i])
 
 
-@kernel("void(u4,u4[::1])")
+@kernel("u4,u4[::1]")
 def bits_of_numbers(row, y):
     for i in range(y.shape[0]):
         y[i] = channel_bits(row, np.uint32(i))
 
 
-@kernel("void(u4,u4,f4[::1])")
+@kernel("u4,u4,f4[::1]")
 def kept_of_vectors(row, threshold, y):
     for i in range(0, y.shape[0], LANES):
         drawn = channel_bits(row, iota() + np.uint32(i))
         store(y, i, select(drawn >= threshold, load(y, i), np.float32(0.0)))
 
 
-@kernel("void(f4[::1],f4[::1])")
+@kernel("f4[::1],f4[::1]")
 def across(x, y):
     y[0] = reduce_add(load(x, 0))
     y[1] = reduce_max(load(x, 0))

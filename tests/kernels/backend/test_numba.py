@@ -79,7 +79,7 @@ def test_every_private_hook_of_numba() -> None:
 
     # The text: a dispatcher's compiler returns a library, whose module is not yet optimised.
     assert {"no_cfunc_wrapper", "forceinline"} <= set(dir(DefaultOptions))
-    text = numba_text.text(dropout._rows.body(), dropout._rows.types, FAST, "a.name")
+    text = numba_text.text(dropout._rows.body(), dropout._rows.arguments, FAST, "a.name")
     assert '@"a.name"(ptr ' in text
 
     # The calling convention: where to put the result and the exception, then the arguments with

@@ -256,13 +256,12 @@ def shares(step: Callable[[], float]) -> dict[str, float]:
     spent = dict.fromkeys([*KINDS.values(), "elementwise"], 0.0)
     plain, caller = Kernel.__call__, threading.get_ident()
 
-    def measured(self: Kernel, *args: object) -> object:
+    def measured(self: Kernel, *args: object) -> None:
         began = time.perf_counter()
-        result = plain(self, *args)
+        plain(self, *args)
         seconds = time.perf_counter() - began
         if threading.get_ident() == caller:  # helping threads wait inside their own kernel call
             spent[KINDS.get(self.function.__module__.rsplit(".", 1)[-1], "elementwise")] += seconds
-        return result
 
     Kernel.__call__ = measured  # type: ignore[method-assign]
     try:

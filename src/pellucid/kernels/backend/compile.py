@@ -15,12 +15,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from ctypes import addressof
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pellucid.kernels.backend.machine_code import Types
+    from pellucid.kernels.backend.machine_code import Value
 
 compiling = threading.RLock()
 """Held while kernels are imported or compiled; Numba compiles in one thread at a time anyway.
@@ -62,7 +61,7 @@ FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
 EXACT = frozenset({"contract"})
 """Operations stay in the order written; a product may be fused into the sum that takes it."""
 
-named: dict[str, Code] = {}
+named: dict[str, Kernel] = {}
 """The functions that kernels call by their names."""
 
 
@@ -93,22 +92,37 @@ def announce() -> None:
     _log.info("compiling kernels that this command is the first to need; they are kept")
 
 
-class Code:
-    """The machine code of a function for one signature, made or read when it is first needed.
+class Kernel:
+    """A function of arrays and numbers, for one signature; it runs without the GIL.
 
-    `signature` is "result(arguments)", in Numba's words, or a tuple of arguments; see `Types.of`.
+    Python calls it, or another kernel does by its name. It is compiled, or loaded from the cache,
+    when it is first called. A call raises `TypeError` for an array of another type than the
+    signature's, and `MemoryError` when there is no memory.
+
+    `signature` are the types of its arguments, in Numba's words or records; it returns nothing.
     """
 
-    def __init__(self, f: Callable[..., Any], signature: Any, flags: frozenset[str] = FAST) -> None:
+    def __init__(
+        self, f: Callable[..., Any], signature: tuple[Any, ...], flags: frozenset[str] = FAST
+    ) -> None:
         self.function, self.signature, self._flags = f, signature, flags
-        self._address: int | None = None
+        self._compiled: Callable[..., int] | None = None
+        self._plain = False
+        """Whether it takes no records, as most do."""
 
     @cached_property
-    def types(self) -> Types:
-        """What it takes and returns."""
-        from pellucid.kernels.backend.machine_code import Types
+    def arguments(self) -> tuple[Any, ...]:
+        """The types of its arguments."""
+        from pellucid.kernels.backend.machine_code import kinds
 
-        return Types.of(self.signature)
+        return kinds(*self.signature)
+
+    @cached_property
+    def values(self) -> list[Value]:
+        """The types of its arguments, records taken apart."""
+        from pellucid.kernels.backend.machine_code import values
+
+        return values(self.arguments)
 
     @property
     def name(self) -> str:
@@ -119,14 +133,21 @@ class Code:
         """Return what is compiled."""
         return self.function
 
-    def load(self) -> int:
-        """Return the address of its machine code, compiled now if it is not in the cache."""
-        with compiling:
-            if self._address is None:
-                self._address = self._load()
-            return self._address
+    def __call__(self, *args: Any) -> None:
+        compiled = self._compiled or self.compile()
+        status = compiled(*(args if self._plain else _parts(args)))
+        if status:
+            self._again(status, _parts(args))
 
-    def _load(self) -> int:
+    def compile(self) -> Callable[..., int]:
+        """Return what calls it, compiled or loaded from the cache if that has not been done."""
+        with compiling:
+            if self._compiled is None:
+                self._plain = len(self.values) == len(self.arguments)
+                self._compiled = self._load()
+            return self._compiled
+
+    def _load(self) -> Callable[..., int]:
         from pellucid.kernels.backend import cache, machine_code
 
         entry = cache.Entry(self.name, cache.code_digest(modules_of(self.function)))
@@ -137,8 +158,8 @@ class Code:
             entry.save(*saved)
         calls, code = saved
         for callee in calls:
-            named[callee].load()
-        return machine_code.load(self._symbol(), code)
+            named[callee].compile()
+        return machine_code.function(self.name, code)
 
     def _compile(self, digest: str) -> tuple[list[str], bytes]:
         """Return the names of the functions of ours that it calls, and its machine code."""
@@ -146,7 +167,7 @@ class Code:
 
         module = machine_code.parsed(prepared.text(self.name, digest) or self.text())
         calls = [f.name for f in module.functions if f.is_declaration and f.name in named]
-        return calls, machine_code.compiled(module, self._entry(module))
+        return calls, machine_code.compiled(module, machine_code.entry(self.name, self.values))
 
     def text(self) -> str:
         """Return the function in LLVM's language, made of its source and optimised."""
@@ -156,62 +177,13 @@ class Code:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            text = numba_text.text(self.body(), self.types, self._flags, self.name)
+            text = numba_text.text(self.body(), self.arguments, self._flags, self.name)
             return machine_code.optimized(text)
         finally:
             if collecting:
                 gc.enable()
 
-    def _symbol(self) -> str:
-        return self.name
-
-    def _entry(self, _module: Any) -> str:
-        """Return the function that Python calls, in LLVM's language: none."""
-        return ""
-
-
-class Kernel(Code):
-    """A function of arrays and numbers that Python calls; it runs without the GIL.
-
-    It is compiled, or loaded from the cache, when it is first called. A call raises `TypeError` for
-    an array of another type than the signature's, and `MemoryError` when there is no memory.
-    """
-
-    def __init__(self, f: Callable[..., Any], signature: Any) -> None:
-        super().__init__(f, signature)
-        self._function: Callable[..., int] | None = None
-        self._plain = False
-        """Whether it takes no records and returns nothing, as most do."""
-
-    def __call__(self, *args: Any) -> Any:
-        function = self._function or self.compile()
-        place = None
-        if not self._plain:
-            place = self.types.place()
-            args = (*_parts(args), *([] if place is None else [addressof(place)]))
-        status = function(*args)
-        if status:
-            self._again(status, args)
-        return None if place is None else place.value
-
-    def compile(self) -> Callable[..., int]:
-        """Return what calls it, compiled or loaded from the cache if that has not been done."""
-        with compiling:
-            if self._function is None:
-                types = self.types
-                self._plain = types.result is None and len(types.values) == len(types.arguments)
-                self._function = types.function(self.load())
-            return self._function
-
-    def _symbol(self) -> str:
-        return f"{self.name}.entry"
-
-    def _entry(self, module: Any) -> str:
-        from pellucid.kernels.backend import machine_code
-
-        return machine_code.entry(module, self.name, self.types)
-
-    def _again(self, status: int, args: tuple[Any, ...]) -> None:
+    def _again(self, status: int, args: list[Any]) -> None:
         """Call it with NumPy's own arrays in the place of a subclass's, or raise an error."""
         from pellucid.kernels.backend import machine_code
 
@@ -219,7 +191,7 @@ class Kernel(Code):
         if status == machine_code.REFUSED and own is not None:
             status = self.compile()(*own)
         if status == machine_code.REFUSED:
-            raise TypeError(f"{self.name}: {self.types.wrong(args)}")
+            raise TypeError(f"{self.name}: {machine_code.wrong(self.values, args)}")
         if status:
             raise MemoryError("a kernel ran out of memory")
 
@@ -243,8 +215,8 @@ def modules_of(f: Callable[..., Any]) -> frozenset[str]:
     return frozenset({f.__module__}).union(*map(modules_of, inside))
 
 
-def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
-    """Make a `Kernel` of the function below."""
+def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """Make a `Kernel` of the function below, given the types of its arguments."""
     return lambda f: Kernel(f, signature)
 
 
@@ -263,9 +235,9 @@ def inner(
         return Inner(f, lambda: _numba_text().inner(f, flags, always_inline))
 
     def by_name(f: Callable[..., Any]) -> Inner:
-        code = Code(f, signature, flags)
-        named[code.name] = code
-        return Inner(f, lambda: _numba_text().by_name(f, code.name, code.types))
+        kernel = Kernel(f, signature if isinstance(signature, tuple) else (signature,), flags)
+        named[kernel.name] = kernel
+        return Inner(f, lambda: _numba_text().by_name(f, kernel.name, kernel.arguments))
 
     return linked if signature is None else by_name
 

@@ -21,13 +21,13 @@ import numpy as np
 from llvmlite import ir
 
 from pellucid.kernels.backend.compile import inner, instruction
+from pellucid.kernels.backend.machine_code import call_named
 from pellucid.kernels.backend.simd import (
     LANES,
     PAIRS,
     VNNI,
     WIDTH,
     address_of,
-    call_named,
     floats,
     load,
     reduce_add,
@@ -94,7 +94,7 @@ def _put_bytes(builder, array, at, vector):
     builder.store(low, _at(builder, array, at, narrow), align=1)
 
 
-@inner(_EXACT, signature="void(f4[:,:],i8,u1[:,::1],f4[::1])")
+@inner(_EXACT, signature="f4[:,:],i8,u1[:,::1],f4[::1]")
 def round_rows(x, k, bytes_, scales):
     """Round X[:, :k] to `bytes_` (m, padded k or more) and write the scale of every row.
 
@@ -237,7 +237,7 @@ def _tile(builder, height, x, x_row, s, panel, groups, t, b, c, c_row, add):
                x, x_row, s, panel, groups, t, b, c, c_row, add)  # fmt: skip
 
 
-@inner(_EXACT, signature="void(u1[:,::1],f4[::1],i8,u1[:,::1],i8,i8,f4[:,::1],i8,f4[:,:],b1)")
+@inner(_EXACT, signature="u1[:,::1],f4[::1],i8,u1[:,::1],i8,i8,f4[:,::1],i8,f4[:,:],b1")
 def product(x, s, k, packed, at, wide, floats_, b_at, c, add):
     """C[:, : wide · WIDTH] (+)= X Wᵀ + b, from rounded rows; W is in `wide` panels from `at`.
 

@@ -12,13 +12,13 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, reduce
 from typing import Any, NamedTuple
 
 import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
+from llvmlite import ir
 
 PROCESSOR = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 _FEATURES = os.environ.get("NUMBA_CPU_FEATURES") or (
@@ -33,107 +33,27 @@ TARGET = (
 REFUSED = 1 << 40
 """What a call returns for arguments that a kernel is not compiled for; 0 is success."""
 
-_NUMBERS: dict[str, tuple[Any, str]] = {
-    "bool": (ctypes.c_bool, "i8"),
-    "int32": (ctypes.c_int32, "i32"),
-    "uint32": (ctypes.c_uint32, "i32"),
-    "int64": (ctypes.c_int64, "i64"),
-    "float32": (ctypes.c_float, "float"),
-    "float64": (ctypes.c_double, "double"),
-}
-"""Types of numbers, for ctypes and for LLVM."""
+_i8, _i16, _i32, _i64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+_object, _integers, _double = _i8.as_pointer(), _i64.as_pointer(), ir.DoubleType()
+_NUMBERS = {
+    "bool": _i8, "int32": _i32, "uint32": _i32, "int64": _i64, "float32": ir.FloatType(),
+    "float64": _double,
+}  # fmt: skip
+"""Types of numbers, for LLVM."""
 
-_PYTHON = """
-declare i64 @PyLong_AsLongLong(ptr)
-declare double @PyFloat_AsDouble(ptr)
-declare i32 @PyObject_IsTrue(ptr)
-declare ptr @PyErr_Occurred()
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-declare ptr @PyLong_FromLongLong(i64)
-"""
+_PYTHON = (
+    "PyLong_AsLongLong", "PyFloat_AsDouble", "PyObject_IsTrue", "PyErr_Occurred",
+    "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLongLong",
+)  # fmt: skip
 """What an `entry` needs of Python, all of it in the stable interface."""
 
-# Where things are in an array and in its dtype, in bytes after what every object of Python begins
-# with; a part of NumPy's binary interface.
-_FIELDS = {"data": 0, "ndim": 8, "shape": 16, "strides": 24, "dtype": 40, "flags": 48, "letter": 9}
+_FIELDS: dict[str, tuple[int, Any]] = {
+    "type": (-8, _object), "data": (0, _object), "ndim": (8, _i32), "shape": (16, _integers),
+    "strides": (24, _integers), "dtype": (40, _object), "flags": (48, _i32), "letter": (9, _i16),
+}  # fmt: skip
+"""Where things are in an array, and the letter in its dtype, in bytes after what every object of
+Python begins with; a part of NumPy's binary interface."""
 _CONTIGUOUS, _ALIGNED = 0x1, 0x100
-
-_ARGUMENT = """
-%{x}.place = getelementptr ptr, ptr %arguments, i64 {i}
-%{x} = load ptr, ptr %{x}.place"""
-
-_WHOLE = """
-%{x}.wide = call i64 @PyLong_AsLongLong(ptr %{x})
-%{x}.number = {cut} i64 %{x}.wide to {kind}"""
-
-_REAL = """
-%{x}.wide = call double @PyFloat_AsDouble(ptr %{x})
-%{x}.number = {cut} double %{x}.wide to {kind}"""
-
-_TRUTH = """
-%{x}.wide = call i32 @PyObject_IsTrue(ptr %{x})
-%{x}.number = trunc i32 %{x}.wide to {kind}"""
-
-_IS_ARRAY = """
-%{x}.type.at = getelementptr i8, ptr %{x}, i64 {type}
-%{x}.type = load ptr, ptr %{x}.type.at
-%{x}.is = icmp eq ptr %{x}.type, @numpy.ndarray"""
-
-_READ = """
-%{x}.ndim.at = getelementptr i8, ptr %{x}, i64 {ndim}
-%{x}.ndim = load i32, ptr %{x}.ndim.at
-%{x}.flags.at = getelementptr i8, ptr %{x}, i64 {flags}
-%{x}.flags = load i32, ptr %{x}.flags.at
-%{x}.dtype.at = getelementptr i8, ptr %{x}, i64 {dtype}
-%{x}.dtype = load ptr, ptr %{x}.dtype.at
-%{x}.letter.at = getelementptr i8, ptr %{x}.dtype, i64 {letter}
-%{x}.letter = load i16, ptr %{x}.letter.at
-%{x}.data.at = getelementptr i8, ptr %{x}, i64 {data}
-%{x}.data = load ptr, ptr %{x}.data.at
-%{x}.shape.at = getelementptr i8, ptr %{x}, i64 {shape}
-%{x}.shape = load ptr, ptr %{x}.shape.at
-%{x}.strides.at = getelementptr i8, ptr %{x}, i64 {strides}
-%{x}.strides = load ptr, ptr %{x}.strides.at"""
-
-_FITS = """
-%{x}.right.ndim = icmp eq i32 %{x}.ndim, {axes}
-%{x}.right.letter = icmp eq i16 %{x}.letter, {code}
-%{x}.masked = and i32 %{x}.flags, {mask}
-%{x}.right.flags = icmp eq i32 %{x}.masked, {mask}
-%{x}.right.type = and i1 %{x}.right.ndim, %{x}.right.letter
-%{x}.fits = and i1 %{x}.right.type, %{x}.right.flags"""
-
-_AXIS = """
-%{x}.shape.{axis}.at = getelementptr i64, ptr %{x}.shape, i64 {axis}
-%{x}.shape.{axis} = load i64, ptr %{x}.shape.{axis}.at
-%{x}.strides.{axis}.at = getelementptr i64, ptr %{x}.strides, i64 {axis}
-%{x}.strides.{axis} = load i64, ptr %{x}.strides.{axis}.at
-%{x}.size.{axis} = mul i64 {size}, %{x}.shape.{axis}"""
-
-_RESULT = """
-%result.place = getelementptr ptr, ptr %arguments, i64 {i}
-%result.object = load ptr, ptr %result.place
-%result.address = call i64 @PyLong_AsLongLong(ptr %result.object)
-%result = inttoptr i64 %result.address to ptr"""
-
-_CALL = """
-%wrong = call ptr @PyErr_Occurred()
-%sound = icmp eq ptr %wrong, null
-br i1 %sound, label %ready, label %raise
-ready:
-%thread = call ptr @PyEval_SaveThread()
-%status = call i32 @"{name}"({gives})
-call void @PyEval_RestoreThread(ptr %thread)
-%wide = sext i32 %status to i64
-%answer = call ptr @PyLong_FromLongLong(i64 %wide)
-ret ptr %answer
-refused:
-%no = call ptr @PyLong_FromLongLong(i64 {refused})
-ret ptr %no
-raise:
-ret ptr null
-}}"""
 
 _MEMORY = """
 declare ptr @malloc(i64)
@@ -253,51 +173,15 @@ _FASTCALL = 0x80  # METH_FASTCALL: a list of arguments and its length
 _methods: list[_Method] = []  # Python reads them as long as it calls their functions
 
 
-@dataclass(frozen=True)
-class Types:
-    """What a kernel takes, records taken apart, and what it returns."""
-
-    arguments: tuple[Any, ...]
-    result: Value | None
-
-    @classmethod
-    def of(cls, signature: Any) -> Types:
-        """Return those of a signature: "result(arguments)", or the arguments alone."""
-        if not isinstance(signature, str):
-            return cls(kinds(*signature), None)
-        result, _, arguments = signature.rstrip(")").partition("(")
-        return cls(kinds(arguments), next(iter(kinds(result)), None))
-
-    @cached_property
-    def values(self) -> list[Value]:
-        """The arguments, records taken apart."""
-        return values(self.arguments)
-
-    def function(self, address: int) -> Callable[..., int]:
-        """Return what calls an `entry` at an address; it returns the status.
-
-        Its arguments are those of the kernel, records taken apart, and the address for the result.
-        """
-        method = _Method(b"kernel", address, _FASTCALL, None)
-        _methods.append(method)
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
-        made: Callable[..., int] = make(ctypes.addressof(method), None, None)
-        return made
-
-    def place(self) -> Any:
-        """Return where a call writes the result, for ctypes; None where there is none."""
-        return None if self.result is None else _NUMBERS[self.result.dtype][0]()
-
-    def wrong(self, args: Sequence[Any]) -> str:
-        """Name the first array of another type."""
-        for i, (value, x) in enumerate(zip(self.values, args, strict=False)):
-            if not value.fits(x):
-                got = type(x).__name__
-                if isinstance(x, np.ndarray):
-                    got = f"{x.dtype} of shape {x.shape}, strides {x.strides}"
-                return f"expected argument {i + 1} to be a {value}, got {got}"
-        return "its arguments do not fit"
+def wrong(wanted: Sequence[Value], args: Sequence[Any]) -> str:
+    """Name the first array of another type."""
+    for i, (value, x) in enumerate(zip(wanted, args, strict=False)):
+        if not value.fits(x):
+            got = type(x).__name__
+            if isinstance(x, np.ndarray):
+                got = f"{x.dtype} of shape {x.shape}, strides {x.strides}"
+            return f"expected argument {i + 1} to be a {value}, got {got}"
+    return "its arguments do not fit"
 
 
 def own_arrays(args: Sequence[Any]) -> list[Any] | None:
@@ -323,7 +207,7 @@ def _engine() -> Any:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_module(llvm.parse_assembly(_MEMORY))
     llvm.add_symbol("numpy.ndarray", id(np.ndarray))
-    for name in re.findall(r"@(\w+)", _PYTHON):
+    for name in _PYTHON:
         llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
     return engine
 
@@ -352,100 +236,113 @@ def optimized(text: str) -> str:
     return str(module)
 
 
-def compiled(module: Any, more: str = "") -> bytes:
+def compiled(module: Any, more: str) -> bytes:
     """Return the machine code of an optimised module, and of `more` in LLVM's language."""
-    if more:
-        module.link_in(llvm.parse_assembly(more))
+    module.link_in(llvm.parse_assembly(more))
     code: bytes = _machine().emit_object(module)
     return code
 
 
-def load(name: str, code: bytes) -> int:
-    """Load machine code; return the address of the function `name`.
+def function(name: str, code: bytes) -> Callable[..., int]:
+    """Load the machine code of a kernel; return its `entry`, which Python calls.
 
-    Functions that it calls by name were loaded before.
+    It takes the kernel's arguments, records taken apart, and returns the status. Kernels that it
+    calls by name were loaded before.
     """
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    address: int = engine.get_function_address(name)
-    return address
+    address = engine.get_function_address(f"{name}.entry")
+    method = _Method(b"kernel", address, _FASTCALL, None)
+    _methods.append(method)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+    made: Callable[..., int] = make(ctypes.addressof(method), None, None)
+    return made
 
 
-def entry(module: Any, name: str, types: Types) -> str:
-    """Return a function `name.entry` of objects that calls the kernel `name`."""
-    wanted = [str(argument.type) for argument in module.get_function(name).arguments]
-    arrays = [f"x{i}" for i, value in enumerate(types.values) if value.ndim]
-    reads, gives = [], ["ptr %result", "ptr %error"]
-    for i, value in enumerate(types.values):
-        if value.ndim:
-            reads.append(_fields(f"x{i}", value))
-            gives += _passed(f"x{i}", value)
-        else:
-            kind = wanted[len(gives)]
-            reads.append(_number(f"x{i}", value, kind))
-            gives.append(f"{kind} %x{i}.number")
-    result = len(types.values)
-    return "\n".join(
-        [
-            "@numpy.ndarray = external global i8",
-            _PYTHON,
-            f'declare i32 @"{name}"({", ".join(wanted)})',
-            f'define ptr @"{name}.entry"(ptr %self, ptr %arguments, i64 %count) {{',
-            "%error = alloca ptr",
-            f"%enough = icmp eq i64 %count, {result + (types.result is not None)}",
-            _all(["%enough"], "counted"),
-            *(_ARGUMENT.format(x=f"x{i}", i=i) for i in range(result)),
-            *(_IS_ARRAY.format(x=x, type=object.__basicsize__ - 8) for x in arrays),
-            _all([f"%{x}.is" for x in arrays], "arrays"),
-            *reads,
-            _all([f"%{x}.fits" for x in arrays], "right"),
-            "%result = alloca ptr" if types.result is None else _RESULT.format(i=result),
-            _CALL.format(name=name, gives=", ".join(gives), refused=REFUSED),
-        ]
+def call_named(builder: Any, name: str, result: Any, *values: Any) -> Any:
+    """Emit a call of a function of this name: of LLVM, of the C library, of Python or of ours."""
+    kind = ir.FunctionType(result, [value.type for value in values])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, values)
+
+
+def entry(name: str, wanted: Sequence[Value]) -> str:
+    """Return, in LLVM's language, a function `name.entry` of objects that calls the kernel `name`.
+
+    It returns `REFUSED` if they are not what is wanted, or the kernel's status.
+    """
+    module = ir.Module()
+    module.triple = TARGET[1]
+    kind = ir.FunctionType(_object, [_object, _object.as_pointer(), _i64])
+    function = ir.Function(module, kind, f"{name}.entry")
+    _, arguments, count = function.args
+    builder, nothing = ir.IRBuilder(function.append_basic_block()), ir.Constant(_object, None)
+    result, error = builder.alloca(_object), builder.alloca(_object)
+    _refuse_unless(builder, builder.icmp_signed("==", count, _i64(len(wanted))))
+    objects = [builder.load(builder.gep(arguments, [_i64(i)])) for i in range(len(wanted))]
+    # Arrays first: where a number is none, Python has set an error.
+    arrays = {i: _array(builder, objects[i], value) for i, value in enumerate(wanted) if value.ndim}
+    passed = [
+        part
+        for i, value in enumerate(wanted)
+        for part in arrays.get(i) or [_number(builder, objects[i], value.dtype)]
+    ]
+    wrong = call_named(builder, "PyErr_Occurred", _object)
+    with builder.if_then(builder.icmp_unsigned("!=", wrong, nothing), likely=False):
+        builder.ret(nothing)
+    thread = call_named(builder, "PyEval_SaveThread", _object)
+    status = call_named(builder, name, _i32, result, error, *passed)
+    call_named(builder, "PyEval_RestoreThread", ir.VoidType(), thread)
+    _return(builder, builder.sext(status, _i64))
+    return str(module)
+
+
+def _return(builder: Any, status: Any) -> None:
+    builder.ret(call_named(builder, "PyLong_FromLongLong", _object, status))
+
+
+def _refuse_unless(builder: Any, condition: Any) -> None:
+    with builder.if_then(builder.not_(condition), likely=False):
+        _return(builder, _i64(REFUSED))
+
+
+def _number(builder: Any, x: Any, dtype: str) -> Any:
+    """Convert an object to a number; Python sets an error where it is none."""
+    kind = _NUMBERS[dtype]
+    if dtype == "bool":
+        return builder.trunc(call_named(builder, "PyObject_IsTrue", _i32, x), kind)
+    if dtype.startswith("float"):
+        return builder.fptrunc(call_named(builder, "PyFloat_AsDouble", _double, x), kind)
+    return builder.trunc(call_named(builder, "PyLong_AsLongLong", _i64, x), kind)
+
+
+def _array(builder: Any, x: Any, value: Value) -> list[Any]:
+    """Refuse an object that is no array of this type.
+
+    Return what a kernel takes of it: who holds it, sizes, where it is, its axes.
+    """
+
+    def field(x: Any, name: str) -> Any:
+        at, kind = _FIELDS[name]
+        place = builder.gep(x, [_i64(object.__basicsize__ + at)])
+        return builder.load(builder.bitcast(place, kind.as_pointer()), align=1)
+
+    known, dtype = builder.module.globals, np.dtype(value.dtype)
+    ndarray = known.get("numpy.ndarray") or ir.GlobalVariable(builder.module, _i8, "numpy.ndarray")
+    _refuse_unless(builder, builder.icmp_unsigned("==", field(x, "type"), ndarray))
+    letter = ord(dtype.char) | ord("|" if dtype.itemsize == 1 else "=") << 8
+    flags = _i32(_ALIGNED | _CONTIGUOUS * value.contiguous)
+    for found, right in (
+        (field(x, "ndim"), _i32(value.ndim)),
+        (field(field(x, "dtype"), "letter"), _i16(letter)),
+        (builder.and_(field(x, "flags"), flags), flags),
+    ):
+        _refuse_unless(builder, builder.icmp_signed("==", found, right))
+    shape, strides = (
+        [builder.load(builder.gep(axes, [_i64(i)])) for i in range(value.ndim)]
+        for axes in (field(x, "shape"), field(x, "strides"))
     )
-
-
-def _number(x: str, value: Value, kind: str) -> str:
-    """Convert a number x; Python has set an error where it is none."""
-    if value.dtype == "bool":
-        return _TRUTH.format(x=x, kind=kind)
-    same = kind in ("i64", "double")
-    if value.dtype.startswith("float"):
-        return _REAL.format(x=x, kind=kind, cut="bitcast" if same else "fptrunc")
-    return _WHOLE.format(x=x, kind=kind, cut="bitcast" if same else "trunc")
-
-
-def _fields(x: str, value: Value) -> str:
-    """Read the fields of an array x, and find whether it is one of this type."""
-    head, dtype = object.__basicsize__, np.dtype(value.dtype)
-    order = ord("|" if dtype.itemsize == 1 else "=")
-    lines = [
-        _READ.format(x=x, **{field: head + at for field, at in _FIELDS.items()}),
-        _FITS.format(
-            x=x, axes=value.ndim, code=ord(dtype.char) | order << 8,
-            mask=_ALIGNED | _CONTIGUOUS * value.contiguous,
-        ),
-    ]  # fmt: skip
-    size = "1"
-    for axis in range(value.ndim):
-        lines.append(_AXIS.format(x=x, axis=axis, size=size))
-        size = f"%{x}.size.{axis}"
-    return "".join(lines)
-
-
-def _passed(x: str, value: Value) -> list[str]:
-    """Return what a kernel takes of an array x: who holds it, sizes, where it is, its axes."""
-    axes = range(value.ndim)
-    size, bytes_ = f"i64 %{x}.size.{value.ndim - 1}", f"i64 {np.dtype(value.dtype).itemsize}"
-    shape = [f"i64 %{x}.{what}.{axis}" for what in ("shape", "strides") for axis in axes]
-    return ["ptr null", "ptr null", size, bytes_, f"ptr %{x}.data", *shape]
-
-
-def _all(conditions: list[str], label: str) -> str:
-    """Go on at a label if all conditions hold, else to `refused`."""
-    lines, before = [], "true"
-    for i, condition in enumerate(conditions):
-        lines.append(f"%{label}.{i} = and i1 {before}, {condition}")
-        before = f"%{label}.{i}"
-    return "\n".join([*lines, f"br i1 {before}, label %{label}, label %refused", f"{label}:"])
+    nothing, size = ir.Constant(_object, None), reduce(builder.mul, shape)
+    return [nothing, nothing, size, _i64(dtype.itemsize), field(x, "data"), *shape, *strides]

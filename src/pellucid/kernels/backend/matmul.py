@@ -111,7 +111,7 @@ def _multiply(task, tasks, columns, a, b, c, bias, add, sums):
     multiply_task(task, tasks, columns, a, b, c, bias, add, sums)
 
 
-@inner(signature="void(i8,i8,f4[:,:],f4[:,::1])")
+@inner(signature="i8,i8,f4[:,:],f4[:,::1]")
 def pack(task, tasks, b, packed):
     """Do a task of `panels`."""
     k, n = b.shape
@@ -185,7 +185,7 @@ def _copy_block(a, at, a_step, height, depth, block):
             put(block, to + i, get(a, here + i))
 
 
-@inner(signature="void(f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8,i8,i8)")
+@inner(signature="f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8,i8,i8")
 def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
     """Do rows begin … end of `multiply` in panels left … right; empty `bias` or `sums` are none.
 

@@ -34,7 +34,7 @@ from numba.np.arrayobj import _empty_nd_impl
 
 from pellucid.kernels.backend import machine_code
 from pellucid.kernels.backend.compile import Inner, RefusedError
-from pellucid.kernels.backend.machine_code import Record, Types, Value
+from pellucid.kernels.backend.machine_code import Record, Value
 from pellucid.kernels.backend.simd import (
     OPERATORS,
     UNARY,
@@ -160,15 +160,15 @@ def _type_of(inner: Inner) -> Any:
         return context.resolve_value_type(made)
 
 
-def by_name(f: Callable[..., Any], name: str, given: Types) -> Any:
+def by_name(f: Callable[..., Any], name: str, takes: tuple[Any, ...]) -> Any:
     """Return an instruction that calls f's machine code, which has a name."""
-    result, arguments = _numba_type(given.result), tuple(map(_numba_type, given.arguments))
+    arguments = tuple(map(_numba_type, takes))
 
     def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        described = ExternalFunctionDescriptor(name, result, arguments)
+        described = ExternalFunctionDescriptor(name, types.void, arguments)
         return context.call_internal(builder, described, sig, values)
 
-    return _operation(f, 0, result, arguments, lower)
+    return _operation(f, 0, "void", arguments, lower)
 
 
 def instruction(emit: Callable[..., Any], result: Any, takes: tuple[Any, ...]) -> Any:
@@ -210,7 +210,7 @@ def _operation(
 def _numba_type(kind: Any, given: tuple[Any, ...] = ()) -> Any:
     """Return Numba's type for one of ours; a function finds it by those that are given."""
     match kind:
-        case None | "void":
+        case "void":
             return types.void
         case "void*":
             return types.voidptr
@@ -299,13 +299,13 @@ def empty(_context, shape, dtype):
     return kind(types.UniTuple(types.intp, len(shape)) if several else types.intp, dtype), emit
 
 
-def text(f: Callable[..., Any], given: Types, flags: frozenset[str], name: str) -> str:
+def text(f: Callable[..., Any], takes: tuple[Any, ...], flags: frozenset[str], name: str) -> str:
     """Return a module in LLVM's language whose function `name` is f for these types."""
-    arguments = tuple(map(_numba_type, given.arguments))
+    arguments = tuple(map(_numba_type, takes))
     dispatcher = njit(**_options(flags, _KernelCompiler))(f)
     try:
         with global_compiler_lock:
-            compiled = dispatcher._compiler.compile(arguments, _numba_type(given.result))
+            compiled = dispatcher._compiler.compile(arguments, types.void)
             compiled.library.finalize()
     except NumbaError as error:
         raise RefusedError(str(error)) from error

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from pellucid.kernels.backend.compile import inner, instruction
-from pellucid.kernels.backend.machine_code import FEATURES
+from pellucid.kernels.backend.machine_code import FEATURES, call_named
 
 # LLVM keeps its own vectors at 256 bits on Intel's processors; ours, whose width is explicit, it
 # keeps.
@@ -74,13 +74,6 @@ OPERATORS: tuple[tuple[Any, Vector, Vector, str, tuple[str, ...]], ...] = (
 )
 """Of two vectors, or a vector and a number: the vectors' type, the result's, how it is emitted."""
 UNARY = ((operator.neg, floats, "fneg"), (operator.invert, truths, "not_"))
-
-
-def call_named(builder: Any, name: str, result: Any, *values: Any) -> Any:
-    """Emit a call of LLVM's or the C library's function of this name."""
-    kind = ir.FunctionType(result, [value.type for value in values])
-    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-    return builder.call(function, values)
 
 
 def spread(builder: Any, value: Any) -> Any:

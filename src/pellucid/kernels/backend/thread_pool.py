@@ -35,7 +35,7 @@ from typing import Any
 from llvmlite import ir
 
 from pellucid.kernels.backend.compile import inner, instruction, kernel
-from pellucid.kernels.backend.simd import call_named
+from pellucid.kernels.backend.machine_code import call_named
 
 BUSY, OPEN, INSIDE, WAITING, NEXT, FAILED, CODE, DATA, TASKS, JOBS = range(0, 80, 8)
 WORDS = 80
@@ -227,7 +227,7 @@ def _wait_for_workers(pool):
     _set(pool, WAITING, 0)
 
 
-@inner(signature="void(i8,i8,i8,i8)")
+@inner(signature="i8,i8,i8,i8")
 def run_tasks(pool, tasks, code, data):
     """Run every task of a job (see `this_call`), with the help of the workers that wait at `pool`.
 
@@ -254,16 +254,16 @@ def run_tasks(pool, tasks, code, data):
         raise MemoryError("a kernel ran out of memory")
 
 
-@kernel("i8(i8,i8,i8)")
+@kernel("i8,i8[::1],i8")
 def work(pool, last, patience):
-    """Work on every job but number `last` until none has come for a while; return the last one.
+    """Work on every job but number last[0] until none has come for a while; note the last one.
 
     `patience` is how many nanoseconds without a job end the wait.
     """
     polls, began = 0, 0
     while True:
         job = _get(pool, OPEN)
-        if job in (0, last):
+        if job in (0, last[0]):
             _wait(polls)
             polls += 1
             if polls % _POLLS_PER_YIELD == 0:
@@ -271,11 +271,11 @@ def work(pool, last, patience):
                 if began == 0:
                     began = now
                 elif now - began > patience:
-                    return last
+                    return
             continue
         _add(pool, INSIDE, 1)
         if _get(pool, OPEN) == job:
             _take_tasks(pool)
-            last = job
+            last[0] = job
         _leave(pool)
         polls, began = 0, 0

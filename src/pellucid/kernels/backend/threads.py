@@ -57,9 +57,9 @@ class _Pool:
             threading.Thread(target=self._work, args=(i,), name=name, daemon=True).start()
 
     def _work(self, i: int) -> None:
-        last = 0
+        last = np.zeros(1, np.int64)
         while True:
-            last = work(self.address, last, _PATIENCE)
+            work(self.address, last, _PATIENCE)
             self._asleep[i] = True
             self._wakers[i].get()
 
@@ -106,7 +106,7 @@ class ParallelKernel(Kernel):
     the number of tasks.
     """
 
-    def __init__(self, f: Callable[..., Any], signature: Any, stages: int = 1) -> None:
+    def __init__(self, f: Callable[..., Any], signature: tuple[Any, ...], stages: int = 1) -> None:
         super().__init__(f, signature)
         self.stages = stages
 

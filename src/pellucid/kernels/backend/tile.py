@@ -21,10 +21,10 @@ import numpy as np
 from llvmlite import ir
 
 from pellucid.kernels.backend.compile import EXACT, inner, instruction
+from pellucid.kernels.backend.machine_code import call_named
 from pellucid.kernels.backend.simd import (
     LANES,
     address_of,
-    call_named,
     floats,
     load,
     select,
@@ -154,7 +154,7 @@ def _tile(width: int) -> Any:
 _narrow, _wide = _tile(1), _tile(2)
 
 
-@inner(signature="void(i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8)")
+@inner(signature="i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8")
 def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
     """C (m, n) = D (m, n) + A (m, k) B (k, n), or A B where d is 0; n a multiple of LANES.
 
@@ -181,7 +181,7 @@ def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
         row += height
 
 
-@inner(EXACT, signature="void(i8,i8,i8,i8,i8,i8,i8,i8,f4[:,:],i8,i8,f4[:,::1],i8,f4[:,::1])")
+@inner(EXACT, signature="i8,i8,i8,i8,i8,i8,i8,i8,f4[:,:],i8,i8,f4[:,::1],i8,f4[:,::1]")
 def add_product(m, n, k, a, row_step, k_step, b, b_row, c, c_at, c_row, low, low_at, part):
     """C += A B, as `product`; `low` (…, n) keeps what the additions round away, unless it is empty.
 
