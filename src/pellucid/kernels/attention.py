@@ -1,7 +1,7 @@
 """Attention on padded batches, by the kernels of packed ones; see `flash`.
 
 Rows of a padded batch stay where they are, L (or S) to a sequence. Where those of a head are
-together, as in a new array (…, H, L, D), each head is a sequence of its own.
+together, as in a new array (…, H, L, D), each head is a sequence of its own, (…, H, 1, L, D).
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ def kernel(call: Call) -> Result | Declined:
     bits = bits_of(call.dropout, call.rng, _names(call.rng, q))
     if bits is None:
         return Declined(flash.NO_BITS)
-    *lead, heads, length, _ = q.shape
     rule = whole_rule(call.rule, call.mask, call.causal)
+    shapes, out_shape = (q.shape, k.shape, v.shape), (*q.shape[:-1], v.shape[-1])
     plain = call.dropout == 0.0 and call.offset is None  # both know heads or examples
-    if heads > 1 and plain and all(x.flags.c_contiguous for x in (q, k, v)):
+    if q.shape[-3] > 1 and plain and all(x.flags.c_contiguous for x in (q, k, v)):
         alone = _of_one_head(rule)
         if alone is not None:
-            return _head_by_head(call, alone)
+            rule = alone
+            q, k, v = (x[..., None, :, :] for x in (q, k, v))
+    *lead, heads, length, _ = q.shape
     n, source = prod(lead), k.shape[-2]
     steps = np.arange(n + 1)
     scores = (*lead, heads, length, source)
@@ -58,36 +60,21 @@ def kernel(call: Call) -> Result | Declined:
     spans = flash.Spans(
         steps[:-1] * length, np.full(n, length), steps[:-1] * source, prepared.sources
     )
-    q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
-
     rows = (_rows(q), _rows(k), _rows(v))
     out, attend_backward = flash.attend(*rows, spans, prepared, call.scale, bits)
-    q_rows, k_rows, v_rows = (x.shape for x in rows)
+    row_shapes = [x.shape for x in rows]
 
     def backward(dout: Array) -> tuple[Array, ...]:
         """Return dq, dk, dv; keys that nobody sees get zeros."""
-        check_gradient(dout, (*q_shape[:-1], v_shape[-1]))
-        dq, dk, dv = (np.empty(shape, np.float32) for shape in (q_rows, k_rows, v_rows))
+        check_gradient(dout, out_shape)
+        dq, dk, dv = (np.empty(shape, np.float32) for shape in row_shapes)
         flash.clear_hidden(spans, steps[1:] * source, dk, dv)
-        learnt = attend_backward(_rows(dout), dq, dk, dv)
-        return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape), *learnt
+        dout_rows = _rows(dout.reshape(*lead, heads, length, -1))
+        learnt = attend_backward(dout_rows, dq, dk, dv)
+        gradients = (_heads(d, n, shape) for d, shape in zip((dq, dk, dv), shapes, strict=True))
+        return *gradients, *learnt
 
-    return _heads(out, q_shape), backward
-
-
-def _head_by_head(call: Call, rule: Rule) -> Result | Declined:
-    """Compute (…, H, L, D) as (…, H, 1, L, D)."""
-    heads = tuple(x[..., None, :, :] for x in (call.q, call.k, call.v))
-    result = kernel(Call(call.op, heads, {"rule": rule, "scale": call.scale}))
-    if isinstance(result, Declined):
-        return result
-    out, attend_backward = result[0][..., 0, :, :], result[1]
-
-    def backward(dout: Array) -> tuple[Array, ...]:
-        check_gradient(dout, out.shape)
-        return tuple(d[..., 0, :, :] for d in attend_backward(dout[..., None, :, :]))
-
-    return out, backward
+    return _heads(out, n, out_shape), backward
 
 
 def _of_one_head(rule: Rule) -> Rule | None:
@@ -111,10 +98,9 @@ def _rows(x: Array) -> Array:
     return rows if flash.is_heads(rows) else np.array(rows, np.float32, order="C")
 
 
-def _heads(rows: Array, shape: tuple[int, ...]) -> Array:
+def _heads(rows: Array, n: int, shape: tuple[int, ...]) -> Array:
     """(N · L, H, D) -> (…, H, L, D), the inverse."""
-    *lead, heads, length, _ = shape
-    return rows.reshape(*lead, length, heads, rows.shape[-1]).swapaxes(-2, -3)
+    return rows.reshape(n, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(shape)
 
 
 def _names(rng: Rng | None, q: Array) -> Array | None:

@@ -138,15 +138,10 @@ def prepared(
             values, pull = part.values(origin - np.arange(origin + keys), heads)
             by_distance[:, : origin + keys] += values
             pulls.append(partial(_pulled, pull, origin + keys))
-        elif isinstance(part, Applied):
-            check_heads(part.parameters, heads)
-            begin = sum(x.shape[1] for x in learnt)
-            learnt += [x.reshape(heads, -1) for x in part.parameters]
-            pulls.append(partial(_split, part.parameters, begin))
-        elif isinstance(part, Sinks):
+        elif isinstance(part, Applied | Sinks):
             check_heads(part.parameters, heads)
             pulls.append(partial(_split, part.parameters, sum(x.shape[1] for x in learnt)))
-            learnt.append(part.numbers.reshape(heads, 1))
+            learnt += [x.reshape(heads, -1) for x in part.parameters]
 
     def backward(d_distances: Array, d_learnt: Array) -> tuple[Array, ...]:
         each = (g for pull in pulls for g in pull(d_distances, d_learnt))
@@ -168,7 +163,7 @@ def _pulled(
 
 
 def _split(parameters: tuple[Array, ...], begin: int, _: Array, d: Array) -> tuple[Array, ...]:
-    """Return the gradients of a function's parameters, whose columns begin at one of all."""
+    """Return the gradients of a part's parameters, whose columns begin at one of all."""
     gradients = []
     for x in parameters:
         width = x.size // len(x)
