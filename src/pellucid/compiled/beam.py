@@ -11,8 +11,7 @@ import numpy as np
 
 from pellucid.compiled.products import fill, prepare
 from pellucid.compiled.records import ANSWERS
-from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import empty, inner
 from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.simd import (
     LANES,

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.compiled.products import Rounded, add, fill, in_int8, prepare, room
-from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import empty, inner
 from pellucid.kernels.backend.math import exp, inverse_root
 from pellucid.kernels.backend.matmul import HEIGHT
 from pellucid.kernels.backend.simd import LANES, WIDTH, get, load, put, reduce_add, splat, store

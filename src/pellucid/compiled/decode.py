@@ -41,8 +41,7 @@ from pellucid.compiled.records import (
     Memory,
     Visible,
 )
-from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.compile import Kernel, inner, kernel
+from pellucid.kernels.backend.compile import Kernel, empty, inner, kernel
 from pellucid.kernels.backend.simd import WIDTH
 
 ROWS_LEFT, USED, ROUNDS, ENDS, SWAPPED, STEPS, READ = range(7)

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.kernels.backend import int8
-from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import empty, inner
 from pellucid.kernels.backend.matmul import DEPTH, HEIGHT
 from pellucid.kernels.backend.simd import LANES, WIDTH, address_of, load, store
 from pellucid.kernels.backend.tile import product

@@ -8,8 +8,7 @@ from pellucid.core.vjp import Call, Declined, Result, check_gradient, pair_of
 from pellucid.kernels import flash
 from pellucid.kernels.attention_rule import is_ruled, rows_of, sink_of
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import empty, inner
 from pellucid.kernels.backend.simd import LANES, address_of
 from pellucid.kernels.backend.tile import padded, product
 from pellucid.kernels.flash import ruled_block, softmax_block

@@ -49,8 +49,7 @@ from pellucid.kernels.attention_rule import (
     sink_of,
 )
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.compile import RefusedError, inner
+from pellucid.kernels.backend.compile import RefusedError, empty, inner
 from pellucid.kernels.backend.machine_code import record
 from pellucid.kernels.backend.math import channel_bits, exp, mix
 from pellucid.kernels.backend.rows import Bits, read_only

@@ -258,5 +258,9 @@ def numbas(function: str) -> Inner:
     return Inner(numbas, lambda: getattr(importlib.import_module(module), name))
 
 
+empty = numbas("pellucid.kernels.backend.numba_text.empty")
+"""A new array inside a kernel: empty(shape, dtype), as `np.empty`."""
+
+
 def _numba_text() -> Any:
     return importlib.import_module("pellucid.kernels.backend.numba_text")

@@ -19,8 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.arrays import empty
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import empty, inner
 from pellucid.kernels.backend.simd import (
     LANES,
     WIDTH,
