@@ -11,6 +11,8 @@ test says so. It takes two minutes.
 
 from __future__ import annotations
 
+import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -63,6 +65,18 @@ def use_kernels() -> Iterator[bytes]:
                 yield repr(engine.search(sources, SearchConfig(beam=beam, max_length=5))).encode()
 
 
+def write(entries: dict[str, tuple[str, str]]) -> None:
+    """Write the file for this system and width of vectors: digests of code, and texts."""
+    import llvmlite
+
+    from pellucid.kernels.backend import prepared
+
+    content = {"llvmlite": llvmlite.__version__, "kernels": entries}
+    prepared.path().parent.mkdir(exist_ok=True)
+    data = json.dumps(content, indent=0).encode()
+    prepared.path().write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
+
+
 def prepare() -> None:
     """Compile what `use_kernels` needs from its source, and write it."""
     sys.path.insert(0, str(SRC))  # this checkout's, whichever is installed
@@ -85,7 +99,7 @@ def prepare() -> None:
     prepared.text = lambda name, digest: None
     for _ in use_kernels():
         pass
-    prepared.write(entries)
+    write(entries)
     size = prepared.path().stat().st_size
     print(f"{prepared.path().name}: {len(entries)} kernels, {size / 1e3:.0f} kB")
 

@@ -34,14 +34,6 @@ def key(name: str) -> str:
     return f"{name} with {_INT8}" if "int8" in name else name
 
 
-def write(entries: dict[str, tuple[str, str]]) -> None:
-    """Write the file for this system and width of vectors: digests of code, and texts."""
-    content = {"llvmlite": llvmlite.__version__, "kernels": entries}
-    path().parent.mkdir(exist_ok=True)
-    data = json.dumps(content, indent=0).encode()
-    path().write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
-
-
 @cache
 def entries() -> dict[str, tuple[str, str]]:
     """Return the kernels of the file, none where there is no sound file for this llvmlite."""
