@@ -40,21 +40,16 @@ def kernel(call: Call) -> Result | Declined:
     bits = row_tools.dropout_bits(call.dropout, call.rng, x.shape[:-1])
     if bits is None:
         return Declined(row_tools.NO_BITS)
-    rows, b, gated = (
-        row_tools.as_rows(x),
-        row_tools.as_vector(bias, x.shape[-1], 0.0),
-        record.gates == 2,
-    )
+    rows, b = row_tools.as_rows(x), row_tools.as_vector(bias, x.shape[-1], 0.0)
     shape = (*x.shape[:-1], x.shape[-1] // record.gates)
     from_output = hasattr(_module(activation), "gradient_from_output")
 
     y = np.empty((len(rows), shape[-1]), np.float32)
-    compute = (_gated_forward if gated else _forward)(activation)
-    compute(row_tools.row_tasks(*rows.shape), rows, b, *bits, y)
+    _forward(activation)(row_tools.row_tasks(*rows.shape), rows, b, *bits, y)
     # what backward reads
     kept = (y, bits.scale) if from_output else (rows, b, *bits)
-    made = _gated_backward if gated else _backward_from_output if from_output else _backward
-    differentiate = made(activation)
+    ungated = _backward_from_output if from_output else _backward
+    differentiate = (_gated_backward if record.gates == 2 else ungated)(activation)
 
     def backward(dy: Array) -> tuple[Array, Array | None]:
         """Return dx and dbias."""
@@ -80,17 +75,22 @@ def _named(name: str, activation: str, f: Any) -> Any:
 
 @cache
 def _forward(activation: str) -> threads.ParallelKernel:
-    """Return the kernel of y = dropout(activation(x + b))."""
-    value = _module(activation).value
+    """Return the kernel of y = dropout(activation(x + b)).
+
+    Of a gated activation, y = dropout(gate(a + b_a) ⊙ (c + b_c)), where x = [a, c].
+    """
+    value, gated = _module(activation).value, ACTIVATIONS[activation].gates == 2
 
     def forward(task, tasks, x, bias, names, site, threshold, scale, y):
         begin, end = threads.slice_of(task, tasks, len(x))
+        width = y.shape[1]
         for i in range(begin, end):
-            for j in range(x.shape[1]):
-                y[i, j] = value(x[i, j] + bias[j])
+            for j in range(width):
+                a = value(x[i, j] + bias[j])
+                y[i, j] = a * (x[i, width + j] + bias[width + j]) if gated else a
             if threshold:
                 start = row_tools.row_start(names, i, site)
-                for j in range(x.shape[1]):
+                for j in range(width):
                     kept = channel_bits(start, np.uint32(j)) >= threshold
                     y[i, j] = y[i, j] * scale if kept else _f(0.0)
 
@@ -137,27 +137,6 @@ def _backward_from_output(activation: str) -> threads.ParallelKernel:
 
     signature = "f4[:,::1],f4[:,::1],f4,f4[:,::1],f4[:,::1]"
     return threads.parallel(signature)(_named("_backward_from_output", activation, backward))
-
-
-@cache
-def _gated_forward(activation: str) -> threads.ParallelKernel:
-    """Return the kernel of y = dropout(gate(a + b_a) ⊙ (c + b_c)), where x = [a, c]."""
-    value = _module(activation).value
-
-    def forward(task, tasks, x, bias, names, site, threshold, scale, y):
-        begin, end = threads.slice_of(task, tasks, len(x))
-        half = y.shape[1]
-        for i in range(begin, end):
-            for j in range(half):
-                y[i, j] = value(x[i, j] + bias[j]) * (x[i, half + j] + bias[half + j])
-            if threshold:
-                start = row_tools.row_start(names, i, site)
-                for j in range(half):
-                    kept = channel_bits(start, np.uint32(j)) >= threshold
-                    y[i, j] = y[i, j] * scale if kept else _f(0.0)
-
-    signature = "f4[:,::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1]"
-    return threads.parallel(signature)(_named("_gated_forward", activation, forward))
 
 
 @cache
