@@ -72,7 +72,7 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
     memory: list[tuple[int, int, int]] = []
     if encoder is not None:
         source, read = weights.inputs(encoder), weights.stack(encoder)
-        memory = [weights.keys_values(each) for each in decoder.attentions(memory=True)]
+        memory = [weights.heads(each, "kv") for each in decoder.attentions(memory=True)]
     output: Linear = model.output  # type: ignore[attr-defined]
     at, entries = weights.linear(output, _NO_TOKEN), output.out_features
     made = PackedModel(
@@ -199,13 +199,14 @@ class _Weights:
         """Pack a linear layer."""
         return self.product(linear.weight.learnt, walk.array(linear.bias), fill)
 
-    def keys_values(self, attention: Attention) -> tuple[int, int, int]:
-        """Pack what projects the encoder's rows to keys and values, and the keys' norm or −1."""
-        _, *kv = walk.projections(attention)
+    def heads(self, attention: Attention, which: str) -> tuple[int, int, int]:
+        """Pack what projects rows to which of queries, keys and values, and their norms or −1."""
         width = attention.config.head_width
-        weight, bias = zip(*(_padded(*p, width, LANES) for p in kv), strict=True)
+        named = zip("qkv", walk.projections(attention), strict=True)
+        each = [_padded(*linear, width, LANES) for name, linear in named if name in which]
+        weight, bias = zip(*each, strict=True)
         at = self.product(np.concatenate(weight), np.concatenate(bias))
-        return *at, self._head_norms(attention, "k")
+        return *at, self._head_norms(attention, which)
 
     def _distances(self, stack: ModelStack) -> tuple[int, int]:
         """Pack what distances add to the scores; return where it begins, and its reach."""
@@ -218,12 +219,9 @@ class _Weights:
         if isinstance(body, FeedForward):
             into, out = self._network(body), self.linear(body.linear2)
             return [FEED_FORWARD, norm, *into, *out, step.layer, -1]
-        each = [_padded(*p, body.config.head_width, LANES) for p in walk.projections(body)]
-        kind, which = (MEMORY, "q") if step.block.memory else (SELF, "qk")
-        weight, bias = zip(*(each if kind == SELF else each[:1]), strict=True)
-        into = self.product(np.concatenate(weight), np.concatenate(bias))
-        head_norm = self._head_norms(body, which)
-        return [kind, norm, *into, *self._out(body), step.layer, head_norm]
+        kind, which = (MEMORY, "q") if step.block.memory else (SELF, "qkv")
+        at, bias, head_norm = self.heads(body, which)
+        return [kind, norm, at, bias, *self._out(body), step.layer, head_norm]
 
     def _network(self, network: FeedForward) -> tuple[int, int]:
         """Pack a network's first product; of a gated one each half is padded."""
@@ -237,15 +235,17 @@ class _Weights:
         return self.product(weight.T, walk.array(out.bias))
 
     def _norm(self, norm: Norm) -> int:
-        weight, bias = _weight(norm), walk.array(norm.bias)
-        both = np.zeros((2, _up(len(weight), WIDTH)), np.float32)
-        both[0, : len(weight)] = weight
-        if bias is not None:
-            both[1, : len(weight)] = bias
+        return self._norms(_weight(norm)[None], walk.array(norm.bias), WIDTH)
+
+    def _norms(self, weight: Array, bias: Array | None, to: int) -> int:
+        """Pack norms (n, width), each row's weight and then its bias."""
+        n, width = weight.shape
+        both = np.zeros((n, 2, _up(width, to)), np.float32)
+        both[:, 0, :width], both[:, 1, :width] = weight, 0.0 if bias is None else bias
         return self._floats.add(both)
 
     def _head_norms(self, attention: Attention, which: str) -> int:
-        """Pack a norm for every head of queries ("q"), keys ("k") or both; −1 without one.
+        """Pack a norm for every head of the queries and keys among `which`; −1 without one.
 
         A learned scale of the heads is put into those of the queries.
         """
@@ -259,10 +259,7 @@ class _Weights:
             rows.append(scale[:, None] * _weight(q_norm))
         if "k" in which:
             rows.append(np.tile(_weight(k_norm), (c.groups, 1)))
-        every = np.concatenate(rows)
-        padded = np.zeros((len(every), 2, _up(c.head_width, LANES)), np.float32)
-        padded[:, 0, : c.head_width] = every
-        return self._floats.add(padded)
+        return self._norms(np.concatenate(rows), None, LANES)
 
 
 def _padded(weight: Array, bias: Array | None, block: int, to: int) -> tuple[Array, Array]:
@@ -284,12 +281,12 @@ class _Row:
     """Arrays of one dtype, one after another."""
 
     def __init__(self, dtype: Any) -> None:
-        self._dtype, self._parts, self._end = np.dtype(dtype), list[Array](), 0
+        self._dtype, self._parts, self._end = np.dtype(dtype), [np.empty(0, dtype)], 0
 
     def add(self, part: Array) -> int:
         """Append an array; return where it begins."""
         at = self._end
-        self._parts.append(part)
+        self._parts.append(part.ravel())
         self._end += part.size
         return at
 
@@ -299,8 +296,4 @@ class _Row:
         raw = np.empty(self._end + line, self._dtype)
         skip = -(raw.ctypes.data // self._dtype.itemsize) % line
         row = raw[skip : skip + self._end]
-        at = 0
-        for part in self._parts:
-            row[at : at + part.size] = part.ravel()
-            at += part.size
-        return row.reshape(1, -1)
+        return np.concatenate(self._parts, out=row).reshape(1, -1)
