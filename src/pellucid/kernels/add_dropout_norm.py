@@ -53,7 +53,8 @@ def kernel(call: Call) -> Result | Declined:
     bits = row_tools.dropout_bits(call.dropout, call.rng, x.shape[:-1])
     if bits is None:
         return Declined(row_tools.NO_BITS)
-    return normalise(row_tools.as_rows(x), residual, weight, bias, eps, bits, CENTRED[call.norm])
+    rows = x.reshape(-1, x.shape[-1])
+    return normalise(rows, residual, weight, bias, eps, bits, CENTRED[call.norm])
 
 
 def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) -> bool:
@@ -83,7 +84,8 @@ def normalise(
 
     `backward(dy)` gives dx, dresidual (one array if nothing was dropped), dweight, dbias.
     """
-    shape, width, rows = residual.shape, residual.shape[-1], row_tools.as_rows(residual)
+    shape, width = residual.shape, residual.shape[-1]
+    rows = residual.reshape(-1, width)
     gamma, beta = row_tools.as_vector(weight, width, 1.0), row_tools.as_vector(bias, width, 0.0)
     y, x_hat = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty(len(rows), np.float32)

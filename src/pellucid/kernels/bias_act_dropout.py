@@ -40,7 +40,7 @@ def kernel(call: Call) -> Result | Declined:
     bits = row_tools.dropout_bits(call.dropout, call.rng, x.shape[:-1])
     if bits is None:
         return Declined(row_tools.NO_BITS)
-    rows, b = row_tools.as_rows(x), row_tools.as_vector(bias, x.shape[-1], 0.0)
+    rows, b = x.reshape(-1, x.shape[-1]), row_tools.as_vector(bias, x.shape[-1], 0.0)
     shape = (*x.shape[:-1], x.shape[-1] // record.gates)
     from_output = hasattr(_module(activation), "gradient_from_output")
 

@@ -26,7 +26,7 @@ def kernel(call: Call) -> Result | Declined:
         return y.reshape(shape)
 
     # backward drops the same numbers
-    return dropped(row_tools.as_rows(x)), lambda dy: dropped(row_tools.gradient_rows(dy, shape))
+    return dropped(x.reshape(-1, shape[-1])), lambda dy: dropped(row_tools.gradient_rows(dy, shape))
 
 
 @threads.parallel("f4[:,::1],u4[::1],u4,u4,f4,f4[:,::1]")

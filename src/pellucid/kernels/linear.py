@@ -14,7 +14,7 @@ from pellucid.kernels.backend.matmul import (
     multiply_task,
     pack,
 )
-from pellucid.kernels.backend.rows import as_rows, gradient_rows, is_rows, is_vector
+from pellucid.kernels.backend.rows import gradient_rows, is_rows, is_vector
 
 Array = np.ndarray
 _FEW = 8  # rows for which copying W into panels would cost more than the product
@@ -32,8 +32,8 @@ def kernel(call: Call) -> Result | Declined:
         and is_vector(bias, len(weight))
     ):
         return Declined(f"expects float32 arrays in one piece of memory, more than {_FEW} rows")
-    rows, b = as_rows(x), NOTHING if bias is None else bias
     outputs, inputs = weight.shape
+    rows, b = x.reshape(-1, inputs), NOTHING if bias is None else bias
     shape = (*x.shape[:-1], outputs)
 
     y, packed = np.empty((len(rows), outputs), np.float32), empty_panels(inputs, outputs)

@@ -15,14 +15,13 @@ from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
-from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, panels
+from pellucid.kernels.backend.matmul import HEIGHT, NOTHING, multiply, multiply_rows, panels
 from pellucid.kernels.backend.rows import is_rows, is_vector
 from pellucid.kernels.backend.simd import LANES, load, reduce_add, reduce_max, select, splat, store
 from pellucid.kernels.backend.tile import ROWS
 
 Array = np.ndarray
 _f = np.float32
-NOTHING = np.empty(0, np.float32)
 # Logits held at a time. A chunk adds to the whole of dW, so it has many rows; an allocation of over
 # 32 MB would be returned to the system and cleared by it each time.
 HELD = 7_500_000

@@ -331,18 +331,12 @@ def _plain(module: str, kernel: str, name: str) -> str:
     module = _OBJECTS.sub(lambda m: f"{m[1]} zeroinitializer" if m[1] else f"{m[2]} null", module)
     module = re.sub(r'!"_ZN[^"]*"', '!""', module)  # the names of scopes
     module = re.sub(r"(?m)^source_filename.*\n|^; .*\n", "", module)
-    names = {kernel: f'@"{name}"'}
-    own = (
-        "k" + hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
-    )  # apart from others' names
-    names |= {other: f'@"{other}"' for other in called(module)}
+    # what it calls and has not keeps its name; what it has is kept apart from others' names
+    called = [match[1] or match[2] for match in _DECLARED.finditer(module)]
+    names = {kernel: f'@"{name}"', **{other: f'@"{other}"' for other in called}}
+    own = "k" + hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
 
     def renamed(match: re.Match[str]) -> str:
         return names.setdefault(match[1] or match[2], f"@{own}.{len(names)}")
 
     return _SYMBOL.sub(renamed, module)
-
-
-def called(module: str) -> list[str]:
-    """Return the names of the functions that a module in LLVM's language calls and has not."""
-    return [match[1] or match[2] for match in _DECLARED.finditer(module)]

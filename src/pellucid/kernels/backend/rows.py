@@ -60,11 +60,6 @@ def read_only(y: Array) -> Array:
     return view
 
 
-def as_rows(x: Array) -> Array:
-    """Return an array (…, width) that `is_rows` accepts as rows (T, width)."""
-    return x.reshape(-1, x.shape[-1])
-
-
 def as_vector(x: Array | None, width: int, default: float) -> Array:
     """Return a vector that `is_vector` accepts; `default` everywhere where it is None."""
     return np.full(width, default, np.float32) if x is None else x
