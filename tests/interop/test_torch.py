@@ -224,6 +224,30 @@ def test_what_has_no_twin_is_named() -> None:
         to_torch(Seq2Seq(more).encoder)
 
 
+@pytest.mark.parametrize(
+    ("named", "settings"),
+    [
+        ("rotate", {"positions": "rotary"}),
+        ("rule", {"positions": "alibi"}),
+        ("rule", {"sliding_window": 3}),
+        ("relative", {"positions": "relative"}),
+        ("key_value_heads", {"num_key_value_heads": 1}),
+        ("head_dim", {"head_dim": 4}),
+        ("qk_norm", {"qk_norm": True}),
+        ("qkv_bias", {"qkv_bias": False}),
+        ("sinks", {"attention_sinks": True}),
+    ],
+)
+def test_an_attention_that_computes_otherwise_has_no_twin(
+    named: str, settings: dict[str, Any]
+) -> None:
+    sizes: Any = {"d_model": E, "num_attention_heads": H, "ffn_dim": F}
+    with pytest.raises(UserError, match=f"MultiheadAttention has no {named}; it has no twin"):
+        to_torch(CausalLM(CausalLMConfig(vocab_size=11, **sizes, **settings)).decoder)
+    spelled = {"num_key_value_heads": H, "head_dim": E // H, "qkv_bias": True}
+    to_torch(CausalLM(CausalLMConfig(vocab_size=11, **sizes, **spelled)).decoder)
+
+
 def test_without_torch_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UserError, match=r"to_torch needs PyTorch.*torch>="):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,8 @@ PRESENT = {"add_bias_kv": "bias_k"}
 LAYERS = ("TransformerEncoderLayer", "TransformerDecoderLayer")
 STACKS = ("TransformerEncoder", "TransformerDecoder")
 KNOWN = ("Transformer", *STACKS, *LAYERS, *LEAVES)
-PARTS = (
-    "self_attn", "multihead_attn", "linear1", "dropout", "linear2",
-    "norm1", "norm2", "norm3", "dropout1", "dropout2", "dropout3",
-)  # fmt: skip
+ATTENTION = ("embed_dim", "num_heads", "kdim", "vdim", "bias", "dropout", "scale", "angles")
+"""Settings of an attention that PyTorch's has, or that do nothing by themselves."""
 
 
 def to_torch(module: nn.Module) -> Any:
@@ -54,7 +53,8 @@ def to_torch(module: nn.Module) -> Any:
     along. Arrays are copied; the module is on the CPU, in the same dtype.
 
     Raises `UserError` when PyTorch is not installed, and for what it does not have: another
-    class, a scale of the scores that is not 1/√D, more feed-forward networks, no layers.
+    class, another attention (a scale of the scores that is not 1/√D, positions that rotate, shared
+    heads, …), more feed-forward networks, no layers.
 
     >>> layer = nn.Linear(3, 2)
     >>> to_torch(layer).weight.shape  # doctest: +SKIP
@@ -85,24 +85,19 @@ class _Converter(ABC):
     """The library converted to."""
 
     def convert(self, module: Any) -> Any:
-        """Return the twin of a module."""
+        """Return the twin of a module: built alike, then given its arrays or its parts' twins."""
         kind = self.kind(module)
-        if kind in LEAVES:
-            twin = self.leaf(kind, module)
-        elif kind in LAYERS:
-            twin = self.layer(kind, module)
-        elif kind in STACKS:
+        if kind in STACKS:
             twin = self.stack(kind, module)
         else:
-            twin = self.there.Transformer(
-                module.d_model,
-                module.nhead,
-                custom_encoder=self.convert(module.encoder),
-                custom_decoder=self.convert(module.decoder),
-                batch_first=module.batch_first,
-            )
-            self.copy(module.encoder, twin.encoder)  # Transformer drew their weights anew
-            self.copy(module.decoder, twin.decoder)
+            twin = getattr(self.there, kind)(**self.arguments(kind, module))
+        if kind in LEAVES:
+            self.copy(module, twin)
+        elif kind not in STACKS:
+            parts = module.parts() if isinstance(module, nn.Module) else module.named_children()
+            for name, part in parts:
+                if hasattr(twin, name) and name != "activation":  # an argument
+                    setattr(twin, name, self.convert(part))
         twin.training = module.training
         return twin
 
@@ -116,39 +111,31 @@ class _Converter(ABC):
             f"{self.there.__name__}; expected one of {', '.join(KNOWN)}"
         )
 
-    def leaf(self, kind: str, module: Any) -> Any:
-        """Return the twin of a module without parts."""
-        first = next(iter(module.parameters()), None)
-        dtype = {} if first is None else {"dtype": self.dtype(first)}
-        twin = getattr(self.there, kind)(**self.arguments(kind, module), **dtype)
-        self.copy(module, twin)
-        return twin
-
     def arguments(self, kind: str, module: Any) -> dict[str, Any]:
-        """Return what a module without parts was built with."""
+        """Return what the twin of a module is built with; parts give way to those of this one's."""
+        if kind == "Transformer":
+            parts = dict.fromkeys(("custom_encoder", "custom_decoder"), self.there.Dropout())
+            return {n: getattr(module, n) for n in ("d_model", "nhead", "batch_first")} | parts
+        if kind in LAYERS:
+            holder = module if hasattr(module, "batch_first") else module.self_attn  # PyTorch's
+            return {
+                "d_model": module.linear1.in_features,
+                "nhead": 1,
+                "dim_feedforward": 1,
+                "batch_first": holder.batch_first,
+                "norm_first": module.norm_first,
+                "bias": module.linear1.bias is not None,
+                "activation": self.activation(module.activation),
+            }
         present = {"bias": "in_proj_bias" if kind == "MultiheadAttention" else "bias"} | PRESENT
-        return {
+        arguments = {
             name: getattr(module, present[name]) is not None
             if name in present
             else getattr(module, name)
             for name in LEAVES[kind]
         }
-
-    def layer(self, kind: str, module: Any) -> Any:
-        """Return the twin of a layer: built alike, then given the twins of its parts."""
-        twin = getattr(self.there, kind)(
-            module.linear1.in_features,
-            1,  # its attention gives way to the twin of this one's
-            module.linear1.out_features,
-            batch_first=self.batch_first(module),
-            norm_first=module.norm_first,
-            bias=module.linear1.bias is not None,
-            activation=self.activation(module.activation),
-        )
-        for name in PARTS:
-            if hasattr(module, name):
-                setattr(twin, name, self.convert(getattr(module, name)))
-        return twin
+        first = next(iter(module.parameters()), None)
+        return arguments if first is None else arguments | {"dtype": self.dtype(first)}
 
     def stack(self, kind: str, module: Any) -> Any:
         """Return the twin of a stack."""
@@ -161,11 +148,6 @@ class _Converter(ABC):
         twin = getattr(self.there, kind)(layers[0], len(layers), norm, **options)
         twin.layers = self.there.ModuleList(layers)  # those it holds are copies of the first
         return twin
-
-    def batch_first(self, layer: Any) -> bool:
-        """Return a layer's argument; PyTorch's keeps it in its attention."""
-        holder = layer if hasattr(layer, "batch_first") else layer.self_attn
-        return bool(holder.batch_first)
 
     @abstractmethod
     def dtype(self, parameter: Any) -> Any:
@@ -201,6 +183,8 @@ class _ToTorch(_Converter):
         return "MultiheadAttention" if type(module) is Attention else super().kind(module)
 
     def arguments(self, kind: str, module: Any) -> dict[str, Any]:
+        if kind == "MultiheadAttention":
+            _check_attention(module.config)
         if type(module) is not Attention:
             return super().arguments(kind, module)
         return {  # the attention of our models
@@ -209,15 +193,8 @@ class _ToTorch(_Converter):
             "dropout": module.dropout,
             "bias": module.in_proj_bias is not None,
             "batch_first": True,
+            "dtype": self.dtype(module.out_proj.weight),
         }
-
-    def leaf(self, kind: str, module: Any) -> Any:
-        if kind == "MultiheadAttention" and (own := _own_scale(module.config)):
-            raise UserError(
-                f"PyTorch's MultiheadAttention scales scores by 1/√D, this one by {own}; "
-                "it has no twin"
-            )
-        return super().leaf(kind, module)
 
     def dtype(self, parameter: Any) -> Any:
         return getattr(self.torch, parameter.data.dtype.name)
@@ -251,10 +228,10 @@ class _FromTorch(_Converter):
             )
         return dtype
 
-    def leaf(self, kind: str, module: Any) -> Any:
+    def arguments(self, kind: str, module: Any) -> dict[str, Any]:
         if kind == "Embedding" and module.max_norm is not None:
             raise UserError("Embedding(max_norm=…) has no twin: no lookup writes to a table here")
-        return super().leaf(kind, module)
+        return super().arguments(kind, module)
 
     def array(self, array: Any) -> Any:
         tensor = array.detach().cpu()
@@ -277,10 +254,23 @@ class _FromTorch(_Converter):
         raise UserError(f"activation {activation!r} has no twin with a derivative here")
 
 
-def _own_scale(attention: AttentionConfig) -> str:
-    """Say what multiplies the scores, if it is not 1/√D."""
-    scale = attention.scale
-    if isinstance(scale, str):
-        return "what each head has learned"
-    usual = scale is None or math.isclose(scale, attention.head_width**-0.5, rel_tol=1e-12)
-    return "" if usual else str(scale)
+def _check_attention(c: AttentionConfig) -> None:
+    """Raise `UserError` for an attention that computes what PyTorch's does not."""
+    usual = c.scale is None or (
+        not isinstance(c.scale, str) and math.isclose(c.scale, c.head_width**-0.5, rel_tol=1e-12)
+    )
+    if not usual:
+        own = "what each head has learned" if isinstance(c.scale, str) else c.scale
+        raise UserError(
+            f"PyTorch's MultiheadAttention scales scores by 1/√D, this one by {own}; it has no twin"
+        )
+    spelled = {"qkv_bias": c.bias, "key_value_heads": c.num_heads}
+    spelled["head_dim"] = c.embed_dim // c.num_heads  # what these are by default
+    lacking = [
+        each.name
+        for each in fields(c)
+        if each.name not in ATTENTION
+        and getattr(c, each.name) not in (each.default, spelled.get(each.name, each.default))
+    ]
+    if lacking:
+        raise UserError(f"PyTorch's MultiheadAttention has no {', '.join(lacking)}; it has no twin")
