@@ -32,7 +32,6 @@ class CausalLMTask(GenerationTask):
     name = "pellucid-causal-lm"
     about = "A Transformer's decoder alone: it continues a text."
     kind = "continue"
-    data = "texts"
     config_class = CausalLMConfig
     model_class = CausalLM
     vocabularies = ("vocab_size",)

@@ -30,7 +30,6 @@ class ClassifierTask(Task):
     name = "pellucid-classifier"
     about = "A Transformer's encoder with labels: it classifies texts, or tags their tokens."
     kind = "label"
-    data = "labels"
     config_class = ClassifierConfig
     model_class = Classifier
     vocabularies = ("vocab_size", "label_vocab_size")

@@ -47,7 +47,6 @@ class MaskedLMTask(Task):
     name = "pellucid-masked-lm"
     about = "A Transformer's encoder alone: it fills [MASK] in a text."
     kind = "fill"
-    data = "masked"
     config_class = MaskedLMConfig
     model_class = MaskedLM
     vocabularies = ("vocab_size",)

@@ -11,8 +11,11 @@ from typing import Any, Literal
 from pellucid.core.batch import Batch
 from pellucid.tasks.metric import Measured
 
-_PREDICTED = {
-    "pairs": "target token", "texts": "token", "masked": "masked token", "labels": "label",
+Kind = Literal["answer", "continue", "fill", "label"]
+"""What a model does with a text."""
+
+_PREDICTED: dict[Kind, str] = {
+    "answer": "target token", "continue": "token", "fill": "masked token", "label": "label",
 }  # fmt: skip
 _LARGEST = math.log(sys.float_info.max)
 
@@ -53,8 +56,8 @@ class Scores:
     """Nats per token predicted."""
     pairs: int
     """How many pairs, or texts."""
-    kind: Literal["pairs", "texts", "masked", "labels"] = "pairs"
-    """What was predicted: targets, whole texts, masked tokens, or labels."""
+    kind: Kind = "answer"
+    """By it, what was predicted: targets, whole texts, masked tokens, or labels."""
     measured: Measured | None = None
     """What the metric of the settings found, if they name one."""
     accuracy: float | None = None
@@ -63,7 +66,7 @@ class Scores:
     @property
     def unit(self) -> str:
         """What is counted: pairs or texts."""
-        return "pairs" if self.kind == "pairs" else "texts"
+        return "pairs" if self.kind == "answer" else "texts"
 
     @property
     def perplexity(self) -> float | None:

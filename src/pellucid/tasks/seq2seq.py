@@ -75,11 +75,9 @@ class Seq2SeqTask(GenerationTask):
     name = "pellucid-seq2seq"
     about = "An encoder-decoder Transformer."
     kind = "answer"
-    data = "pairs"
     config_class = Seq2SeqConfig
     model_class = Seq2Seq
     vocabularies = ("source_vocab_size", "target_vocab_size")
-    scores_answers = True
     reads_by = "multihead_attn"
 
     model: Seq2Seq

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from pellucid.generation import GREEDY, SearchConfig
 from pellucid.models.config import StackConfig
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
-from pellucid.tasks.scores import Scores, held_out_loss
+from pellucid.tasks.scores import Kind, Scores, held_out_loss
 
 TEXTS_AT_ONCE = 128
 
@@ -105,11 +105,12 @@ class Task(ABC):
     """`model_type` in config.json and in recipes."""
     about: ClassVar[str]
     """One sentence for model cards."""
-    kind: ClassVar[Literal["answer", "continue", "fill", "label"]]
-    """What it does with a text: answers it, continues it, fills [MASK] in it, or labels it."""
-    data: ClassVar[Literal["pairs", "texts", "masked", "labels"]]
-    """What it learns from: pairs, whole texts, texts of which some tokens are masked, or texts with
-    labels."""
+    kind: ClassVar[Kind]
+    """What it does with a text: answers it, continues it, fills [MASK] in it, or labels it.
+
+    It learns from pairs, whole texts, texts of which some tokens are masked, or texts with labels;
+    a metric can compare answers with the targets.
+    """
     config_class: ClassVar[type[Any]]
     model_class: ClassVar[type[Any]]
     """model_class(config, seed=0) -> the model, with its initial weights."""
@@ -119,8 +120,6 @@ class Task(ABC):
     """Entries of the last vocabulary that are no tokens of its tokenizer."""
     generates: ClassVar[bool] = False
     """Whether it generates text token by token, so that there are search settings."""
-    scores_answers: ClassVar[bool] = False
-    """Whether a metric can compare its answers with the targets."""
 
     model: Any
     source: TokenizerLike
@@ -220,7 +219,7 @@ class Task(ABC):
         """
         examples = self.encode(pairs, max_tokens=max_tokens, first_target_only=True)
         batches = held_out_batches(examples, batch_tokens)
-        scores = Scores(self.held_out_loss(batches), len(examples), self.data)
+        scores = Scores(self.held_out_loss(batches), len(examples), self.kind)
         return self._completed(scores, batches, pairs, metric)
 
     def held_out_loss(self, batches: Sequence[Batch]) -> float:

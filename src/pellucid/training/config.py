@@ -398,7 +398,7 @@ class RunConfig:
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
             )
         task = task_of(self.model)
-        if not task.scores_answers and self.evaluation.metric != "none":
+        if task.kind != "answer" and self.evaluation.metric != "none":
             raise UsageError(
                 f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; this '
                 "model is scored by its loss: leave it out"

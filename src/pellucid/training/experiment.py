@@ -115,9 +115,9 @@ def read_material(config: RunConfig) -> Splits:
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, config.tokenizer.same
-    if (kind := task_of(config.model).data) in ("pairs", "labels"):
+    if (kind := task_of(config.model).kind) in ("answer", "label"):
         pairs = read_data(data, same)
-        if kind == "labels":  # a label with a blank behind it would be another label
+        if kind == "label":  # a label with a blank behind it would be another label
             train, valid, test = map(_stripped, (pairs.train, pairs.valid, pairs.test))
             pairs = replace(pairs, train=train, valid=valid, test=test)
         report_shared(pairs, same)
@@ -483,7 +483,7 @@ def _defaults(config: RunConfig) -> dict[str, Any]:
 def _account(prepared: Prepared) -> Text:
     """Return a line on how much data there is, and for what."""
     trained, pairs = prepared.trained, prepared.pairs
-    noun, unit_ko = ("pair", "쌍") if trained.data == "pairs" else ("text", "텍스트")
+    noun, unit_ko = ("pair", "쌍") if trained.kind == "answer" else ("text", "텍스트")
     unit = Text(plural(len(prepared.examples), noun), unit_ko)
     uses = {"validation": ("검증용", pairs.valid), "the final score": ("최종 평가용", pairs.test)}
     en = " and ".join(f"{len(side):,} for {use}" for use, (_, side) in uses.items() if side)

@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
         assert trained is not None
         together = model.placed(trained)
         config = _settings_of(trained, path, data, metric)
-        decodes = trained.scores_answers and config.evaluation.metric != "none"
+        decodes = trained.kind == "answer" and config.evaluation.metric != "none"
         if search != saved and not decodes:
             raise UsageError("nothing is decoded for these scores: leave out the search's options")
         pairs = _given(config, data, columns) if data else _held_out(trained, config, path)
@@ -97,7 +97,7 @@ def _settings_of(
     config = load_recipe(str(path)) if is_run else _settings_for(trained)
     if metric is not None:
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
-    elif not is_run and trained.scores_answers:
+    elif not is_run and trained.kind == "answer":
         _log.warning(
             "the loss alone: the metric is the run's, and %s has none; give --metric %s",
             path,
