@@ -11,9 +11,12 @@ from pellucid.core.errors import UsageError
 from pellucid.core.parts import find
 from pellucid.core.settings import Name, check_ranges
 from pellucid.models.positions import POSITIONS
+from pellucid.nn.config import AttentionConfig, Relative
+from pellucid.ops import rules
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
 from pellucid.ops.rotary import Angles
+from pellucid.ops.rule import EVERYTHING
 from pellucid.ops.rules.function import FUNCTIONS
 
 # The choices are the registries' own.
@@ -260,9 +263,33 @@ class StackConfig:
         )
 
     @property
-    def key_value_heads(self) -> int:
-        """How many heads of keys and values there are."""
-        return self.num_key_value_heads or self.num_attention_heads
+    def attention(self) -> AttentionConfig:
+        """What the settings say of self-attention."""
+        scheme, rule = POSITIONS[self.positions], EVERYTHING
+        if self.attention_softcap is not None:
+            rule = rules.soft_cap(self.attention_softcap)
+        if self.sliding_window is not None:
+            rule = rule & rules.window(self.sliding_window)
+        longest = self.relative_attention_max_distance
+        return AttentionConfig(
+            embed_dim=self.d_model,
+            num_heads=self.num_attention_heads,
+            dropout=self.dropout_of("attention"),
+            bias=self.linear_bias,
+            scale="learned" if self.attention_scale == "learned" else self.score_factor,
+            key_value_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            qkv_bias=self.qkv_bias,
+            qk_norm=self.layer_norm_eps if self.qk_norm else None,
+            rule=rule & scheme.rule,
+            relative=Relative(self.relative_attention_num_buckets, longest)
+            if scheme.relative
+            else None,
+            sinks=self.attention_sinks,
+            function=FUNCTIONS.get(self.attention_function or ""),
+            rotate=scheme.rotate,
+            angles=self.angles,
+        )
 
     @property
     def score_factor(self) -> float:

@@ -7,15 +7,10 @@ from typing import Any
 from pellucid import nn
 from pellucid.models.config import StackConfig
 from pellucid.models.inits import choose_inits
-from pellucid.models.positions import POSITIONS
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import Block, FeedForward, TransformerLayer, gates_of
-from pellucid.nn.config import AttentionConfig, Relative
 from pellucid.nn.layers import Norm
 from pellucid.nn.transformer import Stack
-from pellucid.ops import rules
-from pellucid.ops.rule import EVERYTHING, Rule
-from pellucid.ops.rules.function import FUNCTIONS
 
 
 class FurtherNetwork(nn.Module):
@@ -45,38 +40,6 @@ def norm_of(config: StackConfig, dtype: Any) -> Norm:
     return Norm(config.norm_type, config.d_model, config.layer_norm_eps, dtype=dtype)
 
 
-def attention_of(config: StackConfig) -> AttentionConfig:
-    """Return what the settings say of self-attention."""
-    scheme = POSITIONS[config.positions]
-    return AttentionConfig(
-        embed_dim=config.d_model,
-        num_heads=config.num_attention_heads,
-        dropout=config.dropout_of("attention"),
-        bias=config.linear_bias,
-        scale="learned" if config.attention_scale == "learned" else config.score_factor,
-        key_value_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
-        qkv_bias=config.qkv_bias,
-        qk_norm=config.layer_norm_eps if config.qk_norm else None,
-        rule=_rule(config) & scheme.rule,
-        relative=Relative(
-            config.relative_attention_num_buckets, config.relative_attention_max_distance
-        )
-        if scheme.relative
-        else None,
-        sinks=config.attention_sinks,
-        function=FUNCTIONS.get(config.attention_function or ""),
-        rotate=scheme.rotate,
-        angles=config.angles,
-    )
-
-
-def _rule(config: StackConfig) -> Rule:
-    cap, window = config.attention_softcap, config.sliding_window
-    rule = EVERYTHING if cap is None else rules.soft_cap(cap)
-    return rule if window is None else rule & rules.window(window)
-
-
 class VariedLayer(TransformerLayer):
     """A layer of torch's with the settings of a model: its attention, its norms, and `ffn_before`
     and `ffn_after − 1` networks more."""
@@ -84,7 +47,7 @@ class VariedLayer(TransformerLayer):
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(
             config.d_model,
-            1,  # its attention gives way to `attention_of`'s
+            1,  # its attention gives way to that of the settings
             config.ffn_dim,
             config.dropout,
             config.activation_function,
@@ -95,10 +58,10 @@ class VariedLayer(TransformerLayer):
             dtype=dtype,
             seed=None,
         )
-        attention = attention_of(config)
-        self.self_attn = Attention(attention, dtype=dtype, seed=None)
+        self.self_attn = Attention(config.attention, dtype=dtype, seed=None)
         if self.attends_to_memory:
-            self.multihead_attn = Attention(attention.of_memory(), dtype=dtype, seed=None)
+            memory = config.attention.of_memory()
+            self.multihead_attn = Attention(memory, dtype=dtype, seed=None)
         self.dropout.p = config.dropout_of("activation")
         for i in range(1, 4 if self.attends_to_memory else 3):
             setattr(self, f"norm{i}", norm_of(config, dtype))
