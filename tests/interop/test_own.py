@@ -87,7 +87,7 @@ def write(model: Any, folder: Path) -> str:
 def test_a_model_is_written_as_the_family_that_computes_it(family: str, tmp_path: Path) -> None:
     model = made(family)
     assert write(model, tmp_path / "out") == family.partition("-")[0]
-    read, _ = read_pretrained(tmp_path / "out")
+    read = read_pretrained(tmp_path / "out")
     np.testing.assert_allclose(logits(read), logits(model), rtol=1e-4, atol=1e-5)
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == [CLASSES[family.partition("-")[0]]]

@@ -89,7 +89,7 @@ def test_their_model_is_trained_on_and_theirs_again(
 
     settings = tomllib.loads((folder / "config.toml").read_text())
     assert (settings["model"]["dropout"], settings["start"]["model_type"]) == (0.3, family)
-    d_model = read_pretrained(theirs).model.config.d_model
+    d_model = read_pretrained(theirs).config.d_model
     assert (settings["model"]["d_model"], settings["tokenizer"]) == (d_model, {"shared": True})
     assert settings["data"]["max_tokens"] == settings["model"]["max_position_embeddings"] - 2 or (
         settings["data"]["max_tokens"] == 128
@@ -117,7 +117,7 @@ def test_transformers_reads_a_run_from_its_model(family: str, recipe: Path, tmp_
     theirs, folder = pretrained(family, tmp_path), tmp_path / "run"
     assert main(["train", str(recipe), "--from", str(theirs), "--run", str(folder)]) == 0
     answers = load_file(FIXTURES / family / "answers.safetensors")
-    ours = run(read_pretrained(folder / "model", np.float64)[0], answers)[0]
+    ours = run(read_pretrained(folder / "model", np.float64), answers)[0]
     assert_near(ours, their_logits(folder / "model", answers), 2e-5)
 
 

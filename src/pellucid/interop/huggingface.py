@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors.numpy import save
@@ -46,24 +46,16 @@ BESIDE = {*TOKENIZER_FILES, GENERATION}
 _log = logging.getLogger(__name__)
 
 
-class Pretrained(NamedTuple):
-    """A model read from a Hugging Face folder, in eval mode."""
-
-    model: CausalLM | MaskedLM | Seq2Seq
-    tokenizer: ForeignTokenizer | None
-    """None where the folder has no tokenizer.json."""
-
-
 def is_huggingface(config: Mapping[str, Any]) -> bool:
     """Whether a config.json is one of Hugging Face's, rather than of Pellucid's."""
     model_type = config.get("model_type")
     return isinstance(model_type, str) and not model_type.startswith("pellucid")
 
 
-def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
+def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | MaskedLM | Seq2Seq:
     """Read a checkpoint: its folder, or its .safetensors file with config.json beside it.
 
-    The model's outputs are those of `transformers` in eval mode: a `CausalLM` for GPT-2, Llama,
+    The model comes in eval mode, with the outputs of `transformers`: a `CausalLM` for GPT-2, Llama,
     Mistral, Qwen 2 and 3 and Gemma; a `MaskedLM` for BERT, RoBERTa, DistilBERT and ELECTRA, without
     its head where the file has none; a `Seq2Seq` for BART, Marian, Pegasus and T5. The parameters
     get `dtype`, in place of the file's.
@@ -73,14 +65,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
     """
     path = Path(path)
     folder = path.parent if path.suffix == ".safetensors" else path
-    values = read_json(folder / CONFIG)
-    theirs = Foreign(values, folder / CONFIG)
-    family = FAMILIES.get(str(values.get("model_type")))
-    if family is None:
-        raise theirs.fault(
-            f"model_type {values.get('model_type')!r} is not supported; expected one of "
-            f"{', '.join(FAMILIES)}"
-        )
+    theirs, family = _settings(folder)
     tensors = theirs.arrays = _named_as_bare(_tensors(folder, path), family)
     tokenizer = None
     if (folder / TOKENIZER).is_file():
@@ -117,7 +102,19 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
         model.load_state_dict(state)
     except StateError as error:
         raise UserError(f"{path}: does not fit its {CONFIG}: {error}") from None
-    return Pretrained(model.eval(), tokenizer)
+    return model.eval()
+
+
+def _settings(folder: Path) -> tuple[Foreign, Family]:
+    """Return a folder's config.json, and the family that it names."""
+    theirs = Foreign(read_json(folder / CONFIG), folder / CONFIG)
+    name = theirs.values.get("model_type")
+    family = FAMILIES.get(str(name))
+    if family is None:
+        raise theirs.fault(
+            f"model_type {name!r} is not supported; expected one of {', '.join(FAMILIES)}"
+        )
+    return theirs, family
 
 
 def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[TokenizerLike]:
@@ -289,37 +286,35 @@ def write_pretrained(
     holds another model.
     """
     like = Path(like)
-    theirs = Foreign(read_json(like / CONFIG), like / CONFIG)
-    family = FAMILIES.get(str(theirs.values.get("model_type")))
-    if family is None:
-        raise theirs.fault("is not of a family that is read here")
-    tensors = {name: np.array(x, np.float32) for name, x in _tensors(like, like).items()}
-    bare = theirs.arrays = _named_as_bare(tensors, family)
-    written = dict(zip(bare, tensors, strict=True))  # by their names without a prefix
-    before = dict(tensors)
+    theirs, family = _settings(like)
+    tensors = _tensors(like, like)
+    before = theirs.arrays = {
+        name: np.array(x, np.float32) for name, x in _named_as_bare(tensors, family).items()
+    }
+    after = dict(before)
     state = {name: np.asarray(x, np.float64) for name, x in model.state_dict().items()}
     sources = family.sources(model.config, theirs)
     if faults := [name for name in sources.keys() ^ state.keys() if name in state]:
         raise UserError(f"{like}: is of another model, without {', '.join(sorted(faults))}")
     for name, source in sources.items():
-        old = [tensors[written[part]] for part in source.names]
+        old = [before[part] for part in source.names]
         lengths = [x.shape[1 if source.transposed else 0] - source.skip for x in old]
         new = scattered(state[name], source, lengths)
         for part, whole, piece in zip(source.names, old, new, strict=True):
             if piece.shape != whole[source.skip :].shape:
                 raise UserError(f"{like}: is of another model: {part} is {whole.shape}")
-            tensors[written[part]] = np.concatenate([whole[: source.skip], piece]).astype(
-                np.float32
-            )
-    own = {written[part] for x in sources.values() for part in x.names}
+            after[part] = np.concatenate([whole[: source.skip], piece]).astype(np.float32)
+    own = {part for source in sources.values() for part in source.names}
     for name in before.keys() - own:  # a table that the file holds a second time, being tied
         for twin in own:
             if before[name].ndim == 2 and np.array_equal(before[name], before[twin]):
-                tensors[name] = tensors[twin]
-    vectors = {written[part] for x in sources.values() if x.first for part in x.names}
-    smaller = quantize({n: x for n, x in tensors.items() if n not in vectors}, weights)
+                after[name] = after[twin]
+    vectors = {part for source in sources.values() if source.first for part in source.names}
+    named = list(zip(tensors, after.items(), strict=True))  # by the names of the file
+    kept = {name: x for name, (part, x) in named if part in vectors}
+    smaller = quantize({name: x for name, (part, x) in named if part not in vectors}, weights)
     file = INT8_WEIGHTS if weights == "int8" else WEIGHTS
-    contents = {file: save({**tensors, **smaller}, {"format": "pt"})}
+    contents = {file: save({**kept, **smaller}, {"format": "pt"})}
     values = {**theirs.values, "dtype": "float16" if weights == "float16" else "float32"}
     values.pop("torch_dtype", None)
     contents[CONFIG] = json.dumps(values, indent=2, ensure_ascii=False).encode()

@@ -122,7 +122,7 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
     folder = find_model(folder)
     settings = read_json(folder / CONFIG)
     if is_huggingface(settings):
-        theirs, _ = read_pretrained(folder)
+        theirs = read_pretrained(folder)
         made, search = read_tokenizers(folder, theirs), read_search(folder)
         return task_of(theirs).of(theirs, made, search, read_arithmetic(folder))
     model_type = settings.pop("model_type", None)
