@@ -57,10 +57,14 @@ class CausalLM(GenerativeModel):
         """Return (logits (T, V) of the token after each, backward)."""
         return self.logits(*self.rows(text, rng))
 
-    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
+    def reads(self, batch: Batch) -> dict[str, Packed]:
+        """Return the texts: each source and its target."""
+        return {"decoder": batch.source.followed_by(batch.target.without_last())}
+
+    def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
         """Return the rows before the target's tokens, these tokens, and backward."""
-        text = batch.source.followed_by(batch.target.without_last())
-        rows, rows_backward = self.rows(text, rng)
+        text = self.reads(batch)["decoder"]
+        rows, rows_backward = self.rows(text, rng, inference=inference)
         sources = host.repeat(batch.source.lengths, text.lengths)
         asked, asked_backward = taken(rows, host.flatnonzero(text.positions >= sources))
         wanted = batch.target.without_first().tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pellucid.core.array import Array, float32, host, to_host
+from pellucid.core.array import Array, float32, host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import ClassifierConfig
@@ -56,14 +56,10 @@ class Classifier(Model):
         """Return (logits (N, labels) of texts or (T, labels) of tokens, backward)."""
         return self.logits(*self.labelled_rows(text, rng, inference))
 
-    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
+    def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
         """Return the rows that have labels, these labels, and backward."""
-        rows, rows_backward = self.labelled_rows(batch.source, rng)
+        rows, rows_backward = self.labelled_rows(batch.source, rng, inference)
         return rows, wanted(batch), rows_backward
-
-    def predicted(self, text: Packed) -> Array:
-        """Return the likeliest label of each text, or of each token, on the host."""
-        return to_host(self(text, inference=True)).argmax(axis=1)
 
 
 def wanted(batch: Batch) -> Array:

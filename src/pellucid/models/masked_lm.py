@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, float32, namespace, to_host
+from pellucid.core.array import Array, float32, namespace
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
@@ -103,7 +103,7 @@ class MaskedLM(Model):
         y, head_backward = part(head.forward, rows, path="head")
         return self.logits(y, lambda dy: rows_backward(head_backward(dy)))
 
-    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
+    def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
         """Hide some tokens of the targets; return the rows to output there, the tokens, backward.
 
         What is hidden is keyed by `rng` and the batch's example numbers and positions; without an
@@ -111,20 +111,10 @@ class MaskedLM(Model):
         """
         head = self._head()
         text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
-        rows, rows_backward = self.rows(text, None, rng)
+        rows, rows_backward = self.rows(text, None, rng, inference)
         some, some_backward = taken(rows, chosen)
         y, head_backward = head.forward(some)
         return y, wanted, lambda dy: rows_backward(some_backward(head_backward(dy)))
-
-    def count_right(self, batch: Batch) -> tuple[int, int]:
-        """Return how many of the tokens that `loss` hides are the likeliest there, and of how many.
-
-        What is hidden is what `loss` without an rng hides: for eval mode, where dropout needs none.
-        """
-        y, wanted, _ = self.predicting(batch, None)
-        logits, _ = self.logits(y, lambda dy: None)
-        likeliest = to_host(namespace(logits).argmax(logits, axis=1))
-        return int((likeliest == wanted).sum()), len(wanted)
 
     def embeddings(
         self, text: Packed, pooling: Pooling = "mean", segments: Array | None = None

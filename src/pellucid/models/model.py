@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, widened
+from pellucid.core.array import Array, namespace, to_host, widened
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.output import LossSum, output_loss
@@ -39,8 +39,20 @@ class Model(nn.Module):
         return next(self.parameters()).data.dtype
 
     @abstractmethod
-    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
-        """Return the rows (M, E) that predict, the tokens (M,) that they should, and backward."""
+    def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
+        """Return the rows (M, E) that predict, the tokens (M,) that they should, and backward.
+
+        `inference`: dropout is off, whatever mode the model is in.
+        """
+
+    def predicted(self, batch: Batch) -> tuple[Array, Array]:
+        """Return the likeliest token of each row that predicts, and the one that it should, (M,).
+
+        Dropout is off, and nothing is drawn: a masked language model always hides the same.
+        """
+        rows, wanted, _ = self.predicting(batch, None, inference=True)
+        logits = self.output(rows)
+        return to_host(namespace(logits).argmax(logits, axis=1)), wanted
 
     def loss(
         self, batch: Batch, rng: Rng | None = None, label_smoothing: float = 0.0
@@ -79,6 +91,10 @@ class State:
 
 class GenerativeModel(Model):
     """A model that generates token by token, by its stack "decoder"."""
+
+    @abstractmethod
+    def reads(self, batch: Batch) -> dict[str, Packed]:
+        """Return what each stack reads of a batch; the target's last token is not read."""
 
     @abstractmethod
     def room(self, source: Packed) -> Array:

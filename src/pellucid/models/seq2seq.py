@@ -59,7 +59,7 @@ class Seq2Seq(GenerativeModel):
 
         `inference`: dropout is off, whatever mode the model is in.
         """
-        source, target, stacks = batch.source, batch.target.without_last(), self.stacks()
+        (source, target), stacks = self.reads(batch).values(), self.stacks()
         memory, encoder_backward = stacks["encoder"].run(source, rng, (0, 2), inference=inference)
         rows, decoder_backward = stacks["decoder"].run(
             target,
@@ -77,9 +77,13 @@ class Seq2Seq(GenerativeModel):
 
         return rows, backward
 
-    def predicting(self, batch: Batch, rng: Rng | None) -> Predicting:
+    def reads(self, batch: Batch) -> dict[str, Packed]:
+        """Return the sources and the targets."""
+        return {"encoder": batch.source, "decoder": batch.target.without_last()}
+
+    def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
         """Return the rows that predict the target, its tokens, and backward."""
-        rows, rows_backward = self.decode_rows(batch, rng)
+        rows, rows_backward = self.decode_rows(batch, rng, inference)
         return rows, batch.target.without_first().tokens, rows_backward
 
     def room(self, source: Packed) -> Array:

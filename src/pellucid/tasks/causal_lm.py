@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from pellucid.core.array import like, namespace
 from pellucid.core.batch import Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
-from pellucid.tasks.generation import GenerationTask, TokenPair
+from pellucid.tasks.generation import GenerationTask
 
 Array = np.ndarray
 
@@ -35,7 +33,6 @@ class CausalLMTask(GenerationTask):
     config_class = CausalLMConfig
     model_class = CausalLM
     vocabularies = ("vocab_size",)
-    reads_by = "self_attn"
 
     model: CausalLM
 
@@ -52,21 +49,6 @@ class CausalLMTask(GenerationTask):
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """Return the most tokens that a text can be continued by."""
         return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
-
-    def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:
-        """The attention is that on the text's own tokens."""
-        prompts = [self.prompt_ids(source) for source, _ in pairs]
-        both = zip(prompts, (answer for _, answer in pairs), strict=True)
-        text = Packed.of([[*prompt, *answer] for prompt, answer in both])
-        rows, _ = self.model.rows(text, inference=True)
-        last = [len(prompt) - 1 for prompt in prompts]
-        asked = np.flatnonzero(text.positions >= np.repeat(last, text.lengths))
-        logits = self.model.output(namespace(rows).take(rows, like(asked, rows), axis=0))
-        begins = [at + 1 - len(source) for at, (source, _) in zip(last, pairs, strict=True)]
-        return logits, list(zip(last, begins, strict=True))
-
-    def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
-        return {"decoder": [*self.prompt_ids(source), *answer]}
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]

@@ -15,7 +15,7 @@ from pellucid.core.language import plural
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import SPECIALS
-from pellucid.models.classifier import Classifier, wanted
+from pellucid.models.classifier import Classifier
 from pellucid.models.config import ClassifierConfig
 from pellucid.tasks.masked_lm import Blank, Guess
 from pellucid.tasks.metric import Measured
@@ -115,8 +115,8 @@ class ClassifierTask(Task):
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
         """Add the accuracy and the F1 of the labels."""
-        found = np.concatenate([self.model.predicted(batch.source) for batch in batches])
-        right = np.concatenate([wanted(batch) for batch in batches])
+        each = zip(*map(self.model.predicted, batches), strict=True)
+        found, right = map(np.concatenate, each)
         f1 = macro_f1(found, right)
         return replace(
             scores,

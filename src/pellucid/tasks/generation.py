@@ -6,13 +6,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import to_host
-from pellucid.core.batch import Packed
+from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import plural
 from pellucid.core.settings import from_mapping, nearest
@@ -170,8 +170,6 @@ class GenerationTask(Task):
     """A model in eval mode with its tokenizers and search."""
 
     generates = True
-    reads_by: ClassVar[str]
-    """How the names of the layers end by which an answer attends to its text."""
 
     search: SearchConfig = GREEDY
     sampling: SampleConfig | None = None
@@ -214,9 +212,10 @@ class GenerationTask(Task):
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
-    ) -> tuple[Packed, np.ndarray | None]:
-        """Return what is read of texts, and the token fed after each; None: the begin token."""
-        return Packed.of([self.prompt_ids(row) for row in rows], numbers), None
+    ) -> tuple[Packed, np.ndarray]:
+        """Return what is read of texts, and the token fed after each: the begin token."""
+        first = np.full(len(rows), self.model.config.bos_token_id)
+        return Packed.of([self.prompt_ids(row) for row in rows], numbers), first
 
     def decoder(self) -> Decodes:
         """Return what search and sampling decode with, compiled once for many texts."""
@@ -226,25 +225,34 @@ class GenerationTask(Task):
         """Return the text of the tokens generated for a text."""
         return self.target.decode(generated)
 
-    @abstractmethod
-    def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:
-        """Teacher-force answers to texts; return the logits (T, V) of their tokens and ends.
+    def _batch(self, pairs: Sequence[TokenPair]) -> Batch:
+        """Return texts and answers as the model learns from them."""
+        sources, answers = zip(*pairs, strict=True)
+        source, first = self.prompts(sources, range(len(pairs)))
+        both, eos = zip(first, answers, strict=True), self.model.config.eos_token_id
+        return Batch(source, Packed.of([[begin, *answer, eos] for begin, answer in both]))
 
-        Also where, in the last layer's attention to the text, its first query and key are.
-        """
+    def _logits(self, batch: Batch) -> Any:
+        """Return the logits (T, V) of the tokens of teacher-forced answers, and of their ends."""
+        rows, _, _ = self.model.predicting(batch, None, inference=True)
+        return self.model.output(rows)
 
     def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Return what `token_scores` does, for pairs that are small enough to go together."""
+        batch = self._batch(pairs)
         with Recorder() as recorder:
-            logits, places = self._forced(pairs)
-        wanted = Packed.of([[*answer, self.model.config.eos_token_id] for _, answer in pairs])
+            logits = self._logits(batch)
+        wanted = batch.target.without_first()
         log_p, _ = ops.log_softmax(to_host(logits))
         chosen = np.split(log_p[np.arange(len(log_p)), wanted.tokens], wanted.cu_seqlens[1:-1])
         weights = [np.zeros((len(answer) + 1, len(source))) for source, answer in pairs]
-        if maps := [each for name, each in recorder.maps.items() if name.endswith(self.reads_by)]:
+        maps = [each for name, each in recorder.maps.items() if name.startswith("decoder")]
+        if maps:  # the last layer's to the encoder's rows; of a decoder alone to the text's own
+            alone = "encoder" not in self.model.entrances
             means = to_host(maps[-1].weights).mean(axis=1)
-            for own, mean, (row, column) in zip(weights, means, places, strict=True):
+            for own, mean, read in zip(weights, means, batch.source.lengths, strict=True):
                 rows, columns = own.shape
+                row, column = (read, read + 1 - columns) if alone else (0, 0)
                 own[...] = mean[row : row + rows, column : column + columns]
         return [TokenScores(*both) for both in zip(chosen, weights, strict=True)]
 
@@ -309,11 +317,8 @@ class GenerationTask(Task):
             with unobserved():
                 target = list(self.generate_answers([text])[0][0].tokens)
         self.token_scores([(source, target)])
-        return self._stacks(source, target)
-
-    @abstractmethod
-    def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
-        """Return the tokens that each stack reads of a text and its answer."""
+        batch = self._batch([(source, target)])
+        return {name: text.tokens.tolist() for name, text in self.model.reads(batch).items()}
 
     def configured(self, **settings: Any) -> Self:
         """Return the task with other settings of search or sampling, or another prefix.

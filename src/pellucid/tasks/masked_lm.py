@@ -130,9 +130,9 @@ class MaskedLMTask(Task):
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
         """Add the share of the masked tokens that the model predicts first."""
-        counts = [self.model.count_right(batch) for batch in batches]
-        right, masked = (sum(column) for column in zip(*counts, strict=True))
-        return replace(scores, accuracy=right / max(masked, 1))
+        each = zip(*map(self.model.predicted, batches), strict=True)
+        found, right = map(np.concatenate, each)
+        return replace(scores, accuracy=float((found == right).sum() / max(len(right), 1)))
 
     def _encode_around_holes(self, tokenizer: Tokenizer, text: str) -> list[int]:
         """Tokenize the text as a whole, then put the mask in place of the tokens of each hole."""

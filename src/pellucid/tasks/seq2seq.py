@@ -13,7 +13,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import to_host
-from pellucid.core.batch import Batch, Packed
+from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.vjp import unobserved
 from pellucid.data.batches import Examples, encode_pairs
@@ -22,7 +22,7 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import Decodes, Ensemble, mean_probability
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.tasks.generation import GenerationTask, TokenPair, TooLongError
+from pellucid.tasks.generation import GenerationTask, TooLongError
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores, mean_loss
@@ -78,7 +78,6 @@ class Seq2SeqTask(GenerationTask):
     config_class = Seq2SeqConfig
     model_class = Seq2Seq
     vocabularies = ("source_vocab_size", "target_vocab_size")
-    reads_by = "multihead_attn"
 
     model: Seq2Seq
     others: tuple[Seq2SeqTask, ...] = ()
@@ -161,24 +160,12 @@ class Seq2SeqTask(GenerationTask):
 
     def _logits(self, batch: Batch) -> Any:
         """Return the logits (T, V) of each next target token; those of several are their log p."""
-        rows, _ = self.model.decode_rows(batch, inference=True)
-        logits = self.model.output(rows)
+        logits = super()._logits(batch)
         if not self.others:
             return logits
         with unobserved():  # what a recorder keeps is the first model's
             every = [logits, *(task._logits(batch) for task in self.others)]
         return mean_probability([ops.log_softmax(to_host(each))[0] for each in every])
-
-    def _forced(self, pairs: Sequence[TokenPair]) -> tuple[Any, list[tuple[int, int]]]:
-        bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
-        batch = Batch(
-            Packed.of([source for source, _ in pairs]),
-            Packed.of([[bos, *answer, eos] for _, answer in pairs]),
-        )
-        return self._logits(batch), [(0, 0)] * len(pairs)
-
-    def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
-        return {"encoder": source, "decoder": [self.model.config.bos_token_id, *answer]}
 
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
