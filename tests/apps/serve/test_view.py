@@ -17,6 +17,7 @@ from pellucid.apps import view
 from pellucid.apps.serve import recorder
 from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import serve_model
+from pellucid.apps.view.capture import frozen
 from pellucid.apps.view.page import as_json, dumps
 from pellucid.apps.view.record import select_cell
 from pellucid.data.tokenizers import train_tokenizer
@@ -164,9 +165,8 @@ def test_a_client_has_one_record_made_at_a_time(
 
 
 def test_records_are_made_of_the_same_arrays_and_leave_the_model_as_it_is() -> None:
-    served = serve_model("bert", PIPELINES["bert"])
-    own, apart = served.pipeline.model.parameters(), served.apart.model.parameters()
-    for parameter, copied in zip(own, apart, strict=True):
+    model = PIPELINES["bert"].model
+    for parameter, copied in zip(model.parameters(), frozen(model).parameters(), strict=True):
         assert parameter is not copied
         assert np.shares_memory(parameter.data, copied.data)
 

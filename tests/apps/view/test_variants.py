@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.models.whole_model import shake
 
-from pellucid.apps.view.capture import capture
+from pellucid.apps.view.capture import capture, frozen
 from pellucid.apps.view.page import as_json
-from pellucid.apps.view.trace import Asked, trace_seq2seq, undisturbed
+from pellucid.apps.view.trace import Asked, trace_seq2seq
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 
 CONFIG = Seq2SeqConfig(
@@ -56,10 +56,10 @@ DISTANCES: dict[str, Any] = {
 def test_the_page_has_what_weights_and_gradients_are_made_of(settings: dict[str, Any]) -> None:
     model = Seq2Seq(replace(CONFIG, **settings), dtype=np.float64).eval()
     shake(model)
-    with undisturbed(model):
-        record = trace_seq2seq(model, Asked(None, [5, 6, 7, 8], [4, 8, 5]))
-        texts = {"source": [5, 6, 7, 8], "target": [1, 4, 8, 5]}
-        rows = capture(model, texts, range(4), [4, 8, 5, 2]).rows
+    model = frozen(model)
+    record = trace_seq2seq(model, Asked(None, [5, 6, 7, 8], [4, 8, 5]))
+    texts = {"source": [5, 6, 7, 8], "target": [1, 4, 8, 5]}
+    rows = capture(model, texts, range(4), [4, 8, 5, 2]).rows
     values = as_json(record)
     assert values["off"] < 2e-6
     assert ("added" in values["maps"][0]) == (settings.get("positions") in ("alibi", "relative"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,15 +47,6 @@ class Served:
     """Texts to try it with: its card's, else its example."""
     created: int = field(default_factory=lambda: int(time.time()))
     """When it was loaded, in Unix time."""
-
-    @cached_property
-    def apart(self) -> Any:
-        """The pipeline with a model of the same arrays, whose parameters may be replaced a while.
-
-        The viewer runs it in float64 next to the requests that others answer with `pipeline`.
-        """
-        arrays = {id(p.data): p.data for p in self.pipeline.model.parameters()}
-        return replace(self.pipeline, model=copy.deepcopy(self.pipeline.model, arrays))
 
     def text(self, source: Sequence[int], answer: Sequence[int]) -> str:
         """Return the text of an answer alone, without the source in front of it."""

@@ -59,7 +59,7 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
 
     Raises `RequestError` for what is too long or does not fit the model, `UserError` likewise.
     """
-    pipeline, text, target = served.apart, asked.text, asked.answer
+    pipeline, text, target = served.pipeline, asked.text, asked.answer
     source: str | list[int]
     shown: str | tuple[int, ...] | None = target
     fills = not pipeline.generates

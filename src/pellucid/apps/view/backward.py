@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 
 import pellucid
 from pellucid import nn, ops
-from pellucid.apps.view.capture import Captured
+from pellucid.apps.view.capture import Captured, frozen
 from pellucid.apps.view.record import Cell, Check
 from pellucid.ops.activations import ACTIVATIONS
 
@@ -157,34 +156,22 @@ def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Ch
     the sum of their gradients is the gradient of the value bias. Computed in float64; None for a
     model without that bias or with one for several heads, or of more than `LARGEST` parameters.
     """
-    parameters = dict(model.named_parameters())
-    if sum(p.data.size for p in parameters.values()) > LARGEST:
+    if sum(p.data.size for p in model.parameters()) > LARGEST:
         return None
-    with _in_float64(model):
-        m = next(m for m in run().maps if (m.kind, m.layer) == (cell.kind, cell.layer + 1))
-        bias = parameters.get(f"{m.name}.in_proj_bias")
-        if bias is None or len(bias.data) < 3 * m.q[:, 0].size:
-            return None
-        by_hand = m.doutputs[cell.head].sum(axis=0)
-        entry = int(np.abs(by_hand).argmax())
-        place = len(bias.data) - (len(m.q) - cell.head) * len(by_hand) + entry
-        wide, losses = bias.data, []
-        for step in (STEP, -STEP):
-            bias.data = wide.copy()
-            bias.data[place] += step
-            losses.append(run(maps=False).loss)
+    wide = frozen(model)
+    for parameter in wide.parameters():
+        parameter.data = parameter.data.astype(np.float64)
+    m = next(m for m in run(wide).maps if (m.kind, m.layer) == (cell.kind, cell.layer + 1))
+    bias = dict(wide.named_parameters()).get(f"{m.name}.in_proj_bias")
+    if bias is None or len(bias.data) < 3 * m.q[:, 0].size:
+        return None
+    by_hand = m.doutputs[cell.head].sum(axis=0)
+    entry = int(np.abs(by_hand).argmax())
+    place = len(bias.data) - (len(m.q) - cell.head) * len(by_hand) + entry
+    values, losses = bias.data, []
+    for step in (STEP, -STEP):
+        bias.data = values.copy()
+        bias.data[place] += step
+        losses.append(run(wide, maps=False).loss)
     difference = (losses[0] - losses[1]) / (2 * STEP)
     return Check(cell, entry, float(by_hand[entry]), difference, STEP)
-
-
-@contextmanager
-def _in_float64(model: nn.Module) -> Iterator[None]:
-    """Widen every parameter, and restore the original arrays afterwards."""
-    originals = [(parameter, parameter.data) for parameter in model.parameters()]
-    try:
-        for parameter, data in originals:
-            parameter.data = data.astype(np.float64)
-        yield
-    finally:
-        for parameter, data in originals:
-            parameter.data = data

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple, cast
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from pellucid import kernels, nn, ops
 from pellucid.apps.view.record import Candidate, Kind, Map, Side, Step
 from pellucid.apps.view.tokens import Label, Vocabulary
+from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.masked_lm import MaskedLM
@@ -21,24 +23,21 @@ from pellucid.nn.attention import Attention
 from pellucid.nn.recorder import AttentionMap, Recorder, Rows
 
 Array = np.ndarray
+Model = TypeVar("Model", bound=nn.Module)
 CANDIDATES = 10
 
 
-@contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Turn dropout and parameter gradients off, and restore both afterwards."""
-    modes = [(module, module.training) for _, module in model.modules()]
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        model.eval()
-        for parameter, _ in flags:
-            parameter.requires_grad = False
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for parameter, grad in flags:
-            parameter.requires_grad = grad
+def frozen(model: Model) -> Model:
+    """Return a model of the same arrays on the host, without dropout or parameter gradients.
+
+    The model itself, which a server or a training may be running, stays as it is.
+    """
+    arrays = {id(x): x for p in model.parameters() for x in (p.data, p.grad, p.master)}
+    twin = copy.deepcopy(model, arrays).eval()
+    for parameter in twin.parameters():
+        parameter.data, parameter.master = to_host(parameter.learnt), None
+        parameter.requires_grad = False
+    return twin
 
 
 class Captured(NamedTuple):
@@ -64,8 +63,8 @@ def capture(
     """Run one sentence forward and backward through a model, by the reference ops.
 
     `texts` are what each stack reads. The loss is that of the `expected` tokens in these rows of
-    logits; a model without a head has none. Without `maps` it runs forward only. Call it inside
-    `undisturbed`.
+    logits; a model without a head has none. Without `maps` it runs forward only. The model must be
+    `frozen`.
     """
     recorder, rows, loss = Recorder(), list(places), 0.0
     with kernels.reference(), recorder if maps else nullcontext():

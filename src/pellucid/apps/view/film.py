@@ -20,7 +20,6 @@ from pellucid.apps.view.page import FORMAT as PAGE
 from pellucid.apps.view.page import PRECISIONS, Precision, as_json, dumps, filled
 from pellucid.apps.view.record import Language, Record
 from pellucid.apps.view.trace import MASK, TRACES, attention
-from pellucid.core.array import to_host
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import read_file, remove_temporary, write_atomically
 from pellucid.data.pairs import Splits
@@ -84,7 +83,7 @@ def filming(
 class Camera:
     """A listener of a run that writes the frames of its film.
 
-    It reads a copy of the model, so that training computes the same bits as without it. Raises
+    It only reads the model, so that training computes the same bits as without it. Raises
     `UserError`, before anything is written, for a text that does not fit the model or whose answer
     is not known, and for frames that would be too large.
     """
@@ -94,8 +93,7 @@ class Camera:
     ) -> None:
         self.folder, self.text = folder, text
         self.answer = _answer(task, pairs, text, answer)
-        self._trained = task.model
-        self._task = replace(task, model=type(task.model)(task.model.config))
+        self._task = task
         record = self._record()
         fitting = [precision for precision in COARSE if precision.size(record) < LARGEST]
         if not fitting:
@@ -142,10 +140,7 @@ class Camera:
         write_atomically(path, content.encode())
 
     def _record(self) -> Record:
-        task = self._task
-        weights = {name: to_host(x) for name, x in self._trained.state_dict().items()}
-        task.model.load_state_dict(weights)
-        source, target = self.text, self.answer
+        task, source, target = self._task, self.text, self.answer
         if task.kind == "continue" and target is None:
             source, target = "", self.text
         search = getattr(task, "search", None)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pellucid import nn, ops
 from pellucid.apps.view.backward import STEPS, check_loss
-from pellucid.apps.view.capture import capture, steps_of, undisturbed
+from pellucid.apps.view.capture import capture, frozen, steps_of
 from pellucid.apps.view.derive import derive
 from pellucid.apps.view.flow import flows_of
 from pellucid.apps.view.picture import Picture
@@ -81,8 +81,9 @@ def attention(
         raise UserError("the page shows one model, not an ensemble: give it one of them")
     SHOWN.read(inner)
     trace = TRACES[task.name]
-    with undisturbed(inner):
-        record = trace(inner, Asked(pipeline, source, target, search, ends, whole))
+    inner = frozen(inner)
+    pipeline = None if pipeline is None else replace(pipeline, model=inner)
+    record = trace(inner, Asked(pipeline, source, target, search, ends, whole))
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
         raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
     typed = source if isinstance(source, str) else ""
@@ -119,7 +120,7 @@ class Asked(NamedTuple):
 def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
     """Return the record of a sentence and its answer, the model's own unless given.
 
-    Call it inside `undisturbed`. Raises `UserError` for a sentence without tokens, or a text that
+    The model must be `frozen`. Raises `UserError` for a sentence without tokens, or a text that
     does not fit the model.
     """
     config, (pipeline, source, target, _, _, whole) = model.config, asked
@@ -163,8 +164,8 @@ def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
     """Return the record of a text and its continuation, the model's own unless given.
 
     All tokens are on the target side: each row is a token read, and predicts the next. A bare model
-    (`pipeline` None) reads the text, then the begin token, as in training pairs. Call it inside
-    `undisturbed`. Raises `UserError` for texts that do not fit the model, or that are empty.
+    (`pipeline` None) reads the text, then the begin token, as in training pairs. The model must be
+    `frozen`. Raises `UserError` for texts that do not fit the model, or that are empty.
     """
     config, (pipeline, source, target, _, _, whole) = model.config, asked
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
@@ -205,7 +206,7 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
     """Return the record of a text and the tokens predicted where it is masked; nothing is searched.
 
     `target` has a token for each mask; without it they are the most likely ones. In a text without
-    a mask every token is predicted while the model can see it. Call it inside `undisturbed`.
+    a mask every token is predicted while the model can see it. The model must be `frozen`.
     Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
     another number of tokens.
     """
@@ -305,9 +306,10 @@ def _recorded(
     `texts` are what each stack reads, `expected` the token that a row of logits should predict.
     """
     run = partial(capture, model, texts)
-    score = partial(run, list(expected), list(expected.values()))
-    seen = score()
-    steps = steps_of(seen.logits, list(expected.values()), list(expected), vocabulary)
+    places, tokens = list(expected), list(expected.values())
+    score = partial(capture, texts=texts, places=places, expected=tokens)
+    seen = score(model)
+    steps = steps_of(seen.logits, tokens, places, vocabulary)
     record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
     if not whole or not record.maps:
         return record
