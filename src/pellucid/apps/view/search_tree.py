@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,21 +15,17 @@ from pellucid.generation import Decodes, Hypothesis, SearchConfig, search
 Array = np.ndarray
 
 
-class _Hypothesis(NamedTuple):
-    """An unfinished hypothesis: its last token, and log p of every next token."""
-
-    parent: int
-    token: int
-    next_log_p: Array
+Tokens = tuple[int, ...]
+"""The tokens of a hypothesis, the one before every answer first."""
 
 
 class _State(NamedTuple):
     inner: Any
-    rows: Array
-    """Index of the hypothesis of each row, before its next token."""
+    paths: list[Tokens]
+    """The hypothesis of each row, before its next token."""
 
     def select(self, rows: Array) -> _State:
-        return _State(self.inner.select(rows), self.rows[rows])
+        return _State(self.inner.select(rows), [self.paths[row] for row in rows])
 
 
 class _Recording:
@@ -38,19 +34,20 @@ class _Recording:
     def __init__(self, model: Decodes) -> None:
         self._model = model
         self.config = model.config
-        self.extended: list[_Hypothesis] = []
+        self.extended: dict[Tokens, Array] = {}
+        """log p of every next token."""
 
     def room(self, source: Packed) -> Array:
         return self._model.room(source)
 
     def start(self, source: Packed) -> _State:
-        return _State(self._model.start(source), np.full(len(source), -1))
+        return _State(self._model.start(source), [()] * len(source))
 
     def step(self, state: _State, tokens: Array) -> tuple[Array, _State]:
         log_p, inner = self._model.step(state.inner, tokens)
-        first = len(self.extended)
-        self.extended += map(_Hypothesis, state.rows.tolist(), np.asarray(tokens).tolist(), log_p)
-        return log_p, _State(inner, np.arange(first, len(self.extended)))
+        paths = [(*path, int(token)) for path, token in zip(state.paths, tokens, strict=True)]
+        self.extended.update(zip(paths, log_p, strict=True))
+        return log_p, _State(inner, paths)
 
 
 def search_tree(
@@ -78,7 +75,7 @@ def search_tree(
 
 
 def _tree(
-    hypotheses: Sequence[_Hypothesis],
+    extended: Mapping[Tokens, Array],
     answers: Sequence[Hypothesis],
     eos: int,
     beam: int,
@@ -87,35 +84,32 @@ def _tree(
 ) -> tuple[Node, ...]:
     ranks = {answer.tokens: (rank, answer.finished) for rank, answer in enumerate(answers, 1)}
     # Later tokens may complete a character, so labels of a whole answer are better.
-    whole: dict[tuple[int, ...], Label] = {(): root}
+    whole: dict[Tokens, Label] = {(): root}
     for answer in reversed(answers):
         for n, found in enumerate(vocabulary.labels(answer.tokens), 1):
             whole[answer.tokens[:n]] = found
-    paths: list[tuple[int, ...]] = []
+    places: dict[Tokens, int] = {}
     nodes: list[Node] = []
-    for one in hypotheses:
-        path: tuple[int, ...] = (one.token,)
-        log_p = total = 0.0
-        if one.parent >= 0:
-            path = (*paths[one.parent], one.token)
-            log_p = float(hypotheses[one.parent].next_log_p[one.token])
-            total = nodes[one.parent].log_p + log_p
+    for path in extended:
+        parent, log_p, total = places.get(path[:-1], -1), 0.0, 0.0
+        if parent >= 0:
+            log_p = float(extended[path[:-1]][path[-1]])
+            total = nodes[parent].log_p + log_p
         rank, finished = ranks.get(path[1:], (0, False))
         label = whole.get(path[1:]) or vocabulary.last(path)
+        places[path] = len(nodes)
         p = float(np.exp(log_p))
-        nodes.append(Node(one.parent, label, p, total, "kept", 0 if finished else rank))
-        paths.append(path)
-    extended = set(paths)
+        nodes.append(Node(parent, label, p, total, "kept", 0 if finished else rank))
     dropped: dict[int, list[Node]] = {}
-    for number, (path, one) in enumerate(zip(paths, hypotheses, strict=True)):
+    for number, (path, next_log_p) in enumerate(extended.items()):
         rank, finished = ranks.get(path[1:], (0, False))
-        likeliest = np.argsort(-one.next_log_p, kind="stable")[: 2 * beam].tolist()
+        likeliest = np.argsort(-next_log_p, kind="stable")[: 2 * beam].tolist()
         if finished and eos not in likeliest:
             likeliest.append(eos)
         for token in likeliest:
             if (*path, token) in extended:
                 continue
-            log_p = float(one.next_log_p[token])
+            log_p = float(next_log_p[token])
             p, total = float(np.exp(log_p)), nodes[number].log_p + log_p
             made = Node(number, vocabulary.last((*path, token)), p, total, "dropped")
             if finished and token == eos:
