@@ -1,13 +1,13 @@
 """Continuous batching: inputs join a running batch between tokens, and leave it when answered.
 
 The rows of a compiled model keep their bits in any batch, so every answer is the one that its
-input gets alone. A model without that property answers its inputs side by side, each in a batch of
-its own.
+input gets alone. A model without that property draws its answers side by side, each in a batch of
+its own, and makes its beam searches one after another.
 
 A model has a batch for each processor, and each is generated on a thread of its own (`worker`). It
 keeps the answers of one search in the engine (`compiled.answering`), which returns to Python when
-one has ended or a job has come; answers that are drawn, and those of a model that is not compiled,
-are chosen here, token by token.
+one has ended or a job has come; answers that are drawn, and greedy ones of a model that is not
+compiled, are chosen here, token by token.
 """
 
 from __future__ import annotations
@@ -27,16 +27,12 @@ from pellucid.compiled.answering import Answering
 from pellucid.core.batch import Packed
 from pellucid.generation.constraints import constrain
 from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
-from pellucid.generation.search import Search, Searches, extend, ranked
+from pellucid.generation.search import Searches, ranked, search_once
 from pellucid.kernels.backend import threads
-from pellucid.models.decoding import Decodes, SearchConfig
+from pellucid.models.decoding import Decodes, Hypothesis, SearchConfig
 from pellucid.tasks.causal_lm import without_last
 
 Array = np.ndarray
-
-Survivors = list[tuple[int, int]]
-"""(row it continues, token) of each hypothesis that goes on."""
-
 
 SPLIT = 8
 """Rows that a batch takes before another shares the work."""
@@ -71,6 +67,8 @@ class Job:
     """Set by `cancel`."""
     answer: list[int] = field(default_factory=list)
     """The tokens so far; only ever extended. Of a beam search all come at the end."""
+    limit: int = 0
+    """The most tokens of the answer, known once it begins."""
     finished: bool = False
     """Whether the end token was generated."""
     done: bool = False
@@ -87,6 +85,12 @@ class Job:
         """Take the tokens of an answer that begins with those there are."""
         self.answer += answer[len(self.answer) :]
 
+    def take(self, best: Hypothesis) -> None:
+        """Take the best answer of a search; nothing more will come."""
+        self.grow(best.tokens)
+        self.finished = best.finished
+        self.end()
+
     def cancel(self) -> None:
         """Let it leave the batch before its next token, unless it has ended; any thread may."""
         self.cancelled = True
@@ -97,48 +101,6 @@ class Job:
         """Note that nothing more will come."""
         self.done = True
         self.notify(self)
-
-
-@dataclass(eq=False)
-class _Answer:
-    """An answer that is chosen here: drawn, or searched for with a model that does not search."""
-
-    job: Job
-    search: Search
-    rows: int = 1
-    """How many hypotheses there are."""
-    length: int = 0
-
-    def advance(self, log_p: Array, eos: int) -> Survivors:
-        """Extend every hypothesis by a token, given log p (hypotheses, V)."""
-        self.length += 1
-        if isinstance(self.job.config, SampleConfig):
-            survivors = self._draw(log_p[0], self.job.config, eos)
-        else:
-            survivors = self._search(log_p, self.job.config, eos)
-        self.rows = len(survivors)
-        return survivors
-
-    def _draw(self, log_p: Array, config: SampleConfig, eos: int) -> Survivors:
-        """Draw the next token, as `generation.sample_stream` does for one input."""
-        job = self.job
-        allowed = constrain(log_p, job.answer, config.constraints, (), eos)
-        draws = uniform_draws(config.seed, len(job.answer), np.array([job.number]))
-        token = choose(allowed, config, draws[0])
-        job.finished = token == eos
-        if not job.finished:
-            job.answer.append(token)
-        return [(0, token)] if not job.finished and self.length < self.search.limit else []
-
-    def _search(self, log_p: Array, config: SearchConfig, eos: int) -> Survivors:
-        survivors = extend(self.search, log_p, eos, config, self.length)
-        if not survivors:
-            best = ranked(self.search.done)[0]
-            self.job.grow(best.tokens)
-            self.job.finished = best.finished
-        elif config.beam == 1:
-            self.job.grow(self.search.beams[0][0])
-        return survivors
 
 
 class Waiting:
@@ -179,15 +141,11 @@ class Waiting:
 
 @dataclass
 class _Group:
-    """Jobs in one batch: a state, the next token of every row, and each job's rows in order."""
+    """Jobs whose answers are drawn in one batch: a state, and each job's last token."""
 
     state: Any
     tokens: Array
-    answers: list[_Answer]
-
-    @property
-    def jobs(self) -> list[Job]:
-        return [answer.job for answer in self.answers]
+    jobs: list[Job]
 
 
 @dataclass
@@ -253,10 +211,10 @@ class Batcher:
         generated = 0
         for group in self.groups:
             with _failing(group.jobs) as failed:
-                generated += self._step(group)
+                generated += self._draw(group)
             if failed:
-                group.answers = []
-        self.groups = [group for group in self.groups if group.answers]
+                group.jobs = []
+        self.groups = [group for group in self.groups if group.jobs]
         for kind, jobs in taken.items():
             with _failing(jobs):
                 generated += self._begin(kind, jobs)
@@ -294,13 +252,17 @@ class Batcher:
         return taken
 
     def _begin(self, kind: Any, jobs: list[Job]) -> int:
-        """Read the inputs, and let them join a search, or a batch after their first token."""
+        """Read the inputs, and let them join a search, or a batch after their first token.
+
+        A beam search with a model that is not compiled is made here.
+        """
         source = Packed.of([job.opening for job in jobs])
         first = np.full(len(jobs), self.bos)
         if self._continues:
             source, first = without_last(source)
         most = np.minimum(self.decoder.room(source), [job.config.max_length for job in jobs])
-        for job, limit in zip(jobs, most, strict=True):
+        for job, limit in zip(jobs, most.tolist(), strict=True):
+            job.limit = limit
             if limit <= 0:
                 job.end()
         kept = np.flatnonzero(most > 0)
@@ -315,15 +277,19 @@ class Batcher:
             places = search.answering.join(source, most, first)
             search.jobs.update(zip(places, jobs, strict=True))
             return 0
-        answers = [_Answer(job, Search(int(n), ())) for job, n in zip(jobs, most, strict=True)]
-        group = _Group(self.decoder.start(source), first, answers)
-        generated = self._step(group)
-        if group.answers and self.groups and self._joins:
+        config = jobs[0].config
+        if isinstance(config, SearchConfig) and config.beam > 1:
+            best = ranked(search_once(self.decoder, source, config, (), first)[0].done)[0]
+            jobs[0].take(best)
+            return config.beam * len(best.tokens)
+        group = _Group(self.decoder.start(source), first, jobs)
+        generated = self._draw(group)
+        if group.jobs and self.groups and self._joins:
             running = self.groups[0]
             running.state = running.state.join(group.state)
             running.tokens = np.concatenate([running.tokens, group.tokens])
-            running.answers += group.answers
-        elif group.answers:
+            running.jobs += group.jobs
+        elif group.jobs:
             self.groups.append(group)
         return generated
 
@@ -342,10 +308,7 @@ class Batcher:
         before = answering.steps
         answering.run(1 if each else ROUNDS, ends=max(1, len(jobs) // FEW))
         for place in answering.ended():
-            job, best = jobs.pop(place), answering.take(place)[0]
-            job.grow(best.tokens)
-            job.finished = best.finished
-            job.end()
+            jobs.pop(place).take(answering.take(place)[0])
         if each:
             generated = answering.generated()
             for place, job in each:
@@ -354,29 +317,39 @@ class Batcher:
                     job.notify(job)
         return answering.steps - before
 
-    def _step(self, group: _Group) -> int:
-        """Generate one token of every answer in a group; ended and cancelled jobs leave it."""
+    def _draw(self, group: _Group) -> int:
+        """Draw one token of every answer in a group; ended and cancelled jobs leave it."""
         log_p, state = self.decoder.step(group.state, group.tokens)
-        going: list[_Answer] = []
-        rows: list[int] = []
-        tokens: list[int] = []
-        generated = first = 0
-        for answer in group.answers:
-            job, own = answer.job, log_p[first : first + answer.rows]
-            survivors = [] if job.cancelled else answer.advance(own, self.eos)
-            rows += [first + parent for parent, _ in survivors]
-            tokens += [token for _, token in survivors]
-            first, generated = first + len(own), generated + max(1, len(survivors))
-            if not survivors:
+        going: list[int] = []
+        for row, job in enumerate(group.jobs):
+            if job.cancelled or not self._draw_next(job, log_p[row]):
                 job.end()
                 continue
-            going.append(answer)
-            if job.each and job.answer:
+            going.append(row)
+            if job.each:
                 job.notify(job)
-        if going and rows != list(range(len(log_p))):
-            state = state.select(np.array(rows))
-        group.state, group.tokens, group.answers = state, np.array(tokens, np.int64), going
-        return generated
+        if 0 < len(going) < len(log_p):
+            state = state.select(np.array(going))
+        jobs = [group.jobs[row] for row in going]
+        tokens = np.array([job.answer[-1] for job in jobs], np.int64)
+        group.state, group.tokens, group.jobs = state, tokens, jobs
+        return len(log_p)
+
+    def _draw_next(self, job: Job, log_p: Array) -> bool:
+        """Draw a job's next token, given log p (V,), as `generation.sample_stream` does.
+
+        A greedy one is the likeliest. Return whether another follows.
+        """
+        config = job.config
+        if isinstance(config, SearchConfig):
+            config = SampleConfig(top_k=1, constraints=config.constraints)
+        allowed = constrain(log_p, job.answer, config.constraints, (), self.eos)
+        draws = uniform_draws(config.seed, len(job.answer), np.array([job.number]))
+        token = choose(allowed, config, draws[0])
+        job.finished = token == self.eos
+        if not job.finished:
+            job.answer.append(token)
+        return not job.finished and len(job.answer) < job.limit
 
 
 @contextmanager
