@@ -20,7 +20,7 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from pellucid import __version__
-from pellucid.apps.serve import libretranslate, openai, pages, view
+from pellucid.apps.serve import libretranslate, openai, pages
 from pellucid.apps.serve.fields import ModelName, RequestError, about, read
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import RecordRequest
@@ -187,8 +187,8 @@ FORM = "application/x-www-form-urlencoded"
 
 ENDPOINTS = (
     Endpoint("/", "GET", pages.front, open=True),
-    Endpoint("/view", "GET", view.page, view.Address),
-    Endpoint("/view/record", "POST", view.record, RecordRequest),
+    Endpoint("/view", "GET", pages.viewer, pages.Address),
+    Endpoint("/view/record", "POST", pages.record, RecordRequest),
     Endpoint("/health", "GET", health, open=True),
     Endpoint("/ready", "GET", ready, open=True),
     Endpoint("/metrics", "GET", metrics),

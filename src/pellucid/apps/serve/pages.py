@@ -1,15 +1,24 @@
-"""The server's own pages: one to type into, and one that shows the API."""
+"""The server's own pages: one to type into, one that shows the API, and the viewer, live."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import secrets
 from pathlib import Path
+from typing import Annotated
 
+from msgspec import Struct
 from starlette.responses import HTMLResponse, Response
 
-from pellucid.apps.serve.service import Exchange
+from pellucid.apps.serve.fields import RequestError, about, read
+from pellucid.apps.serve.models import Served
+from pellucid.apps.serve.recorder import RecordRequest
+from pellucid.apps.serve.service import Exchange, find_model
+from pellucid.apps.view.page import live_page, script_of
 from pellucid.apps.view.record import Language
+from pellucid.core.errors import UserError
 
 
 async def front(exchange: Exchange) -> Response:
@@ -49,3 +58,69 @@ def preferred(accepted: str) -> Language:
     """
     first = re.search(r"\b(en|ko)\b", accepted.lower())  # browsers send the best first
     return "ko" if first and first[0] == "ko" else "en"
+
+
+# the viewer, live -------------------------------------------------------------------------------
+
+
+class Address(Struct):
+    """The query of GET /view."""
+
+    model: Annotated[str, about("Name of the model; the first without it.")] = ""
+    text: Annotated[str | None, about("What the page opens on; an example without it.")] = None
+    language: Annotated[Language | None, about("Language to open in.")] = None
+
+
+def _viewed(exchange: Exchange, name: str) -> Served:
+    """Return a model by its name. Raises `RequestError` if it is unknown or reads no texts."""
+    there = {one.name: one for one in exchange.service.models.values() if one.example}
+    return find_model(there, name, there, "none that reads texts")
+
+
+async def record(exchange: Exchange) -> Response:
+    """POST /view/record: everything that the viewer draws of a text, as `pellucid view` embeds it.
+
+    One record at a time for each client.
+    """
+    asked = read(exchange.body, RecordRequest)
+    served = _viewed(exchange, asked.model)
+    service = exchange.service
+    made = await service.recorder.record(exchange.client, served, asked, service.limits)
+    return Response(made.json, media_type="application/json")
+
+
+async def viewer(exchange: Exchange) -> Response:
+    """GET /view: the viewer, which opens on an example, or on ?text= in ?model=."""
+    service, query = exchange.service, read(exchange.request.query_params, Address)
+    there = [served for served in service.models.values() if served.example]
+    served = _viewed(exchange, query.model or (there[0].name if there else ""))
+    failed = opened = None
+    if query.text is not None:
+        asked = RecordRequest(served.name, query.text, language=query.language)
+        try:
+            opened = await service.recorder.record(exchange.client, served, asked, service.limits)
+        except (RequestError, UserError) as error:
+            failed = str(error)
+    if opened is None:
+        opened = await service.recorder.example(exchange.client, served, service.limits)
+    live = {
+        "record_url": "/view/record",
+        "models": [
+            {
+                "id": one.name,
+                "kind": "chat" if one.use == "words" else one.use,
+                "languages": one.languages,
+                "example": one.example,
+                "beam": one.pipeline.search.beam if one.batchers else None,
+            }
+            for one in there
+        ],
+        "opened": {
+            "model": served.name,
+            "text": served.example if failed or query.text is None else query.text,
+        },
+        "error": failed,
+    }
+    whole = live_page(opened.title, opened.json, live)
+    digest = base64.b64encode(hashlib.sha256(script_of(whole).encode()).digest()).decode()
+    return HTMLResponse(whole, headers={"Content-Security-Policy": policy(f"sha256-{digest}")})
