@@ -26,17 +26,14 @@ TERMS = 3
 
 def derive(
     parts: Sequence[Part],
-    arrays: Mapping[str, Array],
-    eps: float,
     rows: Mapping[Side, int],
     logits: Array,
     expected: Mapping[int, int],
 ) -> tuple[Derivation, ...]:
     """Return the backward pass through every norm, feed-forward network and the loss.
 
-    `arrays` are the model's by name, `eps` its norms'. `rows` has the row in view of each side, in
-    whose place another is taken where its gradient is 0; `expected` the token that a row of logits
-    (T, V) should predict. The last part comes first.
+    `rows` has the row in view of each side, in whose place another is taken where its gradient is
+    0; `expected` the token that a row of logits (T, V) should predict. The last part comes first.
     """
     found = []
     for before, part in pairwise(parts):
@@ -48,13 +45,13 @@ def derive(
         steps: tuple[Derived, ...] = ()
         if part.role == "output" and before.rows is not None and expected:
             row = row if row in expected else min(expected)
-            steps = tuple(_loss(part, before.rows[row], arrays, logits[row], expected[row]))
+            steps = tuple(_loss(part, before.rows[row], logits[row], expected[row]))
         elif part.drows is not None and before.rows is not None:
             x, dy = _wide(before.rows), _wide(part.drows)
             if part.role == "norm":
-                steps = tuple(_norm(part, x, dy, arrays, eps, row))
+                steps = tuple(_norm(part, x, dy, row))
             elif part.role == "feed_forward":
-                steps = tuple(_feed_forward(part, x, dy, arrays, row))
+                steps = tuple(_feed_forward(part, x, dy, row))
         if steps:
             found.append(
                 Derivation(
@@ -72,12 +69,10 @@ def derive(
     return tuple(reversed(found))
 
 
-def _norm(
-    part: Part, x: Array, dy: Array, arrays: Mapping[str, Array], eps: float, row: int
-) -> Iterator[Derived]:
+def _norm(part: Part, x: Array, dy: Array, row: int) -> Iterator[Derived]:
     """dy → g = dy ⊙ γ → dx, dγ, dβ."""
-    op = NORMS[part.kind].op
-    weight, bias = _layer(part, arrays)
+    op, eps = NORMS[part.kind].op, part.modules[0].eps
+    weight, bias = _layer(part)
     own, dy_own = x[row], dy[row]
 
     def loss(weight: Array = weight, bias: Array | None = bias) -> float:
@@ -108,11 +103,9 @@ def _norm(
         yield _step("dbias", dbias, e, of_bias, bias, terms=(dy[:, e], np.ones(len(dy))))
 
 
-def _feed_forward(
-    part: Part, x: Array, dy: Array, arrays: Mapping[str, Array], row: int
-) -> Iterator[Derived]:
+def _feed_forward(part: Part, x: Array, dy: Array, row: int) -> Iterator[Derived]:
     """dy → da = dy W₂ → dh = da ⊙ φ′(h) → dx = dh W₁, dW₁ = dhᵀ x."""
-    (w1, b1), (w2, b2) = _layer(part, arrays), _layer(part, arrays, 1)
+    (w1, b1), (w2, b2) = _layer(part), _layer(part, 1)
     own = dy[row]
 
     def activated(h: Array) -> tuple[Array, Any]:
@@ -150,11 +143,9 @@ def _feed_forward(
     yield found._replace(entry=(j, e))
 
 
-def _loss(
-    part: Part, row: Array, arrays: Mapping[str, Array], logits: Array, expected: int
-) -> Iterator[Derived]:
+def _loss(part: Part, row: Array, logits: Array, expected: int) -> Iterator[Derived]:
     """−log p → d log p = −y → dℓ = p − y → dx = dℓ W, for one row."""
-    weight, bias = _layer(part, arrays)
+    weight, bias = _layer(part)
     x, logits = _wide(row), _wide(logits)
 
     def loss(logits: Array) -> float:
@@ -205,11 +196,10 @@ def _step(
     return found._replace(terms=products, rest=max(0, len(a) - TERMS))
 
 
-def _layer(part: Part, arrays: Mapping[str, Array], n: int = 0) -> tuple[Array, Array | None]:
+def _layer(part: Part, n: int = 0) -> tuple[Array, Array | None]:
     """Return weight and bias of the n-th layer that a part has, in float64."""
-    layer = list(dict.fromkeys(name.rpartition(".")[0] for name, _, _ in part.tensors))[n]
-    bias = arrays.get(f"{layer}.bias")
-    return _wide(arrays[f"{layer}.weight"]), None if bias is None else _wide(bias)
+    layer = part.modules[n]
+    return _wide(layer.weight.data), None if layer.bias is None else _wide(layer.bias.data)
 
 
 def _wide(x: Array) -> Array:

@@ -233,6 +233,7 @@ def _strip(record: Record, room: int, cell: Cell | None, rows: bool) -> dict[str
 
 def _part(part: Part, kept: list[int] | None) -> dict[str, Any]:
     values = vars(part) | {"rows": None, "drows": None}
+    del values["modules"]
     for name, rows in (("rows", part.rows), ("drows", part.drows)):
         if rows is not None:
             values[name] = None if kept is None else _rows(rows[kept])

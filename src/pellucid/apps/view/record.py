@@ -202,6 +202,8 @@ class Part:
     """Of what it returns: the letter and the size of each axis."""
     tensors: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     """Its parameters: name, shape, and the name of the parameter it shares its array with."""
+    modules: tuple[Any, ...] = ()
+    """The layers that they are of, which the page has by their names only."""
     factor: float | None = None
     """What it multiplies by."""
     map: str = ""

@@ -317,8 +317,7 @@ def _recorded(
     cell = select_cell(record)
     queries, keys = KINDS[cell.kind]
     rows = {keys: cell.key, queries: cell.query}
-    eps = model.config.layer_norm_eps
-    derivations = derive(parts, model.state_dict(), eps, rows, seen.logits, expected)
+    derivations = derive(parts, rows, seen.logits, expected)
     check = check_loss(model, score, cell) if expected else None
     flows = flows_of(model, run, texts, expected)
     return replace(record, parts=parts, derivations=derivations, check=check, flows=flows)
