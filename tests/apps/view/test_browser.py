@@ -153,7 +153,7 @@ def check_gradients(page: Page, picture: view.Picture) -> None:
         moved = page.evaluate(f"pellucid.model.all.map(layer => layer.map(head => {differences}))")
         for layer, m in enumerate(picture.record.layers(kind)):
             _, saved = ops.attention(
-                *(x.astype(np.float64) for x in (m.q, m.k, m.v)), **m.options | {"scale": m.scale}
+                *(x.astype(np.float64) for x in (m.q, m.k, m.v)), scale=m.scale, rule=m.rule
             )
             # of q, k and v; T5's table gets one too
             expected = ops.attention_backward(m.doutputs.astype(np.float64), saved)[:3]

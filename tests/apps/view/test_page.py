@@ -16,7 +16,7 @@ from tests.apps.view.samples import CONFIG, shaken, speaking
 import pellucid
 from pellucid.apps import view
 from pellucid.apps.view import page as page_module
-from pellucid.apps.view.page import PRECISIONS, Precision, as_json, as_text, page, rounded
+from pellucid.apps.view.page import PRECISIONS, Precision, as_json, as_text, rounded
 from pellucid.apps.view.record import Record, Text
 from pellucid.apps.view.tokens import Label
 from pellucid.core.errors import UsageError
@@ -37,21 +37,21 @@ def embedded(html: str) -> dict[str, object]:
 
 def test_the_record_is_inside() -> None:
     one = record()
-    assert embedded(page(one)) == json.loads(json.dumps(as_json(one)))
+    assert embedded(view.Picture(one).html()) == json.loads(json.dumps(as_json(one)))
 
 
 def test_no_text_breaks_out() -> None:
     one = replace(
         record(), title=HOSTILE, source=(Label(HOSTILE),) * 4, notes=(Text(HOSTILE, HOSTILE),)
     )
-    html = page(one)
-    assert html.count("<script") == page(record()).count("<script")
+    html = view.Picture(one).html()
+    assert html.count("<script") == view.Picture(record()).html().count("<script")
     assert embedded(html)["title"] == HOSTILE
     assert embedded(html)["source"] == [[HOSTILE, "text"]] * 4
 
 
 def test_the_page_forbids_itself_every_request() -> None:
-    html = page(record())
+    html = view.Picture(record()).html()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
     assert policy
     assert policy[1].startswith("default-src 'none'")
@@ -76,7 +76,7 @@ def test_a_large_page_becomes_coarser_and_says_by_how_much(
     assert precision(coarse) == PRECISIONS[-1]
     assert fine["off"] < coarse["off"] < 1e-2
     with caplog.at_level(logging.WARNING):
-        page(one)
+        view.Picture(one).html()
     assert "too large for many mailboxes" in caplog.text
 
 

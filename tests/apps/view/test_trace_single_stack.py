@@ -11,7 +11,6 @@ from tests.apps.view.samples import bert, gpt
 import pellucid
 from pellucid import nn, ops
 from pellucid.apps import view
-from pellucid.apps.view.page import page
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.nn import Recorder
@@ -146,7 +145,7 @@ def test_looking_leaves_no_trace_and_a_page(half: type) -> None:
     assert trained.model.training
     assert all(p.grad is None and p.requires_grad for p in trained.model.parameters())
     assert "Never seen in training: ж" in [note.en for note in picture.record.notes]
-    assert page(picture.record).count('self_attn","kind"') == 2
+    assert picture.html().count('self_attn","kind"') == 2
     assert "self-attention, layer 2" in picture.terminal()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from functools import cache
@@ -40,8 +39,6 @@ TITLE, RECORD = "<!--title-->", "/*record*/"
 POLICY, DATA = "default-src 'none';", '<script id="record" type="application/json">'
 """Where the template says what may be loaded, and where its data begins."""
 
-_log = logging.getLogger(__name__)
-
 
 class Precision(NamedTuple):
     """How many bits each number of a map gets."""
@@ -69,28 +66,6 @@ ROWS = 1_000_000
 """Bytes of a page that the rows of the forward pass take at most."""
 WIDEST = 4096
 """Numbers of the largest array that a page has besides maps and rows."""
-
-
-def page(
-    record: Record,
-    cell: Cell | None = None,
-    language: Language | None = None,
-    model: Mapping[str, Any] | None = None,
-    other: Record | None = None,
-) -> str:
-    """Return the HTML of a record, which opens on `cell`, by default the most telling one.
-
-    Without `language` the page is in Korean for a Korean browser, else in English. With a `model`
-    (`runnable`) its reader can run it. `other` is the record of another model or text, whose maps
-    are compared. Numbers are kept to float32's precision where the file stays under 15 MB, else
-    coarser; the page says by how much its weights are off.
-    """
-    beside = None if other is None else as_json(other)
-    own = as_json(record, cell, language, rows=not (model and model["exact"] and model["text"]))
-    whole = filled(record.title, dumps(own), run=model, other=beside)
-    if len(whole) > LARGEST:
-        _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
-    return whole
 
 
 def live_page(title: str, record: str, live: Mapping[str, Any]) -> str:
@@ -278,7 +253,7 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
 def _off(m: Map, precision: Precision) -> float:
     """Return by how much the weights that the page computes differ from the library's, at most."""
     q, k = rounded(m.q, precision.q), rounded(m.k, precision.k)
-    _, saved = ops.attention(q * m.scale, k, k, **m.options)
+    _, saved = ops.attention(q * m.scale, k, k, scale=1.0, rule=m.rule)
     return float(np.abs(saved.probabilities - m.probabilities).max(initial=0.0))
 
 

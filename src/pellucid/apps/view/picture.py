@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import html
 import io
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pellucid.apps.view.page import page
-from pellucid.apps.view.record import Kind, Language, Record, select_cell
-from pellucid.apps.view.terminal import draw
+from pellucid.apps.view import page
+from pellucid.apps.view.record import TITLES, Kind, Language, Record, select_cell, select_maps
+from pellucid.apps.view.terminal import attention_map
 from pellucid.core.errors import UsageError
 from pellucid.core.files import write_atomically
 
@@ -26,6 +27,8 @@ DRAWINGS: dict[str, Literal["page", "figure", "text"]] = {
     ".pdf": "figure",
     ".txt": "text",
 }
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,20 @@ class Picture:
     ) -> str:
         """Return the page: one file that works offline and makes no network request.
 
-        It opens on the map named, else on the most telling head. Without `language` it follows the
-        browser's. With the `model` its reader can type other texts and switch parts off.
+        It opens on the map named, else on the most telling head. Without `language` it is in
+        Korean for a Korean browser, else in English. With the `model` its reader can type other
+        texts and switch parts off. Numbers are kept to float32's precision where the file stays
+        under 15 MB, else coarser; the page says by how much its weights are off.
         """
-        cell = select_cell(self.record, kind, layer, head) if self.record.maps else None
-        return page(self.record, cell, language, self.model, self.other)
+        record, model = self.record, self.model
+        cell = select_cell(record, kind, layer, head) if record.maps else None
+        computed = model is not None and model["exact"] and model["text"]  # by the page itself
+        own = page.as_json(record, cell, language, rows=not computed)
+        other = None if self.other is None else page.as_json(self.other)
+        whole = page.filled(record.title, page.dumps(own), run=model, other=other)
+        if len(whole) > page.LARGEST:
+            _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
+        return whole
 
     def figure(
         self, kind: Kind | None = None, layer: int | None = None, head: int | None = None
@@ -87,8 +99,18 @@ class Picture:
         *,
         width: int = 100,
     ) -> str:
-        """Return the map as text: the last layer and the mean of its heads, or those named."""
-        return draw(self.record, kind, layer, head, width)
+        """Return the map as text: the last layer and the mean of its heads, or those named.
+
+        Layers and heads are counted from 1. Raises `UsageError` for one that the model lacks.
+        """
+        record = self.record
+        kind, (*_, m), heads = select_maps(record, kind, layer, head)
+        weights, entropy = m.probabilities[heads].mean(axis=0), m.entropies[heads].mean()
+        of = f"mean of {len(heads)} heads" if head is None else f"head {head}"
+        title = f"{TITLES[kind]}, layer {m.layer}, {of}; entropy {entropy:.2f} nats"
+        rows = [label.text for label in record.queries(kind)]
+        columns = [label.text for label in record.keys(kind)]
+        return f"{title}\n{attention_map(weights, rows, columns, width)}"
 
     def save(
         self,

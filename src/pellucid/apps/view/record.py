@@ -73,11 +73,6 @@ class Map:
         return np.broadcast_to(np.ravel(self.scale), len(self.q))
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What `ops.attention` makes the probabilities of q, k and v with."""
-        return {"scale": 1.0, "rule": self.rule}
-
-    @property
     def entropies(self) -> Array:
         """Mean entropy of each head's rows in nats, (H,); e to that power counts keys.
 

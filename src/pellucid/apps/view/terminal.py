@@ -7,23 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
-from pellucid.apps.view.record import TITLES, Kind, Record, select_maps
-
 SHADES = " ░▒▓█"
-
-
-def draw(record: Record, kind: Kind | None, layer: int | None, head: int | None, width: int) -> str:
-    """Draw one map of a record: the last layer and the mean of its heads unless named.
-
-    Layers and heads are counted from 1. Raises `UsageError` for one that the model lacks.
-    """
-    kind, (*_, m), heads = select_maps(record, kind, layer, head)
-    weights, entropy = m.probabilities[heads].mean(axis=0), m.entropies[heads].mean()
-    of = f"mean of {len(heads)} heads" if head is None else f"head {head}"
-    title = f"{TITLES[kind]}, layer {m.layer}, {of}; entropy {entropy:.2f} nats"
-    rows = [label.text for label in record.queries(kind)]
-    columns = [label.text for label in record.keys(kind)]
-    return f"{title}\n{attention_map(weights, rows, columns, width)}"
 
 
 def attention_map(
