@@ -3,8 +3,12 @@ from __future__ import annotations
 import pytest
 from tests.apps.view.samples import bpe
 
-from pellucid.apps.view.tokens import Label, Vocabulary, labels, legible, visible
-from pellucid.data.tokenizers import train_tokenizer
+from pellucid.apps.view.tokens import Label, Vocabulary, legible, visible
+from pellucid.data.tokenizers import Tokenizer, train_tokenizer
+
+
+def labels(tokenizer: Tokenizer, ids: list[int], text: str = "") -> list[Label]:
+    return Vocabulary("it", tokenizer, tokenizer.vocab_size, len(ids), {}).labels(ids, text)
 
 
 def texts(text: str) -> list[str]:

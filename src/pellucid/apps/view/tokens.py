@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 UNKNOWN = "<unk>"
 UNKNOWNS = (UNKNOWN, "[UNK]")
 """How tokenizers, ours and others, write a character that they do not know."""
-NO_SPECIALS: Mapping[int, str] = {}
 SPECIALS = 4
 """Ids below are padding, begin, end and unknown, in every tokenizer of Pellucid's."""
 MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\N{NO-BREAK SPACE}": "⍽"}
@@ -35,44 +34,6 @@ class Label(NamedTuple):
 
     text: str
     kind: Literal["text", "special", "unknown"] = "text"
-
-
-def labels(
-    tokenizer: TokenizerLike,
-    ids: Sequence[int],
-    text: str | None = None,
-    specials: Mapping[int, str] = NO_SPECIALS,
-) -> list[Label]:
-    """Return a label for each id. `text`, if given, is what the ids were made from.
-
-    `specials` names tokens that a model knows and its tokenizer does not, such as a mask.
-
-    A piece with only some bytes of a character shows the character and the part's number; a byte
-    of no character shows its value. White space and control characters become visible. An unknown
-    character shows itself where `text` is given.
-
-    >>> from pellucid.data.tokenizers import train_tokenizer
-    >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)
-    >>> [label.text for label in labels(tokenizer, tokenizer.encode("a 한"))]
-    ['a', '␣', '한₁', '한₂', '한₃']
-    """
-    kind = getattr(tokenizer, "kind", None)  # of another program's there is none
-    if kind == "bpe":
-        table = _bytes_of_pieces(cast("Tokenizer", tokenizer))
-        return _from_bytes([_special(specials[i]) if i in specials else table[i] for i in ids])
-    texts = tokenizer.tokens(ids)
-    own, given = 0, []
-    if kind is not None:
-        own, given = SPECIALS, cast("Tokenizer", tokenizer).units(text or "")
-    made = []
-    for place, (i, shown) in enumerate(zip(ids, texts, strict=True)):
-        if i in specials:
-            made.append(_special(specials[i]))
-        elif shown in UNKNOWNS:
-            made.append(Label(visible(given[place]) if given else shown, "unknown"))
-        else:
-            made.append(_special(shown) if i < own else Label(visible(shown)))
-    return made
 
 
 def _special(shown: str) -> Label:
@@ -173,7 +134,8 @@ class Vocabulary:
     entries: int
     longest: int
     """The maximum number of tokens in a text."""
-    specials: dict[int, str]
+    specials: Mapping[int, str]
+    """Tokens that a model knows and its tokenizer may not, such as a mask."""
 
     @property
     def _namer(self) -> TokenizerLike | None:
@@ -205,14 +167,39 @@ class Vocabulary:
         return ids
 
     def labels(self, ids: Sequence[int], text: Input = ()) -> list[Label]:
-        """Return a label for every id: its number, where no tokenizer names it.
+        """Return a label for each id: its number, where no tokenizer names it.
 
-        `text` is what the ids were made from.
+        `text`, if given, is what the ids were made from. A piece with only some bytes of a
+        character shows the character and the part's number; a byte of no character shows its value.
+        White space and control characters become visible. An unknown character shows itself where
+        `text` is given.
+
+        >>> from pellucid.data.tokenizers import train_tokenizer
+        >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)
+        >>> side = Vocabulary("the sentence", tokenizer, 260, 19, {})
+        >>> [label.text for label in side.labels(tokenizer.encode("a 한"))]
+        ['a', '␣', '한₁', '한₂', '한₃']
         """
-        known = self.specials
-        if self._namer is None:
+        tokenizer, known = self._namer, self.specials
+        if tokenizer is None:
             return [_special(known[i]) if i in known else Label(str(i)) for i in ids]
-        return labels(self._namer, ids, text if isinstance(text, str) else None, known)
+        kind = getattr(tokenizer, "kind", None)  # of another program's there is none
+        if kind == "bpe":
+            table = _bytes_of_pieces(cast("Tokenizer", tokenizer))
+            return _from_bytes([_special(known[i]) if i in known else table[i] for i in ids])
+        own, given = 0, []
+        if kind is not None:
+            written = text if isinstance(text, str) else ""
+            own, given = SPECIALS, cast("Tokenizer", tokenizer).units(written)
+        made = []
+        for place, (i, shown) in enumerate(zip(ids, tokenizer.tokens(ids), strict=True)):
+            if i in known:
+                made.append(_special(known[i]))
+            elif shown in UNKNOWNS:
+                made.append(Label(visible(given[place]) if given else shown, "unknown"))
+            else:
+                made.append(_special(shown) if i < own else Label(visible(shown)))
+        return made
 
     def last(self, ids: Sequence[int]) -> Label:
         """Return the label of the last of these ids; it may complete a character."""
