@@ -24,7 +24,6 @@ from pellucid.apps.serve.batcher import Job, Waiting
 from pellucid.apps.serve.models import serve_model
 from pellucid.apps.serve.server import address, listen, serve
 from pellucid.apps.serve.service import Service
-from pellucid.apps.serve.worker import Worker
 from pellucid.generation import SearchConfig
 from pellucid.interop.ctranslate2 import write_ctranslate2
 from pellucid.tasks.folder import load_model
@@ -115,7 +114,7 @@ def main() -> None:
         batcher: Any = NoEngine()
         if not arguments.no_engine:
             batcher = PeerBatcher(ours.pipeline, Path(folder) / "model")
-        service = Service({"model": replace(ours, batchers=(batcher,))}, Worker())
+        service = Service({"model": replace(ours, batchers=(batcher,))})
         bound = listen("127.0.0.1", arguments.port)
         print(f"serving model at {address(bound)}", flush=True)
         serve(Application(service), service, bound)

@@ -22,7 +22,6 @@ from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import serve_model
 from pellucid.apps.serve.server import Server, address, listen, serve
 from pellucid.apps.serve.service import Service
-from pellucid.apps.serve.worker import Worker
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import (
@@ -113,7 +112,7 @@ def running(
 ) -> Iterator[Running]:
     serving.GRACE = grace
     models = {name: serve_model(name, pipeline) for name, pipeline in PIPELINES.items()}
-    service = Service(models, Worker(limits.waiting), limits, keys, ("127.0.0.1", "localhost"))
+    service = Service(models, limits, keys, ("127.0.0.1", "localhost"))
     bound = listen("127.0.0.1", 0)
     url, port = address(bound), bound.getsockname()[1]
     servers: list[Server] = []

@@ -62,7 +62,6 @@ def serve(
         from pellucid.apps.serve.server import LOOPBACK, address, listen
         from pellucid.apps.serve.server import serve as run_server
         from pellucid.apps.serve.service import Service
-        from pellucid.apps.serve.worker import Worker
 
         if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
             raise UsageError("--rows, --max-tokens, --max-seconds and --max-waiting are at least 1")
@@ -73,7 +72,6 @@ def serve(
                 models = pool.submit(load_models, folders, rows, accept_changes).result()
             service = Service(
                 models,
-                Worker(max_waiting),
                 Limits(tokens=max_tokens, seconds=max_seconds, waiting=max_waiting),
                 keys,
                 (*LOOPBACK, "[::1]") if host in LOOPBACK else (),

@@ -34,6 +34,8 @@ class Limits:
     """Texts, or answers to a text, in one request."""
     waiting: int = 256
     """Inputs that may wait, of all clients together."""
+    records: int = 8
+    """Records that may wait, of all clients together."""
     view_tokens: int = 256
     """Tokens of a text whose record is made."""
     view_answer: int = 128

@@ -84,8 +84,7 @@ async def record(exchange: Exchange) -> Response:
     """
     asked = read(exchange.body, RecordRequest)
     served = _viewed(exchange, asked.model)
-    service = exchange.service
-    made = await service.recorder.record(exchange.client, served, asked, service.limits)
+    made = await exchange.service.recorder.record(exchange.client, served, asked)
     return Response(made.json, media_type="application/json")
 
 
@@ -98,11 +97,11 @@ async def viewer(exchange: Exchange) -> Response:
     if query.text is not None:
         asked = RecordRequest(served.name, query.text, language=query.language)
         try:
-            opened = await service.recorder.record(exchange.client, served, asked, service.limits)
+            opened = await service.recorder.record(exchange.client, served, asked)
         except (RequestError, UserError) as error:
             failed = str(error)
     if opened is None:
-        opened = await service.recorder.example(exchange.client, served, service.limits)
+        opened = await service.recorder.example(exchange.client, served)
     live = {
         "record_url": "/view/record",
         "models": [

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from msgspec import Meta, Struct
 
@@ -116,33 +115,31 @@ def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:
 class Recorder:
     """Makes records on a thread of its own: one at a time, and at most one for a client."""
 
-    def __init__(self, most_waiting: int = 8) -> None:
-        self.most_waiting = most_waiting
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._clients: set[str] = set()
-        self._examples: WeakKeyDictionary[Served, Made] = WeakKeyDictionary()
+        self._examples: dict[Served, Made] = {}
         self._pool = ThreadPoolExecutor(1, "pellucid-view")
 
-    async def record(
-        self, client: str, served: Served, asked: RecordRequest, limits: Limits
-    ) -> Made:
+    async def record(self, client: str, served: Served, asked: RecordRequest) -> Made:
         """Return what `make_record` does. Raises `BusyError` while there is no room.
 
         A client that does not wait any more keeps its place until its record is made.
         """
         if client in self._clients:
             raise BusyError("a record is being made for you already; try again in a second")
-        if len(self._clients) >= self.most_waiting:
+        if len(self._clients) >= self._limits.records:
             raise BusyError(f"{len(self._clients)} records wait already; try again in a second")
         self._clients.add(client)
-        future = self._pool.submit(make_record, served, asked, limits)
+        future = self._pool.submit(make_record, served, asked, self._limits)
         future.add_done_callback(lambda _: self._clients.discard(client))
         return await asyncio.wrap_future(future)
 
-    async def example(self, client: str, served: Served, limits: Limits) -> Made:
+    async def example(self, client: str, served: Served) -> Made:
         """Return the record of a model's example, which is made once."""
         if served not in self._examples:
             asked = RecordRequest(served.name, served.example)
-            self._examples[served] = await self.record(client, served, asked, limits)
+            self._examples[served] = await self.record(client, served, asked)
         return self._examples[served]
 
     def stop(self) -> None:

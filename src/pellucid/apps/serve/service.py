@@ -37,16 +37,15 @@ class Service:
     """The state of a server: none of it belongs to a request."""
 
     models: Mapping[str, Served]
-    worker: Worker
     limits: Limits = field(default_factory=Limits)
     keys: Sequence[str] = ()
     """API keys; none: everybody may ask."""
     hosts: Sequence[str] = ()
     """Names that a request may call this server by; none: any."""
-    recorder: Recorder = field(default_factory=Recorder)
     stopping: bool = False
 
     def __post_init__(self) -> None:
+        self.worker, self.recorder = Worker(self.limits.waiting), Recorder(self.limits)
         self.metrics = Metrics(self.worker)
 
     def model(self, name: str, task: str) -> Served:
