@@ -223,8 +223,7 @@ def _config(asked: Generation, served: Served) -> SearchConfig | SampleConfig:
 class Answer:
     """One choice of a response, while it grows."""
 
-    job: Job | None
-    """None for an empty text, whose answer is empty."""
+    job: Job
     served: Served
     source: Sequence[int]
     stops: Sequence[str]
@@ -236,8 +235,7 @@ class Answer:
     @property
     def reason(self) -> str:
         """Why it ended."""
-        ended = self.job is None or self.stopped or self.job.finished
-        return "stop" if ended else "length"
+        return "stop" if self.stopped or self.job.finished else "length"
 
     def more(self) -> tuple[str, bool]:
         """Return the new text and whether it was the last; raise what the model raised.
@@ -245,8 +243,6 @@ class Answer:
         A job whose stop text came is cancelled.
         """
         job = self.job
-        if job is None:
-            return "", True
         done = job.done  # read before the tokens: those that come in between are returned later
         if job.error is not None:
             raise job.error
@@ -278,9 +274,10 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
         raise RequestError(400, "stop must hold at most 4 texts, none empty", "stop")
     each = asked.stream or bool(stops)
     sources = [await exchange.encode(served, text) for text in texts]
+    empty = Job((), config, done=True, finished=True)
     answers = [
         Answer(
-            exchange.submit(served, source, config, number=number, each=each) if source else None,
+            exchange.submit(served, source, config, number=number, each=each) if source else empty,
             served, source, stops,
         )
         for source in sources
@@ -376,7 +373,7 @@ def _choice(asked: Generation, index: int, text: str | None, reason: str | None)
 def _usage(answers: Sequence[Answer], copies: int) -> dict[str, int]:
     """Count tokens; a text is read once for all of its answers."""
     prompt = sum(len(answer.source) for answer in answers[::copies])
-    made = sum(len(answer.job.answer) for answer in answers if answer.job)
+    made = sum(len(answer.job.answer) for answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
 
 
