@@ -223,6 +223,18 @@ def test_the_models_own_answer_begins_with_its_prefix() -> None:
     assert record.own.startswith("나")
 
 
+def test_an_int8_models_answer_is_searched_for_in_int8() -> None:
+    trained = speaking()
+    found = []
+    for task in (trained, replace(trained, arithmetic="int8")):
+        tree = view.attention(task, "가나").record.tree
+        (last,) = (node for node in tree if node.rank == 1)
+        ((answer, *_),) = task.generate_answers(["가나"])
+        assert last.log_p == pytest.approx(answer.log_p, rel=1e-5)
+        found.append(last.log_p)
+    assert found[0] != pytest.approx(found[1], rel=1e-4)
+
+
 def test_an_ensemble_is_refused() -> None:
     trained = speaking()
     with pytest.raises(UserError, match="the page shows one model, not an ensemble"):
