@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +49,49 @@ class _Recording:
         self.extended.update(zip(paths, log_p, strict=True))
         return log_p, _State(inner, paths)
 
+    def tree(
+        self, answers: Sequence[Hypothesis], beam: int, vocabulary: Vocabulary, root: Label
+    ) -> tuple[Node, ...]:
+        """Return the tree that `search_tree` describes."""
+        extended, eos = self.extended, self.config.eos_token_id
+        ranks = {answer.tokens: (rank, answer.finished) for rank, answer in enumerate(answers, 1)}
+        # Later tokens may complete a character, so labels of a whole answer are better.
+        whole: dict[Tokens, Label] = {(): root}
+        for answer in reversed(answers):
+            for n, found in enumerate(vocabulary.labels(answer.tokens), 1):
+                whole[answer.tokens[:n]] = found
+        places: dict[Tokens, int] = {}
+        nodes: list[Node] = []
+        for path in extended:
+            parent, log_p, total = places.get(path[:-1], -1), 0.0, 0.0
+            if parent >= 0:
+                log_p = float(extended[path[:-1]][path[-1]])
+                total = nodes[parent].log_p + log_p
+            rank, finished = ranks.get(path[1:], (0, False))
+            label = whole.get(path[1:]) or vocabulary.last(path)
+            places[path] = len(nodes)
+            p = float(np.exp(log_p))
+            nodes.append(Node(parent, label, p, total, "kept", 0 if finished else rank))
+        dropped: dict[int, list[Node]] = {}
+        for number, (path, next_log_p) in enumerate(extended.items()):
+            rank, finished = ranks.get(path[1:], (0, False))
+            likeliest = np.argsort(-next_log_p, kind="stable")[: 2 * beam].tolist()
+            if finished and eos not in likeliest:
+                likeliest.append(eos)
+            for token in likeliest:
+                if (*path, token) in extended:
+                    continue
+                log_p = float(next_log_p[token])
+                p, total = float(np.exp(log_p)), nodes[number].log_p + log_p
+                made = Node(number, vocabulary.last((*path, token)), p, total, "dropped")
+                if finished and token == eos:
+                    nodes.append(made._replace(state="end", rank=rank))
+                else:
+                    dropped.setdefault(len(path), []).append(made)
+        for made_here in dropped.values():
+            nodes += sorted(made_here, key=lambda node: -node.log_p)[:beam]
+        return tuple(nodes)
+
 
 def search_tree(
     model: Decodes,
@@ -70,52 +113,4 @@ def search_tree(
     prefixes = [prefix] if prefix else ()
     begin = np.array(first[:1])
     answers = search(recording, Packed.of([source]), config, prefixes, begin)[0]
-    eos, beam = model.config.eos_token_id, config.beam
-    return answers, _tree(recording.extended, answers, eos, beam, vocabulary, first[1])
-
-
-def _tree(
-    extended: Mapping[Tokens, Array],
-    answers: Sequence[Hypothesis],
-    eos: int,
-    beam: int,
-    vocabulary: Vocabulary,
-    root: Label,
-) -> tuple[Node, ...]:
-    ranks = {answer.tokens: (rank, answer.finished) for rank, answer in enumerate(answers, 1)}
-    # Later tokens may complete a character, so labels of a whole answer are better.
-    whole: dict[Tokens, Label] = {(): root}
-    for answer in reversed(answers):
-        for n, found in enumerate(vocabulary.labels(answer.tokens), 1):
-            whole[answer.tokens[:n]] = found
-    places: dict[Tokens, int] = {}
-    nodes: list[Node] = []
-    for path in extended:
-        parent, log_p, total = places.get(path[:-1], -1), 0.0, 0.0
-        if parent >= 0:
-            log_p = float(extended[path[:-1]][path[-1]])
-            total = nodes[parent].log_p + log_p
-        rank, finished = ranks.get(path[1:], (0, False))
-        label = whole.get(path[1:]) or vocabulary.last(path)
-        places[path] = len(nodes)
-        p = float(np.exp(log_p))
-        nodes.append(Node(parent, label, p, total, "kept", 0 if finished else rank))
-    dropped: dict[int, list[Node]] = {}
-    for number, (path, next_log_p) in enumerate(extended.items()):
-        rank, finished = ranks.get(path[1:], (0, False))
-        likeliest = np.argsort(-next_log_p, kind="stable")[: 2 * beam].tolist()
-        if finished and eos not in likeliest:
-            likeliest.append(eos)
-        for token in likeliest:
-            if (*path, token) in extended:
-                continue
-            log_p = float(next_log_p[token])
-            p, total = float(np.exp(log_p)), nodes[number].log_p + log_p
-            made = Node(number, vocabulary.last((*path, token)), p, total, "dropped")
-            if finished and token == eos:
-                nodes.append(made._replace(state="end", rank=rank))
-            else:
-                dropped.setdefault(len(path), []).append(made)
-    for made_here in dropped.values():
-        nodes += sorted(made_here, key=lambda node: -node.log_p)[:beam]
-    return tuple(nodes)
+    return answers, recording.tree(answers, config.beam, vocabulary, first[1])
