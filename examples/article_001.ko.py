@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from lesson import TASKS, Lesson, known_answers
+from lesson import TASKS, Lesson, known_answers, score_map
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
@@ -190,7 +190,7 @@ for kind in names:
     head = int(seen.entropies.argmin())
     labels = ([t.text for t in record.queries(kind)], [t.text for t in record.keys(kind)])
     title = f"{names[kind]}, 층 {seen.layer}, 헤드 {head + 1}"
-    lesson.show(f"scores-{kind}", pictures.score_map, seen.probabilities[head], *labels, title)
+    lesson.show(f"scores-{kind}", score_map, seen.probabilities[head], *labels, title)
     for row, label in zip(seen.probabilities[head], labels[0], strict=True):
         most = labels[1][int(row.argmax())]
         print(f"  {kind:<8} {label:<8} 가장 많이 보는 토큰: {most} ({row.max():.2f})")

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from lesson import TASKS, Lesson, known_answers
+from lesson import TASKS, Lesson, known_answers, score_map
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
@@ -192,7 +192,7 @@ for kind in names:
     head = int(seen.entropies.argmin())
     labels = ([t.text for t in record.queries(kind)], [t.text for t in record.keys(kind)])
     title = f"{names[kind]}, layer {seen.layer}, head {head + 1}"
-    lesson.show(f"scores-{kind}", pictures.score_map, seen.probabilities[head], *labels, title)
+    lesson.show(f"scores-{kind}", score_map, seen.probabilities[head], *labels, title)
     for row, label in zip(seen.probabilities[head], labels[0], strict=True):
         most = labels[1][int(row.argmax())]
         print(f"  {kind:<8} {label:<8} looks most at {most} ({row.max():.2f})")

@@ -14,6 +14,7 @@ from lesson import (
     ARTICLE_003,
     EPOCHS_003,
     Lesson,
+    draw_trained,
     final_loss,
     prediction_interval,
     scaled_variance,
@@ -22,7 +23,6 @@ from lesson import (
     width_and_power,
 )
 from pellucid import ops
-from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
 
 lesson = Lesson(__doc__, "ko")
@@ -112,7 +112,7 @@ for width, points in at_the_end.items():
         note = "  최저" if loss == best else ""
         print(f"{power:<5} {variance:<8.2g} {loss:.3f}{note}")
 if runs:
-    lesson.show("trained", pictures.trained, over_steps, at_the_end, lesson.language)
+    lesson.show("trained", draw_trained, over_steps, at_the_end, lesson.language)
 
 # %% [markdown]
 # ## 두 스케일링의 효과는 더해지는가?

@@ -183,7 +183,7 @@ def scaled_variance(run: Mapping[str, Any], probe: int, seen: str = "score_varia
 
 
 def trained_variances() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what `pictures.trained` draws, from the stored studies article-003 and exponent.
+    """Return what `draw_trained` draws, from the stored studies article-003 and exponent.
 
     The first: by variant of article 003 (steps, least, most) of the runs' scaled variance. The
     second: by head width (p, median variance at the end, median training loss at the end).
@@ -206,6 +206,77 @@ def trained_variances() -> tuple[dict[str, Any], dict[str, Any]]:
             points.append((width_and_power(change)[1], float(variance), float(loss)))
         at_the_end[f"d_k = {width}"] = points
     return over_steps, at_the_end
+
+
+TRAINED = {
+    "heading": Text(
+        "Article 003: the variance of the scaled scores, decoder self-attention (dotted: 1)",
+        "글 003: 스케일된 점수의 분산, 디코더 셀프 어텐션 (점선: 1)",
+    ),
+    "during": Text(
+        "Article 003's model, during training (bands: all runs)",
+        "글 003의 모델, 학습하는 동안 (띠: 모든 실행)",
+    ),
+    "end": Text(
+        "A smaller model, at the end (star: lowest training loss)",
+        "더 작은 모델, 학습이 끝난 뒤 (별: 학습 손실이 가장 낮은 p)",
+    ),
+    "step": Text("step", "스텝"),
+    "variance": Text("variance of q·k / d_k^p", "q·k / d_k^p의 분산"),
+    "power": Text("p of the scores / d_k^p", "점수 / d_k^p의 p"),
+    "unscaled": Text("not scaled", "스케일링 없음"),
+    "sqrt_d_k": Text("/ √d_k", "/ √d_k"),
+    "d_k": Text("/ d_k", "/ d_k"),
+    "d_k^2": Text("/ d_k²", "/ d_k²"),
+}
+"""What is written in the picture of `draw_trained`."""
+
+
+def draw_trained(
+    over_steps: Mapping[str, tuple[Sequence[int], np.ndarray, np.ndarray]],
+    at_the_end: Mapping[str, Sequence[tuple[float, float, float]]],
+    language: Language = "en",
+) -> Figure:
+    """Draw the variance of scaled scores during training, and at its end against the exponent.
+
+    The arguments are what `trained_variances` returns; a star marks the lowest loss.
+    """
+    words, colours = {name: text.to(language) for name, text in TRAINED.items()}, pictures.COLOURS
+    with pictures.style("".join(words.values())):
+        figure, axes = pictures.new_figure(12.0, 4.6, 2)
+        for colour, (name, (steps, least, most)) in zip(colours, over_steps.items(), strict=False):
+            label = words.get(name, name)
+            axes[0].fill_between(steps, least, most, color=colour, alpha=0.25)
+            axes[0].plot(steps, np.sqrt(least * most), "o-", color=colour, label=label)
+        for colour, (name, points) in zip(colours, at_the_end.items(), strict=False):
+            powers, variances, losses = np.array(points).T
+            best = losses.argmin()
+            axes[1].plot(powers, variances, "o-", color=colour, label=name)
+            axes[1].plot(powers[best], variances[best], "*", color=colour, markersize=17, zorder=3)
+        axes[0].set_xscale("symlog", linthresh=10)
+        axes[0].set(title=words["during"], xlabel=words["step"], ylabel=words["variance"])
+        axes[1].set(title=words["end"], xlabel=words["power"])
+        for ax in axes:
+            ax.set_yscale("log")
+            ax.axhline(1.0, color=pictures.INK, linestyle=":", linewidth=1)
+            ax.legend(fontsize=9)
+        figure.suptitle(words["heading"])
+    return figure
+
+
+def score_map(
+    weights: np.ndarray, queries: Sequence[str], keys: Sequence[str], title: str
+) -> Figure:
+    """Draw an attention map (L, S) with its tokens: a row is a query, dark is a large weight."""
+    with pictures.style("".join((title, *queries, *keys))):
+        figure, (ax,) = pictures.new_figure(0.5 * len(keys) + 2.8, 0.4 * len(queries) + 1.9, 1)
+        image = ax.imshow(weights, cmap="GnBu", vmin=0, vmax=1, aspect="auto")
+        ax.set_xticks(range(len(keys)), keys, rotation=60, ha="right", rotation_mode="anchor")
+        ax.set_yticks(range(len(queries)), queries)
+        ax.set(xlabel="key", ylabel="query")
+        figure.suptitle(title, fontsize=11)
+        figure.colorbar(image, ax=ax, label="weight")
+    return figure
 
 
 def letters(order: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.random.Generator], Any]:

@@ -166,49 +166,6 @@ def variance(language: Language = "en") -> Figure:
     return figure
 
 
-def trained(
-    over_steps: Mapping[str, tuple[Sequence[int], Array, Array]],
-    at_the_end: Mapping[str, Sequence[tuple[float, float, float]]],
-    language: Language = "en",
-) -> Figure:
-    """Draw the variance of scaled scores during training, and at its end against the exponent.
-
-    over_steps: by variant (steps, least, most); at_the_end: by head width points (p, variance,
-    loss), of which a star marks the lowest loss.
-    """
-    with _picture("trained", language, 12.0, 4.6, 2) as (figure, axes, words):
-        for colour, (name, (steps, least, most)) in zip(COLOURS, over_steps.items(), strict=False):
-            label = words.get(name, name)
-            axes[0].fill_between(steps, least, most, color=colour, alpha=0.25)
-            axes[0].plot(steps, np.sqrt(least * most), "o-", color=colour, label=label)
-        for colour, (name, points) in zip(COLOURS, at_the_end.items(), strict=False):
-            powers, variances, losses = np.array(points).T
-            best = losses.argmin()
-            axes[1].plot(powers, variances, "o-", color=colour, label=name)
-            axes[1].plot(powers[best], variances[best], "*", color=colour, markersize=17, zorder=3)
-        axes[0].set_xscale("symlog", linthresh=10)
-        axes[0].set(title=words["during"], xlabel=words["step"], ylabel=words["variance"])
-        axes[1].set(title=words["end"], xlabel=words["power"])
-        for ax in axes:
-            ax.set_yscale("log")
-            ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
-            ax.legend(fontsize=9)
-    return figure
-
-
-def score_map(weights: Array, queries: Sequence[str], keys: Sequence[str], title: str) -> Figure:
-    """Draw an attention map (L, S) with its tokens: a row is a query, dark is a large weight."""
-    with _style("".join((title, *queries, *keys))):
-        figure, (ax,) = _figure(0.5 * len(keys) + 2.8, 0.4 * len(queries) + 1.9, 1)
-        image = ax.imshow(weights, cmap="GnBu", vmin=0, vmax=1, aspect="auto")
-        ax.set_xticks(range(len(keys)), keys, rotation=60, ha="right", rotation_mode="anchor")
-        ax.set_yticks(range(len(queries)), queries)
-        ax.set(xlabel="key", ylabel="query")
-        figure.suptitle(title, fontsize=11)
-        figure.colorbar(image, ax=ax, label="weight")
-    return figure
-
-
 def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], language: Language = "en") -> Figure:
     """Draw the losses of runs against the step, and their other held-out scores.
 
@@ -253,7 +210,7 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(path)
 
 
-def _figure(width: float, height: float, columns: int) -> tuple[Figure, list[Axes]]:
+def new_figure(width: float, height: float, columns: int) -> tuple[Figure, list[Axes]]:
     """Return a figure with axes next to each other."""
     from matplotlib.figure import Figure
 
@@ -268,14 +225,14 @@ def _picture(
     """Make a figure with its heading, to be drawn inside the `with`; yield its axes and texts."""
     texts = tomllib.loads(files(__package__).joinpath("pictures.toml").read_text("utf-8"))[name]
     words = {key: text[language] for key, text in texts.items()}
-    with _style("".join(words.values())):
-        figure, axes = _figure(width, height, columns)
+    with style("".join(words.values())):
+        figure, axes = new_figure(width, height, columns)
         yield figure, axes, words
         figure.suptitle(words["heading"])
 
 
 @contextmanager
-def _style(text: str) -> Iterator[None]:
+def style(text: str) -> Iterator[None]:
     """Set colours, and fonts that have every character of a text.
 
     Raises `UserError` when matplotlib is missing.
