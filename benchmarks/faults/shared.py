@@ -73,7 +73,7 @@ class Shared:
         ask = partial(type(self.trained).generate, self.trained)
         jobs = [models.TEXTS] * ROUNDS
         if way == "loky":
-            loky = optional("loky", "this campaign needs loky", extra="lab")
+            loky = optional("loky", "this campaign needs loky", extra="dev")
             found = list(loky.get_reusable_executor(4).map(ask, jobs))
         else:
             context = multiprocessing.get_context(way)

@@ -73,7 +73,7 @@ def test_a_regression_with_its_corpus_and_optimizer_is_trained_and_loaded(place:
 
 
 def test_a_metric_is_monitored_and_an_optimizer_compared_in_the_lab(place: Path) -> None:
-    pytest.importorskip("loky")
+    pytest.importorskip("psutil")
     said = pellucid(place, "lab", "run", "study.toml")
     assert "2/2 done" in said
     assert "off_by" in said

@@ -135,7 +135,7 @@ def test_other_tokenizers_are_another_run(data: Path, tmp_path: Path) -> None:
 
 
 def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptureFixture) -> None:
-    config = TokenizerConfig("char", "word", normalise=("nfd",))
+    config = RunConfig(tokenizer=TokenizerConfig("char", "word", normalise=("nfd",)))
     rows = [("값이", "k a ps i"), ("한국", "h a n g u k"), ("é", "e")]
     splits = Splits(tuple(TextPair(word, (phones,)) for word, phones in rows))
     source, target = make_tokenizers(config, splits)

@@ -45,7 +45,6 @@ from pellucid.training.config import (
     PARTS,
     DataConfig,
     RunConfig,
-    TokenizerConfig,
     TrainingConfig,
 )
 from pellucid.training.events import Listener
@@ -140,13 +139,19 @@ def _stripped(pairs: Sequence[TextPair]) -> tuple[TextPair, ...]:
     return tuple(TextPair(p.source, tuple(t.strip() for t in p.targets)) for p in pairs)
 
 
-def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
+def one_tokenizer(config: RunConfig) -> bool:
+    """Return whether source and target share a tokenizer, as in a model of one vocabulary."""
+    return config.tokenizer.shared or len(task_of(config.model).vocabularies) == 1
+
+
+def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the source's and the target's tokenizer from the training side; they may be one."""
+    how = config.tokenizer
     sources = [pair.source for pair in pairs.train]
     targets = [text for pair in pairs.train for text in pair.targets]
-    sides = [(sources + targets, config.kind)]
-    if not config.shared:
-        sides = [(sources, config.kind), (targets, config.target_kind or config.kind)]
+    sides = [(sources + targets, how.kind)]
+    if not one_tokenizer(config):
+        sides = [(sources, how.kind), (targets, how.target_kind or how.kind)]
     for texts, kind in sides:
         words = kind == "word" and len(set(texts)) > len(texts) // 2
         if words and not any(len(text.split()) > 1 for text in texts):
@@ -155,9 +160,7 @@ def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, 
                 "once: put spaces between the symbols, or choose the tokenizer char",
                 f"{len(texts):,}",
             )
-    made = [
-        train_tokenizer(texts, kind, config.vocab_size, config.normalise) for texts, kind in sides
-    ]
+    made = [train_tokenizer(texts, kind, how.vocab_size, how.normalise) for texts, kind in sides]
     return made[0], made[-1]
 
 
@@ -355,12 +358,11 @@ def _tokenizers(
     """
     texts: list[str] = []
     if workers.rank == 0:
-        shared = config.tokenizer.shared or len(task_of(config.model).vocabularies) == 1
         if kept is not None:
-            names = (TOKENIZER,) if shared else (TOKENIZER, TARGET_TOKENIZER)
+            names = (TOKENIZER,) if one_tokenizer(config) else (TOKENIZER, TARGET_TOKENIZER)
             made: Sequence[Tokenizer] = [Tokenizer.load(kept / name) for name in names]
         else:
-            made = make_tokenizers(replace(config.tokenizer, shared=shared), pairs)
+            made = make_tokenizers(config, pairs)
         texts = [tokenizer.to_json() for tokenizer in dict.fromkeys(made)]
     return [Tokenizer.of_json(text) for text in workers.broadcast_json(texts, patient=True)]
 

@@ -53,7 +53,7 @@ model.d_model = [8, 16]
 def test_a_grid_over_the_recipe_goes_from_checks_to_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    pytest.importorskip("loky")
+    pytest.importorskip("psutil")
     monkeypatch.chdir(tmp_path)
     words = ["".join(word) for word in itertools.product("aáb", "gyz", "eéő")]
     lines = (f"{word}\t{' '.join(word)}ː\n" for word in words)

@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
-import loky
 import psutil
 import pytest
 
@@ -19,7 +18,7 @@ from pellucid.apps.lab.processes import THREADS, FreshProcesses, affordable
 @pytest.fixture
 def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with 8 processors and 20 GB free, without limits."""
-    monkeypatch.setattr(loky, "cpu_count", lambda: 8)
+    monkeypatch.setattr(processes, "processors", lambda: 8)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=20e9))
     monkeypatch.setattr(processes, "CGROUP", tmp_path)
     return tmp_path

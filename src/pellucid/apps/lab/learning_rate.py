@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import chain, count
 from typing import NamedTuple
 
@@ -47,10 +46,8 @@ def range_test(
             f"expected 0 < low < high and at least 10 steps; got {low:g}, {high:g} and {steps}"
         )
     pairs = read_material(config)
-    kind = task_of(config.model)
-    one = config.tokenizer.shared or len(kind.vocabularies) == 1
-    made = make_tokenizers(replace(config.tokenizer, shared=one), pairs)
-    task = kind.build(config.model, made, config.search, config.seed)
+    made = make_tokenizers(config, pairs)
+    task = task_of(config.model).build(config.model, made, config.search, config.seed)
     batches = Prepared.of(config, pairs, task).batches()
     optimizer = ModelOptimizer(task.model.named_parameters(), config.training.optimizer)
     task.model.train()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from pellucid.core.errors import optional
+from pellucid.core.machine import processors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,12 +73,11 @@ def _detach() -> None:
 def affordable(gigabytes: float) -> int:
     """Return how many runs of this size there are processors and free memory for, at least 1.
 
-    A container's limits count as the machine's own do. Raises `UserError` where the packages that
-    know them are missing.
+    A container's limits count as the machine's own do. Raises `UserError` where the package that
+    knows the memory is missing.
     """
-    message = "choosing how many runs go at a time needs {}; set --workers"
-    processors = optional("loky", message.format("loky"), extra="lab").cpu_count()
-    free = optional("psutil", message.format("psutil"), extra="lab").virtual_memory().available
+    message = "choosing how many runs go at a time needs psutil; set --workers"
+    free = optional("psutil", message, extra="lab").virtual_memory().available
     for limit, stat, used in (
         ("memory.max", "memory.stat", "anon"),
         ("memory/memory.limit_in_bytes", "memory/memory.stat", "total_rss"),  # version 1
@@ -85,4 +85,4 @@ def affordable(gigabytes: float) -> int:
         with suppress(OSError, ValueError, KeyError):  # no container, or one without a limit
             counts = dict(line.split() for line in (CGROUP / stat).read_text().splitlines())
             free = min(free, int((CGROUP / limit).read_text()) - int(counts[used]))
-    return max(1, min(int(processors), int(free / (gigabytes * 1e9))))
+    return max(1, min(processors(), int(free / (gigabytes * 1e9))))

@@ -209,7 +209,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     if trial.tokenizer:
         both = file_tokenizers(trial.tokenizer, plan.frame_source)
     else:
-        both = make_tokenizers(config.tokenizer, pairs)
+        both = make_tokenizers(config, pairs)
     # check_study lets no other task through.
     task = Seq2SeqTask.build(config.model, both, config.search, config.seed)
     prepared = Prepared.of(config, pairs, task)
