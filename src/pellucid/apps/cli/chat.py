@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from pellucid.apps.cli.answers import converse
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
-from pellucid.apps.cli.options import SamplingOptions, accepts_changes, parse, value_of
+from pellucid.apps.cli.options import Flat, SamplingOptions, accepts_changes, parse, value_of
 from pellucid.apps.cli.train import run_folder, show_run
 from pellucid.core.errors import UsageError
 from pellucid.generation import SearchConfig
@@ -42,8 +40,8 @@ def run(arguments: list[str]) -> int:
         run: Path = folder,
         minutes: float | None = None,
         accept_changes: bool = False,  # was read above, with the model
-        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
-        sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions(),  # noqa: B008
+        search: Flat[SearchConfig] = saved,
+        sampling: Flat[SamplingOptions] = SamplingOptions(),  # noqa: B008
     ) -> int:
         """Train a chatbot, then talk to it. Ctrl-C during training keeps what it has learnt.
 

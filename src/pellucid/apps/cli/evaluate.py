@@ -7,11 +7,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from pellucid.apps.cli.options import ModelOptions, named_model, parse
+from pellucid.apps.cli.options import Flat, ModelOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Splits, TextPair
@@ -41,8 +38,8 @@ def run(arguments: list[str]) -> int:
         columns: tuple[str, ...] | None = None,
         metric: MetricName | None = None,
         json: bool = False,
-        model: Annotated[ModelOptions, tyro.conf.arg(name="")] = ModelOptions(),  # noqa: B008
-        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+        model: Flat[ModelOptions] = ModelOptions(),  # noqa: B008
+        search: Flat[SearchConfig] = saved,
     ) -> int:
         """Score a trained model: loss and, if a metric is set, error rates or BLEU.
 

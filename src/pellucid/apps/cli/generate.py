@@ -8,14 +8,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-import tyro
+from typing import Any, TypeVar
 
 from pellucid.apps.cli.answers import answer_parts, converse, split, typed
 from pellucid.apps.cli.language import tr, translated, warn
 from pellucid.apps.cli.lines import Line, given, windows
-from pellucid.apps.cli.options import ModelOptions, SamplingOptions, named_model, parse
+from pellucid.apps.cli.options import Flat, ModelOptions, SamplingOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Blank, ClassifierTask, Guess, MaskedLMTask
@@ -112,9 +110,9 @@ def _generate(trained: Any) -> Callable[..., int]:
         *,
         prefix: str = "",
         scores: bool = False,
-        reading: Annotated[Reading, tyro.conf.arg(name="")] = Reading(),
-        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
-        sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions(),  # noqa: B008
+        reading: Flat[Reading] = Reading(),
+        search: Flat[SearchConfig] = saved,
+        sampling: Flat[SamplingOptions] = SamplingOptions(),  # noqa: B008
     ) -> int:
         """Answer texts with a trained model, given as its folder or its run folder.
 
@@ -154,7 +152,7 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
         /,
         *,
         best: int = 5,
-        reading: Annotated[Reading, tyro.conf.arg(name="")] = Reading(),
+        reading: Flat[Reading] = Reading(),
     ) -> int:
         """Fill each [MASK] of a text, or label it: the likeliest tokens, with probabilities.
 

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from pellucid.apps.cli.commands import listed
 from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import chosen_language, encodable, printed_language, tr, translated
-from pellucid.apps.cli.options import named, parse
+from pellucid.apps.cli.options import Flat, named, parse
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
 from pellucid.apps.lab.learning_rate import range_test
 from pellucid.apps.lab.report import write_report
@@ -138,7 +136,7 @@ def lr(arguments: list[str]) -> int:
 
     def lr_verb(
         *,
-        config: Annotated[RunConfig, tyro.conf.arg(name="")] = base,
+        config: Flat[RunConfig] = base,
         low: float = 1e-6,
         high: float = 1.0,
         steps: int = 100,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import (
@@ -39,6 +39,9 @@ from pellucid.tasks.generation import sampling_of
 RULES = ConstructorRegistry()
 """What tyro makes options of, where it differs from its own rules."""
 
+T = TypeVar("T")
+Flat = Annotated[T, tyro.conf.arg(name="")]
+"""Settings whose options have no prefix, as a parameter of a command."""
 POSITIONAL, OPTIONS = "positional arguments", "options"
 Entry = tuple[str, str, str]
 """An entry of the help: its heading, how it is typed, and what it does."""

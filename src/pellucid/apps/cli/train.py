@@ -19,7 +19,7 @@ import tyro
 
 from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import tr
-from pellucid.apps.cli.options import accepts_changes, named, parse, value_of
+from pellucid.apps.cli.options import Flat, accepts_changes, named, parse, value_of
 from pellucid.apps.view.film import filming, frames
 from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UsageError
@@ -70,7 +70,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
 
     def train(
         *,
-        config: Annotated[RunConfig, tyro.conf.arg(name="")] = base,
+        config: Flat[RunConfig] = base,
         start: Annotated[Path | None, tyro.conf.arg(name="from")] = None,  # was read above
         resume: bool = resumed,
         run: Path = folder,

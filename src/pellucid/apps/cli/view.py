@@ -13,7 +13,7 @@ import tyro
 
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import printed_language, tr, warn
-from pellucid.apps.cli.options import accepts_changes, named, parse
+from pellucid.apps.cli.options import Flat, accepts_changes, named, parse
 from pellucid.apps.view import attention
 from pellucid.apps.view.film import film_page, film_text, frames
 from pellucid.apps.view.picture import drawable
@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> int:
         run: bool = True,
         open: bool = False,
         accept_changes: bool = False,  # was read above, with the model
-        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+        search: Flat[SearchConfig] = saved,
     ) -> int:
         """Draw a trained model's attention while it reads a text and generates its answer.
 
