@@ -17,6 +17,7 @@ from pellucid.apps.lab.findings import Findings, gather
 from pellucid.apps.lab.plots import Curves, draw_curves, draw_forest
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.study_file import load_study
+from pellucid.core.language import speaking
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ROOT / "results" / "studies"
@@ -124,7 +125,7 @@ def korean(svg: str) -> str:
 def main() -> None:
     """Write all pictures."""
     FOLDER.mkdir(exist_ok=True)
-    with rc_context({"svg.hashsalt": "pellucid"}):
+    with rc_context({"svg.hashsalt": "pellucid"}), speaking("en"):
         for name, drawn in pictures():
             svg = re.sub(r"\s*\n\s*", " ", drawn.replace("</style>", f"{DARK}</style>", 1))
             (FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")

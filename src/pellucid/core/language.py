@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
 Language = Literal["en", "ko"]
+
+_asked: ContextVar[Language | None] = ContextVar("asked", default=None)
 
 
 class Text(NamedTuple):
@@ -41,3 +45,18 @@ def language_of(environment: Mapping[str, str] = os.environ) -> Language:
         if environment.get(name):
             return "ko" if environment[name].lower().startswith("ko") else "en"
     return "en"
+
+
+def chosen_language() -> Language:
+    """Return the language asked for: by `speaking`, else by the environment."""
+    return _asked.get() or language_of()
+
+
+@contextmanager
+def speaking(asked: Language | None) -> Iterator[None]:
+    """Speak a language, whatever the environment says; None: what it says."""
+    token = _asked.set(asked)
+    try:
+        yield
+    finally:
+        _asked.reset(token)

@@ -18,9 +18,10 @@ import pellucid
 from pellucid.apps.cli import generate, language
 from pellucid.apps.cli.commands import COMMANDS
 from pellucid.apps.cli.console import Output, Progress
-from pellucid.apps.cli.language import korean, speaking, tr
+from pellucid.apps.cli.language import korean, tr
 from pellucid.apps.cli.main import main
 from pellucid.apps.cli.options import parse
+from pellucid.core.language import speaking
 from pellucid.training.config import TrainingConfig, load_recipe, recipe_names
 from pellucid.training.events import Chosen, Ended, Started, Stepped, Validated
 

@@ -21,7 +21,8 @@ from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.statistics import FAILED, LACKING, NOT_DONE
 from pellucid.apps.lab.study_file import load_study, read_study, study_names
-from pellucid.apps.lab.wording import captions, korean, written_in
+from pellucid.apps.lab.wording import captions, korean
+from pellucid.core.language import speaking
 
 HERE = Path(lab.__file__).parent
 HANGUL = re.compile("[가-힣]")
@@ -63,7 +64,7 @@ def test_both_languages_fill_in_the_same_values() -> None:
     def names(text: str) -> set[str | None]:
         return {name for _, name, _, _ in Formatter().parse(text)} - {None}
 
-    with written_in("ko"):
+    with speaking("ko"):
         of_pictures = captions()
     assert of_pictures.keys() == captions().keys()
     pairs = [(english, text) for english, text in korean().items() if isinstance(text, str)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from pellucid.apps.cli.commands import listed
 from pellucid.apps.cli.console import Output, table
-from pellucid.apps.cli.language import chosen_language, encodable, printed_language, tr, translated
+from pellucid.apps.cli.language import encodable, printed_language, tr, translated
 from pellucid.apps.cli.options import Flat, named, parse
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
 from pellucid.apps.lab.learning_rate import range_test
@@ -24,8 +24,8 @@ from pellucid.apps.lab.study import select_trials
 from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.apps.lab.wording import tr as report_text
-from pellucid.apps.lab.wording import written_in
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.language import chosen_language, speaking
 from pellucid.core.settings import nearest
 from pellucid.training.config import RunConfig, load_recipe
 
@@ -186,7 +186,7 @@ def list_verb(*, folder: Path = HOME) -> int:
         except UserError as error:
             errors.append(str(error))
             done = tr("unreadable")
-        with written_in(printed_language()):
+        with speaking(printed_language()):
             question = report_text(study.plan.question)
         hours = len(trials) * study.plan.minutes_per_run / 60
         rows.add_row(name, str(len(trials)), done, f"{hours:.1f}", question)

@@ -10,15 +10,13 @@ import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 from unicodedata import east_asian_width
 
 from pellucid.core.errors import UsageError
-from pellucid.core.language import Language, language_of
+from pellucid.core.language import Language, chosen_language
 
 LANGUAGES: tuple[Language, ...] = ("en", "ko")
 FILLER = "\x01"
@@ -26,23 +24,6 @@ FILLER = "\x01"
 
 HOLE, NEAREST = re.escape("{}"), r"((?: \(did you mean .*?\?\))?)"
 """Of an error's template: where the program puts text in, and where it names what is close."""
-
-_asked: ContextVar[Language | None] = ContextVar("asked", default=None)
-
-
-def chosen_language() -> Language:
-    """Return the language asked for: by `pellucid --lang`, else by the environment."""
-    return _asked.get() or language_of()
-
-
-@contextmanager
-def speaking(asked: Language | None) -> Iterator[None]:
-    """Speak a language, whatever the environment says; None: what it says."""
-    token = _asked.set(asked)
-    try:
-        yield
-    finally:
-        _asked.reset(token)
 
 
 def take_language(arguments: list[str]) -> Language | None:

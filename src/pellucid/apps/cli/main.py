@@ -19,9 +19,9 @@ from pathlib import Path
 
 from pellucid import __version__
 from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed, run_command
-from pellucid.apps.cli.language import speaking, take_language, tr, translated, warn, wrapped
+from pellucid.apps.cli.language import take_language, tr, translated, warn, wrapped
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import Language
+from pellucid.core.language import Language, speaking
 from pellucid.core.parts import use
 from pellucid.core.settings import nearest
 

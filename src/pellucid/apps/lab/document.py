@@ -9,8 +9,9 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from pellucid.apps.lab.wording import language, tr
+from pellucid.apps.lab.wording import tr
 from pellucid.core.errors import optional
+from pellucid.core.language import chosen_language
 
 
 def lab_package(module: str, name: str) -> Any:
@@ -61,7 +62,7 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["tr"] = environment.globals["tr"] = tr
-    environment.globals["language"] = language
+    environment.globals["language"] = chosen_language
     environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
     environment.tests["table"] = lambda block: isinstance(block, Table)
     environment.tests["plot"] = lambda block: isinstance(block, Plot)

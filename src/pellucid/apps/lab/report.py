@@ -22,9 +22,9 @@ from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
 from pellucid.apps.lab.plots import Curves, Points, draw_curves, draw_forest
 from pellucid.apps.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.apps.lab.study import Bound, flat_settings
-from pellucid.apps.lab.wording import captions, tr, written_in
+from pellucid.apps.lab.wording import captions, tr
 from pellucid.core.files import write_atomically
-from pellucid.core.language import Language
+from pellucid.core.language import Language, speaking
 
 CURVES = {"train": ("train_loss", "training loss"), "valid": ("valid_loss", "validation loss")}
 
@@ -35,7 +35,7 @@ def write_report(findings: Findings, folder: Path, language: Language = "en") ->
     Raises `UserError` when a package of the lab extra is missing, or a file cannot be written.
     """
     lab_package("matplotlib", "matplotlib")
-    with written_in(language):
+    with speaking(language):
         curves, forest, sections = draw(findings)
         markdown = render(
             "report.md",
@@ -60,9 +60,10 @@ def write_report(findings: Findings, folder: Path, language: Language = "en") ->
 def answers_to_markdown(findings: Findings, level: str = "##") -> str:
     """Return the first part of the report: what was asked, the verdicts, and every value.
 
-    level: of its headings.
+    It is in English. level: of its headings.
     """
-    return render("answers.md", **_answers(findings) | {"level": level})
+    with speaking("en"):
+        return render("answers.md", **_answers(findings) | {"level": level})
 
 
 def draw(findings: Findings) -> tuple[list[Plot], list[Plot], Mapping[str, Sequence[Block]]]:

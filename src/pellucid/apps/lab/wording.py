@@ -6,41 +6,23 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from pellucid.core.language import Language
-
-_language: ContextVar[Language] = ContextVar("language", default="en")
-
-
-@contextmanager
-def written_in(language: Language) -> Iterator[None]:
-    """Write reports in a language."""
-    token = _language.set(language)
-    try:
-        yield
-    finally:
-        _language.reset(token)
-
-
-def language() -> Language:
-    """Return the language that reports are written in."""
-    return _language.get()
+from pellucid.core.language import chosen_language
 
 
 def tr(english: str, /, **values: Any) -> str:
-    """Return a text in the report's language, with values filled in.
+    """Return a text in the language that is spoken, with values filled in.
 
-    >>> with written_in("ko"):
+    >>> from pellucid.core.language import speaking
+    >>> with speaking("ko"):
     ...     tr("{n} of {all} seeds", n=6, all=7), tr("no such text")
     ('시드 7개 중 6개', 'no such text')
     """
-    text = korean().get(english, english) if language() == "ko" else english
+    text = korean().get(english, english) if chosen_language() == "ko" else english
     return text.format(**values) if values else text
 
 
@@ -56,4 +38,4 @@ def korean() -> Mapping[str, Any]:
 
 def captions() -> Mapping[str, str]:
     """Return the prose of the report's pictures and tables, by name."""
-    return korean()["captions"] if language() == "ko" else _texts("captions.toml")
+    return korean()["captions"] if chosen_language() == "ko" else _texts("captions.toml")
