@@ -14,7 +14,6 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from pellucid.apps.lab.measures.measure import Pass
 from pellucid.apps.lab.metrics import metrics_of
 from pellucid.apps.lab.processes import PATIENCE
 from pellucid.apps.lab.results import FORMAT, LineError, parse_line
-from pellucid.apps.lab.study import Trial, flat_settings
+from pellucid.apps.lab.study import Plan, Trial, flat_settings
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
 from pellucid.core.files import SavingError, saving, write_atomically
@@ -219,7 +218,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         _check_data(run, digest)
         some = np.linspace(0, len(examples) - 1, min(PROBED_PAIRS, len(examples)))
         probed = examples.batch(some.astype(np.int64))  # from all over the data, always the same
-        prober = Prober(model, probed, plan.probe_steps, folder / PROBES, plan.measures)
+        prober = partial(_probe_if, model, probed, plan, folder / PROBES)
         listeners: list[Listener] = [prober, partial(_stop_if, stop)]
         # The answers to validation pairs take time, and have no other use here.
         metric = prepared.metric() if config.training.monitor != "loss" else None
@@ -288,28 +287,14 @@ def learning_curve(run: Path) -> dict[str, list[float]]:
 # probes -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Prober:
-    """A listener that probes the model after some steps, and when training ends.
-
-    Each probe is appended to `path` as a line of JSON; `read_probes` reads them back.
-    """
-
-    model: Seq2Seq
-    batch: Batch
-    steps: Sequence[int]
-    path: Path
-    measures: Sequence[str]
-
-    def __call__(self, event: Event) -> None:
-        """Probe if it is time."""
-        if isinstance(event, Ended) or (
-            isinstance(event, Started | Stepped) and event.step in self.steps
-        ):
-            seen = probe(self.model, self.batch, self.measures)
-            found = {"step": event.step, "epoch": event.epoch, **seen}
-            with saving(self.path), self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(found) + "\n")
+def _probe_if(model: Seq2Seq, batch: Batch, plan: Plan, path: Path, event: Event) -> None:
+    """Probe the model after some steps, and when training ends: append a line of JSON to a file."""
+    if isinstance(event, Ended) or (
+        isinstance(event, Started | Stepped) and event.step in plan.probe_steps
+    ):
+        seen = probe(model, batch, plan.measures)
+        with saving(path), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": event.step, "epoch": event.epoch, **seen}) + "\n")
 
 
 def probe(
