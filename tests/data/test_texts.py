@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.data.batches import encode_texts
+from pellucid.data.batches import encode_pairs
 from pellucid.data.files import is_text_file, read_split
 from pellucid.data.pairs import Splits, TextPair, as_texts
 from pellucid.data.tokenizers import train_tokenizer
@@ -130,13 +130,12 @@ def test_too_few_texts_are_refused(tmp_path: Path) -> None:
 def test_texts_become_tokens_between_begin_and_end(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = train_tokenizer(["abc"], "char")
     with caplog.at_level(logging.WARNING):
-        examples = encode_texts(
-            ["ab", "abcab", "", "cz"], tokenizer, begin=[9], end=8, max_tokens=4
-        )
+        pairs = [TextPair("", (text,)) for text in ("ab", "abcab", "", "cz")]
+        examples = encode_pairs(pairs, None, tokenizer, begin=[9], end=8, max_tokens=4)
     np.testing.assert_array_equal(examples.target.tokens, [9, 4, 5, 8, 9, 6, 3, 8])
     np.testing.assert_array_equal(examples.source.cu_seqlens, [0, 0, 0])
     assert examples.dropped == 2
     assert "left out 2 of 4 texts" in caplog.text
     assert "no token for 1 of the characters in the texts;" in caplog.text
     with pytest.raises(UserError, match="of 1 text none has 1 to 2 tokens"):
-        encode_texts(["abc"], tokenizer, begin=[1], end=2, max_tokens=2)
+        encode_pairs([TextPair("", ("abc",))], None, tokenizer, max_tokens=2)

@@ -71,7 +71,7 @@ class Examples:
 
 def encode_pairs(
     pairs: Sequence[TextPair],
-    source: TokenizerLike,
+    source: TokenizerLike | None,
     target: TokenizerLike,
     *,
     max_tokens: int,
@@ -81,6 +81,7 @@ def encode_pairs(
 ) -> Examples:
     """Tokenize pairs; every target of a pair makes an example, or only the first.
 
+    source: None for a model of one text, which reads the targets; the sources are then empty.
     begin, end: the tokens that a target is put between.
 
     An example with a side of no tokens, or of more than `max_tokens` (begin and end not counted),
@@ -100,54 +101,33 @@ def encode_pairs(
         for pair in pairs
         for text in (pair.targets[:1] if first_target_only else pair.targets)
     ]
-    texts = [s for s, _ in rows], [t for _, t in rows]
-    kept = _encoded(((source, "source"), (target, "target")), texts, max_tokens)
-    targets = Packed.of([[*begin, *t, end] for _, t in kept])
-    return Examples(Packed.of([s for s, _ in kept]), targets, len(rows) - len(kept))
-
-
-def encode_texts(
-    texts: Sequence[str],
-    tokenizer: TokenizerLike,
-    *,
-    begin: Sequence[int],
-    end: int,
-    max_tokens: int,
-) -> Examples:
-    """Tokenize texts, between begin and end; the sources are empty. Else as `encode_pairs` does.
-
-    >>> from pellucid.data.tokenizers import train_tokenizer
-    >>> tokenizer = train_tokenizer(["abc"], kind="char")
-    >>> encode_texts(["ab", "cab"], tokenizer, begin=[1], end=2, max_tokens=2).target.tokens
-    array([1, 4, 5, 2])
-    """
-    rows = _encoded([(tokenizer, "text")], [texts], max_tokens)
-    targets = Packed.of([[*begin, *row, end] for (row,) in rows])
-    return Examples(Packed.of([[]] * len(rows)), targets, len(texts) - len(rows))
-
-
-def _encoded(
-    sides: Sequence[tuple[TokenizerLike, str]], texts: Sequence[Sequence[str]], most: int
-) -> list[tuple[list[int], ...]]:
-    """Return the tokens of examples, those left out that have a side of none or of too many.
-
-    sides: the tokenizer of each side, and its name in warnings. texts: those of each side.
-    """
-    for (tokenizer, name), some in zip(sides, texts, strict=True):
-        report_unknown(tokenizer, some, name)
-    rows = [tokenizer.encode_all(some) for (tokenizer, _), some in zip(sides, texts, strict=True)]
-    encoded = list(zip(*rows, strict=True))
-    kept = [example for example in encoded if all(0 < len(ids) <= most for ids in example)]
-    unit, where = ("pair", " on both sides") if len(sides) == 2 else ("text", "")
-    limit = f"1 to {most} tokens{where}"
+    targets = [text for _, text in rows]
+    encoded: list[tuple[list[int], list[int]]]
+    if source is None:
+        unit, where = "text", ""
+        report_unknown(target, targets, "text")
+        encoded = [([], ids) for ids in target.encode_all(targets)]
+    else:
+        unit, where = "pair", " on both sides"
+        sources = [text for text, _ in rows]
+        report_unknown(source, sources, "source")
+        report_unknown(target, targets, "target")
+        encoded = list(zip(source.encode_all(sources), target.encode_all(targets), strict=True))
+    kept = [
+        (s, t)
+        for s, t in encoded
+        if 0 < len(t) <= max_tokens and (source is None or 0 < len(s) <= max_tokens)
+    ]
+    limit = f"1 to {max_tokens} tokens{where}"
     if not kept:
         raise UserError(
-            f"of {len(encoded):,} {plural(len(encoded), unit)} none has {limit}; allow more "
+            f"of {len(rows):,} {plural(len(rows), unit)} none has {limit}; allow more "
             f"tokens, or give other {unit}s"
         )
-    if dropped := len(encoded) - len(kept):
-        _log.warning(f"left out {dropped:,} of {len(encoded):,} {unit}s: expected {limit}")
-    return kept
+    if dropped := len(rows) - len(kept):
+        _log.warning(f"left out {dropped:,} of {len(rows):,} {unit}s: expected {limit}")
+    whole = Packed.of([[*begin, *t, end] for _, t in kept])
+    return Examples(Packed.of([s for s, _ in kept]), whole, dropped)
 
 
 class Batches:
@@ -199,30 +179,32 @@ class Batches:
         """Return the batches of pass `number`, from 0; each is made when it is taken."""
         examples, rng = self.examples, self._rng.fold(number)
         order = _shuffled(rng.fold(0), len(examples))
-        if not self._bucketed:
-            return self._epoch(_split(order, self._costs, self.budget), rng)
-        mean = max(1.0, float(self._costs.mean())) if len(order) else 1.0
-        window = max(1, round(WINDOW * self.budget / mean))
-        # Stable, so that equal lengths stay shuffled; by target, then by source, for both sides'
-        # lengths decide what padding would cost.
-        order = np.concatenate(
-            [
-                part[np.lexsort((examples.source.lengths[part], examples.target.lengths[part]))]
-                for part in np.split(order, range(window, len(order), window))
-            ]
-        )
-        batches = _split(order, self._costs, self.budget)
-        return self._epoch([batches[i] for i in _shuffled(rng.fold(1), len(batches))], rng)
-
-    def _epoch(self, indices: list[np.ndarray], rng: Rng) -> EpochBatches:
-        return EpochBatches(self.examples, indices, redraw=self._redraw, rng=rng.fold(2))
+        if self._bucketed:
+            mean = max(1.0, float(self._costs.mean())) if len(order) else 1.0
+            window = max(1, round(WINDOW * self.budget / mean))
+            # Stable, so that equal lengths stay shuffled; by target, then by source, for both
+            # sides' lengths decide what padding would cost.
+            order = np.concatenate(
+                [
+                    part[np.lexsort((examples.source.lengths[part], examples.target.lengths[part]))]
+                    for part in np.split(order, range(window, len(order), window))
+                ]
+            )
+        indices = _split(order, self._costs, self.budget)
+        if self._bucketed:
+            indices = [indices[i] for i in _shuffled(rng.fold(1), len(indices))]
+        redraw = self._redraw
+        if redraw is None:
+            return EpochBatches(examples, indices)
+        drawn = rng.fold(2)
+        return EpochBatches(examples, indices, redraw=lambda batch, i: redraw(batch, drawn.fold(i)))
 
 
 class EpochBatches(Sequence[Batch]):
     """The batches of one pass; `indices[i]` are the examples of batch i.
 
-    They are numbered from 0 in each, or, `numbered`, as in the whole. `redraw` is given each batch,
-    with randomness of its own.
+    They are numbered from 0 in each, or, `numbered`, as in the whole. `redraw(batch, i)` puts the
+    texts of batch i into other tokens.
     """
 
     def __init__(
@@ -230,11 +212,10 @@ class EpochBatches(Sequence[Batch]):
         examples: Examples,
         indices: list[np.ndarray],
         numbered: bool = False,
-        redraw: Redraw | None = None,
-        rng: Rng = Rng(0),  # noqa: B008 - frozen
+        redraw: Callable[[Batch, int], Batch] | None = None,
     ) -> None:
         self._examples, self.indices, self._numbered = examples, indices, numbered
-        self._redraw, self._rng = redraw, rng
+        self._redraw = redraw
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -242,7 +223,7 @@ class EpochBatches(Sequence[Batch]):
     def __getitem__(self, i: int) -> Batch:  # type: ignore[override]  # no slices
         index = self.indices[i]
         batch = self._examples.batch(index, index if self._numbered else None)
-        return batch if self._redraw is None else self._redraw(batch, self._rng.fold(i))
+        return batch if self._redraw is None else self._redraw(batch, i)
 
 
 def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:

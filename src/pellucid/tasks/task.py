@@ -13,7 +13,7 @@ import numpy as np
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError
-from pellucid.data.batches import Examples, encode_texts, held_out_batches
+from pellucid.data.batches import Examples, encode_pairs, held_out_batches
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer, TokenizerLike
 from pellucid.generation import GREEDY, SearchConfig
@@ -194,12 +194,14 @@ class Task(ABC):
         when nothing is left.
         """
         ids = self.model.config
-        return encode_texts(
-            [pair.target for pair in pairs],
+        return encode_pairs(
+            pairs,
+            None,
             self.source,
+            max_tokens=max_tokens,
+            first_target_only=True,
             begin=[ids.bos_token_id] if self.begins else [],
             end=ids.eos_token_id,
-            max_tokens=max_tokens,
         )
 
     def evaluate(
