@@ -40,7 +40,9 @@ class MovingAverage:
         """Follow the parameters after step `step`, counted from 1."""
         rest = 1.0 - min(self.decay, (1 + step) / (10 + step))
         for name, average in self._averages.items():
-            average += rest * (self._parameters[name].learnt - average)
+            difference = self._parameters[name].learnt - average
+            difference *= rest  # in place: no second array of the parameter's size
+            average += difference
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -54,7 +54,6 @@ class DivergedError(UserError):
     """Training diverged: a loss or a gradient is not finite, or the loss exploded."""
 
     def __init__(self, what: str, step: int, lr: float) -> None:
-        self.step, self.lr = step, lr
         super().__init__(
             f"training diverged at step {step} (learning rate {lr:.3g}): {what}. "
             "Checkpoints written before are kept. Try a lower learning rate, a longer warm-up or a "
