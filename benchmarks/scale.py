@@ -32,7 +32,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,26 @@ ENDS = ("10.77.0.1", "10.77.0.2")
 # A process that is measured: it does a step for each line it reads
 
 
+def measured(workers: Any) -> dict[str, float]:
+    """Count the bytes that a worker sends, and the seconds that it waits, from now on."""
+    found = {"sent": 0.0, "waited": 0.0}
+
+    def wrapped(exchange: Callable[..., Any], copies: float) -> Callable[..., Any]:
+        def exchanged(own: np.ndarray, *more: Any, **options: Any) -> Any:
+            found["sent"] += own.nbytes * copies
+            began = time.perf_counter()
+            result = exchange(own, *more, **options)
+            found["waited"] += time.perf_counter() - began
+            return result
+
+        return exchanged
+
+    others = workers.size - 1
+    workers.all_to_all = wrapped(workers.all_to_all, others / workers.size)
+    workers.all_gather = wrapped(workers.all_gather, others)
+    return found
+
+
 def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
     """Train, a step for each `next`, on one process or as one of several workers."""
     from pellucid.training.config import TrainingConfig
@@ -80,18 +100,17 @@ def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
     optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
     part_sum = PartSum(model.named_parameters(), parts, workers) if parts else None
     numbers = sum(p.data.size for p in model.parameters())
-    step = 0
+    exchanges, step = measured(workers), 0
     while True:
         yield {}
         step += 1
-        sent, waited, began = workers.sent, workers.waited, time.perf_counter()
+        before, began = dict(exchanges), time.perf_counter()
         cpu = time.process_time()
         train_step(model, optimizer, batch, config, step=step, lr=5e-4, part_sum=part_sum)
         yield {
             "seconds": time.perf_counter() - began,
             "cpu": time.process_time() - cpu,
-            "sent": workers.sent - sent,
-            "waited": workers.waited - waited,
+            **{name: value - before[name] for name, value in exchanges.items()},
             "parameters": numbers,
         }
 

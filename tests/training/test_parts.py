@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -155,14 +156,25 @@ def test_bytes_of_a_step_are_those_of_a_ring() -> None:
     def work(workers: Workers) -> int:
         weight = Parameter((numbers,), zeros)
         part_sum = PartSum([("weight", weight)], parts=size, workers=workers)
-        before = workers.sent
+        all_to_all, all_gather, sent = workers.all_to_all, workers.all_gather, [0]
+
+        def counted_all_to_all(send: np.ndarray, got: Sequence[int]) -> np.ndarray:
+            sent[0] += (size - 1) * (len(send) // size) * send.itemsize
+            return all_to_all(send, got)
+
+        def counted_all_gather(own: np.ndarray) -> np.ndarray:
+            sent[0] += (size - 1) * own.nbytes
+            return all_gather(own)
+
+        workers.all_to_all = counted_all_to_all  # type: ignore[method-assign]
+        workers.all_gather = counted_all_gather  # type: ignore[assignment, method-assign]
 
         def run_part(part: int) -> LossSum:
             weight.accumulate(np.ones(numbers, np.float32))
             return LossSum(1.0, 1)
 
         part_sum.run(run_part)
-        return workers.sent - before
+        return sent[0]
 
     least = 2 * 4 * numbers * (size - 1) / size
     for sent in together(size, work):

@@ -52,7 +52,6 @@ class TorchWorkers(Workers):
     def __init__(
         self, store: Any, rank: int, size: int, *, timeout: float = TIMEOUT, restarts: int = 0
     ) -> None:
-        super().__init__()
         torch = require_torch()
         self._tensor = torch.from_numpy
         self._dist = dist = torch.distributed
@@ -71,7 +70,6 @@ class TorchWorkers(Workers):
     def all_to_all(self, send: Array, got: Sequence[int]) -> Array:
         """Send every worker its slice, and receive one of each; see `Workers`."""
         received, each = np.empty(sum(got), send.dtype), len(send) // self.size
-        self.sent += (self.size - 1) * each * send.itemsize
         self._exchange(
             lambda group: group.alltoall_base(
                 self._tensor(received),
@@ -86,7 +84,6 @@ class TorchWorkers(Workers):
     def all_gather(self, own: Array, *, patient: bool = False) -> Array:
         """Return the vectors of all workers as rows; see `Workers`."""
         whole = np.empty((self.size, *own.shape), own.dtype)
-        self.sent += own.nbytes * (self.size - 1)
         tensors = [self._tensor(row) for row in whole]
         self._exchange(lambda group: group.allgather([tensors], [self._tensor(own)]), patient)
         return whole
@@ -104,10 +101,8 @@ class TorchWorkers(Workers):
 
     def _exchange(self, begin: Callable[[Any], Any], patient: bool = False) -> None:
         """Begin an exchange in a process group, and wait for its end."""
-        began = time.perf_counter()
         with self._connecting():
             begin(self._groups[patient]).wait()
-        self.waited += time.perf_counter() - began
 
     @contextmanager
     def _connecting(self) -> Iterator[None]:

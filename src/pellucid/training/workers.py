@@ -38,12 +38,6 @@ class Workers:
     begun: bool = False
     """Whether the run was begun by workers that this process replaces."""
 
-    def __init__(self) -> None:
-        self.sent = 0
-        """Bytes that this process has sent in exchanges of arrays."""
-        self.waited = 0.0
-        """Seconds that this process has waited for exchanges of arrays."""
-
     def all_to_all(self, send: Array, got: Sequence[int]) -> Array:
         """Send every worker its slice of a vector; return the slices received, in order.
 
