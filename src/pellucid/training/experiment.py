@@ -139,19 +139,14 @@ def _stripped(pairs: Sequence[TextPair]) -> tuple[TextPair, ...]:
     return tuple(TextPair(p.source, tuple(t.strip() for t in p.targets)) for p in pairs)
 
 
-def one_tokenizer(config: RunConfig) -> bool:
-    """Return whether source and target share a tokenizer, as in a model of one vocabulary."""
-    return config.tokenizer.shared or len(task_of(config.model).vocabularies) == 1
-
-
 def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the source's and the target's tokenizer from the training side; they may be one."""
-    how = config.tokenizer
+    own = replace(config.tokenizer, shared=_has_one_tokenizer(config))
     sources = [pair.source for pair in pairs.train]
     targets = [text for pair in pairs.train for text in pair.targets]
-    sides = [(sources + targets, how.kind)]
-    if not one_tokenizer(config):
-        sides = [(sources, how.kind), (targets, how.target_kind or how.kind)]
+    sides = [(sources + targets, own.kind)]
+    if not own.shared:
+        sides = [(sources, own.kind), (targets, own.target_kind or own.kind)]
     for texts, kind in sides:
         words = kind == "word" and len(set(texts)) > len(texts) // 2
         if words and not any(len(text.split()) > 1 for text in texts):
@@ -160,8 +155,12 @@ def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokeni
                 "once: put spaces between the symbols, or choose the tokenizer char",
                 f"{len(texts):,}",
             )
-    made = [train_tokenizer(texts, kind, how.vocab_size, how.normalise) for texts, kind in sides]
+    made = [train_tokenizer(texts, kind, own.vocab_size, own.normalise) for texts, kind in sides]
     return made[0], made[-1]
+
+
+def _has_one_tokenizer(config: RunConfig) -> bool:
+    return config.tokenizer.shared or len(task_of(config.model).vocabularies) == 1
 
 
 def train_run(
@@ -359,7 +358,8 @@ def _tokenizers(
     texts: list[str] = []
     if workers.rank == 0:
         if kept is not None:
-            names = (TOKENIZER,) if one_tokenizer(config) else (TOKENIZER, TARGET_TOKENIZER)
+            one = _has_one_tokenizer(config)
+            names = (TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER)
             made: Sequence[Tokenizer] = [Tokenizer.load(kept / name) for name in names]
         else:
             made = make_tokenizers(config, pairs)
