@@ -176,7 +176,7 @@ class Batches:
         self._rng = Rng(seed)
 
     def epoch(self, number: int) -> EpochBatches:
-        """Return the batches of pass `number`, from 0; each is made when it is taken."""
+        """Return the batches of pass `number`, from 0."""
         examples, rng = self.examples, self._rng.fold(number)
         order = _shuffled(rng.fold(0), len(examples))
         if self._bucketed:
@@ -193,37 +193,31 @@ class Batches:
         indices = _split(order, self._costs, self.budget)
         if self._bucketed:
             indices = [indices[i] for i in _shuffled(rng.fold(1), len(indices))]
-        redraw = self._redraw
-        if redraw is None:
-            return EpochBatches(examples, indices)
         drawn = rng.fold(2)
-        return EpochBatches(examples, indices, redraw=lambda batch, i: redraw(batch, drawn.fold(i)))
+
+        def batch(i: int, index: np.ndarray) -> Batch:
+            made = examples.batch(index)
+            return made if self._redraw is None else self._redraw(made, drawn.fold(i))
+
+        return EpochBatches(indices, batch)
 
 
 class EpochBatches(Sequence[Batch]):
     """The batches of one pass; `indices[i]` are the examples of batch i.
 
-    They are numbered from 0 in each, or, `numbered`, as in the whole. `redraw(batch, i)` puts the
-    texts of batch i into other tokens.
+    Each is made when it is taken: by batch(i, indices[i]).
     """
 
     def __init__(
-        self,
-        examples: Examples,
-        indices: list[np.ndarray],
-        numbered: bool = False,
-        redraw: Callable[[Batch, int], Batch] | None = None,
+        self, indices: list[np.ndarray], batch: Callable[[int, np.ndarray], Batch]
     ) -> None:
-        self._examples, self.indices, self._numbered = examples, indices, numbered
-        self._redraw = redraw
+        self.indices, self._batch = indices, batch
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, i: int) -> Batch:  # type: ignore[override]  # no slices
-        index = self.indices[i]
-        batch = self._examples.batch(index, index if self._numbered else None)
-        return batch if self._redraw is None else self._redraw(batch, i)
+        return self._batch(i, self.indices[i])
 
 
 def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
@@ -234,7 +228,8 @@ def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
     """
     order = np.lexsort((examples.source.lengths, examples.target.lengths))
     budget = max(batch_tokens, int(examples.useful_tokens.max(initial=0)))
-    return EpochBatches(examples, _split(order, examples.useful_tokens, budget), numbered=True)
+    indices = _split(order, examples.useful_tokens, budget)
+    return EpochBatches(indices, lambda _, index: examples.batch(index, numbers=index))
 
 
 def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> None:
