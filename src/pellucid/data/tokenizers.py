@@ -283,13 +283,14 @@ def train_tokenizer(
 
     Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet.
     """
-    way, normalizer = KINDS[kind], _normalizer(normalise)
-    if way.bytewise:
-        core = _train_pieces(texts, vocab_size, normalizer)
-    else:
-        core = _train_units(way, texts, vocab_size, normalizer)
-        core.normalizer = _normalizer([*normalise, "whitespace"]) if kind == "word" else normalizer
+    way = KINDS[kind]
+    core = tokenizers.Tokenizer(models.BPE())
+    core.normalizer = _normalizer([*normalise, *["whitespace"] * (kind == "word")])
     core.pre_tokenizer, core.decoder = way.pre_tokenizer, way.decoder
+    if way.bytewise:
+        _learn_pieces(core, texts, vocab_size)
+    else:
+        _learn_units(core, way, texts, vocab_size)
     return Tokenizer(core, kind)
 
 
@@ -313,16 +314,14 @@ def _normalised(normalizer: normalizers.Normalizer | None, text: str) -> str:
         raise _not_unicode([text]) from None
 
 
-def _train_units(
-    kind: TokenizerKind,
-    texts: Iterable[str],
-    vocab_size: int | None,
-    normalizer: normalizers.Normalizer | None,
-) -> tokenizers.Tokenizer:
-    """Return a tokenizer with a token for each unit of texts."""
+def _learn_units(
+    core: tokenizers.Tokenizer, kind: TokenizerKind, texts: Iterable[str], vocab_size: int | None
+) -> None:
+    """Give a tokenizer a token for each unit of texts."""
     if vocab_size is not None and vocab_size <= len(SPECIALS):
         raise UsageError(f"vocab_size must be above {len(SPECIALS)}, got {vocab_size}")
-    counts = Counter(unit for text in texts for unit in kind.split(_normalised(normalizer, text)))
+    normal = (_normalised(core.normalizer, text) for text in texts)
+    counts = Counter(unit for text in normal for unit in kind.split(text))
     units = [unit for unit, _ in _by_frequency(counts) if unit not in SPECIALS]
     kept = units[: None if vocab_size is None else vocab_size - len(SPECIALS)]
     if len(kept) < len(units):
@@ -335,24 +334,18 @@ def _train_units(
             " ".join(map(repr, units[len(kept) :][:20])),
         )
     vocab = {token: i for i, token in enumerate((*SPECIALS, *kept))}
-    core = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=SPECIALS[UNK]))
+    core.model = models.WordLevel(vocab, unk_token=SPECIALS[UNK])
     # UNK is a token of the model only: named here, decoding would swallow it.
     core.add_special_tokens(list(SPECIALS[:UNK]))
-    return core
 
 
-def _train_pieces(
-    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
-) -> tokenizers.Tokenizer:
-    """Return a tokenizer of byte-level pieces."""
+def _learn_pieces(core: tokenizers.Tokenizer, texts: Iterable[str], vocab_size: int | None) -> None:
+    """Give a tokenizer byte-level pieces."""
     if vocab_size is None or vocab_size < SMALLEST_BPE:
         raise UsageError(
             f"vocab_size must be at least {SMALLEST_BPE} (256 bytes and {len(SPECIALS)} special "
             f"tokens) for byte-level BPE, got {vocab_size}"
         )
-    core = tokenizers.Tokenizer(models.BPE())
-    core.normalizer = normalizer
-    core.pre_tokenizer = KINDS["bpe"].pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIALS),
@@ -362,7 +355,6 @@ def _train_pieces(
     core.train_from_iterator(texts, trainer)
     if (reached := core.get_vocab_size()) < vocab_size:
         _log.info("the texts give %d tokens, fewer than vocab_size = %d", reached, vocab_size)
-    return core
 
 
 @dataclass(frozen=True)
