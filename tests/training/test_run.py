@@ -134,12 +134,12 @@ def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
     with begun(tmp_path) as run:
         if saved:
             save(run, 1)
-    changed = {"model": {"d_model": 128, "heads": [2, 3]}, "training": {"lr": 1e-3, "seed": 1}}
+    changed = {"model": {"d_model": 128, "heads": [2, 3]}, "training": {"lr": 1e-3, "steps": 1}}
     with pytest.raises(UserError) as raised:
         RunFolder(tmp_path, changed, resume=True)
     reported = str(raised.value)
     assert "model.d_model: 64 -> 128" in reported
-    assert "training.seed: unset -> 1" in reported
+    assert "training.steps: unset -> 1" in reported
     assert "heads" not in reported
     assert "accept them (to train longer, for example) with --accept-changes" in reported
     assert read_settings(tmp_path) == SETTINGS

@@ -30,7 +30,7 @@ from pellucid.data.pairs import Splits, TextPair, as_texts, report_shared
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
 from pellucid.models.quantize import WeightFormat
-from pellucid.tasks import TASKS, Task, task_of
+from pellucid.tasks import Task, task_of
 from pellucid.tasks.folder import (
     CARD,
     TOKENIZER,
@@ -213,7 +213,6 @@ def train_run(
         with RunFolder(
             folder,
             config.as_mapping(),
-            defaults=_defaults(config),
             resume=resume,
             accept_changes=accept_changes,
             further=tokenizer_files(trained) if start is None else {},
@@ -317,7 +316,7 @@ def _prepare(
         if not accept_changes:  # the sizes of the vocabularies follow from the data
             model = settings["model"].items()
             fixed = {"model": {k: v for k, v in model if not k.endswith("vocab_size")}}
-        goes_on = check_resumed(folder, fixed, _defaults(config))
+        goes_on = check_resumed(folder, fixed)
     start = None
     if config.start is not None:
         start = opened(config.start, folder if resume else None, accept_changes)
@@ -474,12 +473,6 @@ def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
         "held_out": hashlib.sha256(texts.encode()).hexdigest(),
         **(answers if monitor != "loss" else {}),
     }
-
-
-def _defaults(config: RunConfig) -> dict[str, Any]:
-    """Return the default of every setting of a run; of a model without a type, the first type."""
-    model = to_mapping(type(config.model)())
-    return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(TASKS))}}
 
 
 def _account(prepared: Prepared) -> Text:

@@ -17,7 +17,6 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -33,8 +32,10 @@ from pellucid.core.files import (
 )
 from pellucid.core.language import plural
 from pellucid.core.machine import environment
-from pellucid.core.settings import REMOVED, changes, flat, read_toml
+from pellucid.core.settings import REMOVED, changes, flat, read_toml, to_mapping
+from pellucid.tasks import TASKS
 from pellucid.training import checkpoint
+from pellucid.training.config import RunConfig
 from pellucid.training.events import RECORDED, Event, as_record
 from pellucid.training.lock import Lock
 
@@ -45,15 +46,17 @@ START = "start"  # a setting, and the folder of the model that it names
 LOCK = ".lock"
 
 
-def _changes(
-    before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> list[str]:
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """List how settings differ. Those that `before` lacks, and `now` has, had their defaults.
 
-    Settings that only 0.1.0 has may be in `before`, turned off: the lab wrote all.
+    0.1.0 left out some of them. Settings that only it has may be in `before`, turned off: the lab
+    wrote all.
     """
     new, removed = flat(now), flat(REMOVED)
     old = {k: v for k, v in flat(before).items() if k not in removed or v != removed[k]}
+    first = next(iter(TASKS))  # the type of a model without one
+    kind = TASKS[new.get("model.model_type", first)].config_class
+    defaults = to_mapping(RunConfig()) | {"model": {**to_mapping(kind()), "model_type": first}}
     usual = {name: value for name, value in flat(defaults).items() if name in new}
     return changes(usual | old, new, "unset")
 
@@ -95,7 +98,6 @@ class RunFolder:
     """The folder of one run, held by one process; a context manager.
 
     path: made if absent. settings: everything that the run depends on, as TOML can hold it.
-    defaults: theirs; 0.1.0 left out some settings that had their default.
     resume: continue from the newest checkpoint, or from the start when there is none yet.
     accept_changes: resume although settings differ; the run is then no longer one that could be
         repeated from its config.toml.
@@ -118,7 +120,6 @@ class RunFolder:
         path: Path,
         settings: Mapping[str, Any],
         *,
-        defaults: Mapping[str, Any] = MappingProxyType({}),
         resume: bool = False,
         accept_changes: bool = False,
         further: Mapping[str, bytes] | None = None,
@@ -143,7 +144,7 @@ class RunFolder:
         try:
             self._check(resume)
             if resume:
-                self._resume(accept_changes, defaults)
+                self._resume(accept_changes)
         except BaseException:
             self._lock.release()
             raise
@@ -208,10 +209,10 @@ class RunFolder:
         checkpoint.keep_checkpoints(self.checkpoints, {trainer.step, *keep})
         return path
 
-    def _resume(self, accept_changes: bool, defaults: Mapping[str, Any]) -> None:
+    def _resume(self, accept_changes: bool) -> None:
         self.checkpoint = checkpoint.newest_checkpoint(self.checkpoints)
         before = read_settings(self.path) if self.checkpoint is None else self.checkpoint.settings
-        if before is not None and (found := _changes(before, self.settings, defaults)):
+        if before is not None and (found := _changes(before, self.settings)):
             if not accept_changes:
                 raise _other_settings(
                     self.path,
@@ -289,9 +290,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
         raise UserError(str(error)) from None
 
 
-def check_resumed(
-    path: Path, settings: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
-) -> bool:
+def check_resumed(path: Path, settings: Mapping[str, Any]) -> bool:
     """Raise `UserError` for settings that are not those of a run's newest checkpoint.
 
     Only those given are compared: this is for before a model is built of them. `RunFolder`
@@ -302,7 +301,7 @@ def check_resumed(
         return False
     before, now = flat(made_with), flat(settings)
     given = {key: before[key] for key in now if key in before}
-    if found := _changes(given, settings, defaults):
+    if found := _changes(given, settings):
         raise _other_settings(path, found)
     return True
 
