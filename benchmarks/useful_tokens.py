@@ -64,7 +64,7 @@ def demo_task() -> Task:
     recipe = load_recipe(DEMO)
     plain = replace(recipe.model, activation_function="relu", ffn_dim=512)
     recipe = replace(recipe, model=plain)
-    pairs = read_data(recipe.data)
+    pairs = read_data(recipe)
     tokenizers = make_tokenizers(recipe, pairs)
     trained = task_of(recipe.model).build(recipe.model, tokenizers, recipe.search, recipe.seed)
     assert isinstance(trained, Seq2SeqTask)  # the recipe is for an encoder-decoder

@@ -43,7 +43,6 @@ from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, examples_of, note_quantized
 from pellucid.training.config import (
     PARTS,
-    DataConfig,
     RunConfig,
     TrainingConfig,
 )
@@ -81,30 +80,29 @@ class Outcome:
     """The signal that ended training, if one did: then there is no model folder yet."""
 
 
-def read_data(
-    config: DataConfig, same: Callable[[str], str] = str, *, texts: bool = False
-) -> Splits:
+def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
     """Read the pairs that the settings name. Raises `UserError` naming file and line.
 
-    Sources of a file that `same` makes one text are on one side of its split; the split of a
+    Sources of a file that the tokenizer makes one text are on one side of its split; the split of a
     corpus depends on no setting. `data.more` is added to the training pairs afterwards. texts: the
     files are of texts, as `read_split` has it.
     """
-    if config.train:
+    data, same = config.data, config.tokenizer.same
+    if data.train:
         pairs = read_split(
-            config.train,
-            config.valid,
-            config.test,
-            held_out=config.held_out,
-            columns=config.columns,
+            data.train,
+            data.valid,
+            data.test,
+            held_out=data.held_out,
+            columns=data.columns,
             same=same,
             texts=texts,
         )
-    elif config.corpus:
-        pairs = load_corpus(config.corpus, config.split or None)
+    elif data.corpus:
+        pairs = load_corpus(data.corpus, data.split or None)
     else:
         raise UsageError("no training data: set data.corpus, or give files as data.train")
-    return with_more(pairs, config.more, config.columns, same)
+    return with_more(pairs, data.more, data.columns, same)
 
 
 def read_material(config: RunConfig) -> Splits:
@@ -115,7 +113,7 @@ def read_material(config: RunConfig) -> Splits:
     """
     data, same = config.data, config.tokenizer.same
     if (kind := task_of(config.model).kind) in ("answer", "label"):
-        pairs = read_data(data, same)
+        pairs = read_data(config)
         if kind == "label":  # a label with a blank behind it would be another label
             train, valid, test = map(_stripped, (pairs.train, pairs.valid, pairs.test))
             pairs = replace(pairs, train=train, valid=valid, test=test)
@@ -124,7 +122,7 @@ def read_material(config: RunConfig) -> Splits:
     texts = is_text_file(data.train)
     if texts and data.more:
         raise UsageError("data.more is for pairs; put its texts into the file of texts")
-    return as_texts(read_data(data, same, texts=texts), same)
+    return as_texts(read_data(config, texts=texts), same)
 
 
 def check_scores(config: RunConfig, pairs: Splits) -> None:

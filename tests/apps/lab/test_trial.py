@@ -35,7 +35,7 @@ def learned(line: Any) -> Any:
 
 def test_a_line_says_what_data_it_is_of(trial: Trial, tmp_path: Path) -> None:
     before = run_trial(trial, tmp_path / "a")
-    assert before["data"] == data_digest(read_data(trial.config.data))
+    assert before["data"] == data_digest(read_data(trial.config))
     assert (tmp_path / "a" / "data.sha256").read_text() == before["data"]
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(pairs.read_text().replace("six six", "six six six"))
@@ -59,7 +59,7 @@ def timeless(line: str) -> dict[str, Any]:
 
 
 def test_every_side_of_the_data_counts(trial: Trial) -> None:
-    pairs = read_data(trial.config.data)
+    pairs = read_data(trial.config)
     train, valid = pairs.train, pairs.valid
     kinds = [
         pairs,

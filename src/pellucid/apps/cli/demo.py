@@ -50,7 +50,7 @@ def demo(
     console, began = Output(), time.monotonic()
     chat_folder, g2p_folder = _free(folder / "chat"), _free(folder / "g2p")
     chat_config, g2p_config = _config(CHAT, chat_minutes), _config(PRONUNCIATION, g2p_minutes)
-    read_data(g2p_config.data)  # a download that fails ends it here, not after the first model
+    read_data(g2p_config)  # a download that fails ends it here, not after the first model
 
     console.rule("[bold]" + tr("1  Memorising: a chatbot of Korean conversations"))
     if (chat := show_run(chat_config, chat_folder)).interrupted:

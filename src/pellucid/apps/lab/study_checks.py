@@ -12,14 +12,14 @@ from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.study import Bound, Contrast, Plan, Reference, Study, Trial, run_id
-from pellucid.apps.lab.trial import data_digest, other_data, read_pairs
+from pellucid.apps.lab.trial import data_digest, other_data
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
 from pellucid.data.pairs import Splits
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.tasks.task import token_error
 from pellucid.training.config import DataConfig, RunConfig
-from pellucid.training.experiment import check_scores
+from pellucid.training.experiment import check_scores, read_data
 
 UNLIMITED = 10_000
 """`training.minutes`, a week: effectively unlimited. TOML has no null to unset it."""
@@ -92,7 +92,7 @@ def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
     for change in dict.fromkeys(trial.change for trial in trials):
         config = study.variants[change]
         if key(config) not in read:
-            pairs = read_pairs(config)
+            pairs = read_data(config)
             read[key(config)] = pairs, data_digest(pairs)
         pairs = read[key(config)][0]
         try:

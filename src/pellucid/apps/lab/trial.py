@@ -39,7 +39,6 @@ from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import Recorder
 from pellucid.tasks import Seq2SeqTask
-from pellucid.training.config import RunConfig
 from pellucid.training.events import Ended, Event, Listener, Saved, Started, Stepped
 from pellucid.training.experiment import Prepared, check_scores, make_tokenizers, read_data
 from pellucid.training.lock import InUseError, Lock
@@ -115,7 +114,7 @@ def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
     else:
         if (line["status"], line["id"]) != ("done", trial.id):
             wrong = f"is not the result of run {trial.id}"
-        elif "data" in line and line["data"] != (now := data_digest(read_pairs(trial.config))):
+        elif "data" in line and line["data"] != (now := data_digest(read_data(trial.config))):
             wrong = f"is of {other_data(line['data'], now)}"
         else:
             return line
@@ -124,11 +123,6 @@ def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
 
 
 # data ---------------------------------------------------------------------------------------------
-
-
-def read_pairs(config: RunConfig) -> Splits:
-    """Return the training, validation and test pairs of a run with these settings."""
-    return read_data(config.data, config.tokenizer.same)
 
 
 def data_digest(pairs: Splits) -> str:
@@ -203,7 +197,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         # A folder in use is refused before anything is read; an orphan may still be saving.
         Lock(folder / LOCK, PATIENCE + 10.0).release()
     config, plan = trial.config, trial.plan
-    pairs = read_pairs(config)
+    pairs = read_data(config)
     check_scores(config, pairs)
     if trial.tokenizer:
         both = file_tokenizers(trial.tokenizer, plan.frame_source)
