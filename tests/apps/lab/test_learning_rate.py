@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.apps.lab.small import RECIPE, write_study
 from pellucid.apps.cli.main import main
 from pellucid.apps.lab.learning_rate import range_test
 from pellucid.core.errors import UsageError
-from pellucid.training.config import load_recipe
+from pellucid.training.config import StartConfig, load_recipe
 
 
 @pytest.fixture
@@ -32,6 +33,13 @@ def test_the_loss_falls_and_then_rises(recipe: Path) -> None:
 def test_wrong_rates_are_refused(given: tuple[float, float, int], recipe: Path) -> None:
     with pytest.raises(UsageError, match="expected 0 < low < high and at least 10 steps"):
         range_test(load_recipe(str(recipe)), *given)
+
+
+def test_a_model_to_begin_with_is_refused(recipe: Path) -> None:
+    """It began with a new model, and said nothing."""
+    config = replace(load_recipe(str(recipe)), start=StartConfig(recipe.parent))
+    with pytest.raises(UsageError, match="begins with a new model; leave out"):
+        range_test(config)
 
 
 def test_the_command_says_which_setting_to_use(

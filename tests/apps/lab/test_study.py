@@ -146,6 +146,11 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
             '"chatbot-ko"',
             "only the clock ends its runs; set epochs or steps, and minutes = 10000 in",
         ),
+        (
+            'set.model.attention_scale = "none"',
+            'set.start.folder = "model"',
+            "none: a study's runs begin with new models; leave out [start]",
+        ),
         ('"recipe.toml"', '"gpt-ko"', "the lab trains encoder-decoders, not model_type"),
         (
             'set.model.attention_scale = "none"',

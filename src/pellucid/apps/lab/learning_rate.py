@@ -38,13 +38,16 @@ def range_test(
     """Train a new model for some steps, with rates that rise by one factor from low to high.
 
     Nothing is written. The test ends early where the loss explodes. Raises `UsageError` for wrong
-    rates or less than 10 steps, and `DivergedError` where the first step diverges.
+    rates, less than 10 steps and a model to begin with, and `DivergedError` where the first step
+    diverges.
     Source: Smith 2017, 3.3; the mean and the end are fastai's.
     """
     if not 0 < low < high < math.inf or steps < 10:
         raise UsageError(
             f"expected 0 < low < high and at least 10 steps; got {low:g}, {high:g} and {steps}"
         )
+    if config.start is not None:
+        raise UsageError("the range test begins with a new model; leave out [start]")
     pairs = read_material(config)
     made = make_tokenizers(config, pairs)
     task = task_of(config.model).build(config.model, made, config.search, config.seed)

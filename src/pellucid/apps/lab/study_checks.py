@@ -189,6 +189,8 @@ def _variant_errors(study: Study, name: str, config: RunConfig) -> Iterator[str]
             f"{name}: the lab trains encoder-decoders, not model_type {config.model.model_type}; "
             "choose another recipe"
         )
+    if config.start is not None:
+        yield f"{name}: a study's runs begin with new models; leave out [start]"
     if error := token_error(config.model):
         yield f"{name}: model.{error}"
     training = config.training
