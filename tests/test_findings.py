@@ -166,22 +166,37 @@ def test_the_picture_of_an_answer_shows_its_claims(name: str, ending: str) -> No
         assert signed(claim.median) in picture, "run: python scripts/findings_pictures.py"
 
 
+def differences(study: str, change: str, base: str, metric: str) -> list[float]:
+    """Return by how much a change moves a metric, in each of its seven pairs."""
+    by = {(r["change"], r["seed"]): r["metrics"][metric] for r in stored(study)}
+    seeds = sorted(seed for name, seed in by if name == base)
+    assert len(seeds) == 7
+    return [by[change, seed] - by[base, seed] for seed in seeds]
+
+
+def test_norms_after_the_sum_with_a_warm_up_are_best(page: str) -> None:
+    study, loss = "norm-place", "best_valid_loss"
+    contrasts = [("pre", "post"), ("post_cold", "post"), ("pre_cold", "pre")]
+    for change, base in contrasts:
+        found = differences(study, change, base, loss)
+        assert min(found) > 0
+        assert spread(found, 3) in page
+    last = sum(x > 0 for x in differences(study, "post_cold", "pre_cold", loss))
+    assert last == 6
+    assert "comes last in six pairs" in page
+    assert max(differences(study, "post_cold", "post", "bleu")) < 0
+    assert {x < 0 for x in differences(study, "pre", "post", "bleu")} == {True, False}
+
+
 def test_the_newer_parts_translate_better_after_as_many_steps(page: str) -> None:
-    runs = stored("modern-parts-multi30k")
-
-    def differences(change: str, base: str, metric: str) -> list[float]:
-        by = {(r["change"], r["seed"]): r["metrics"][metric] for r in runs}
-        seeds = sorted(seed for name, seed in by if name == base)
-        assert len(seeds) == 7
-        return [by[change, seed] - by[base, seed] for seed in seeds]
-
-    gate = differences("swiglu", "article", "best_valid_loss")
-    both = differences("together", "article", "best_valid_loss")
-    over_gate = differences("together", "swiglu", "best_valid_loss")
+    study = "modern-parts-multi30k"
+    gate = differences(study, "swiglu", "article", "best_valid_loss")
+    both = differences(study, "together", "article", "best_valid_loss")
+    over_gate = differences(study, "together", "swiglu", "best_valid_loss")
     for found in (gate, both, over_gate):
         assert max(found) < 0
         assert spread([-x for x in found], 3) in page
-    bleu = differences("together", "article", "bleu_lower")
+    bleu = differences(study, "together", "article", "bleu_lower")
     assert f"raise BLEU by {spread(bleu, 1)} (lower-cased" in page
-    assert sum(x > 0 for x in differences("swiglu", "article", "bleu_lower")) == 6
+    assert sum(x > 0 for x in differences(study, "swiglu", "article", "bleu_lower")) == 6
     assert "BLEU is higher in six of them" in page
