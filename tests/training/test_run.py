@@ -129,6 +129,17 @@ def test_a_file_in_place_of_a_folder_of_the_run(tmp_path: Path, name: str) -> No
     assert (tmp_path / name).read_text(encoding="utf-8") == "the user's own"
 
 
+def test_a_setting_newer_than_the_run_had_its_default(tmp_path: Path) -> None:
+    with begun(tmp_path) as run:
+        save(run, 1)
+    newer = SETTINGS | {"training": {**SETTINGS["training"], "seed": 0}}
+    with RunFolder(tmp_path, newer, resume=True) as run:
+        assert run.checkpoint is not None
+    newer["training"]["seed"] = 2
+    with pytest.raises(UserError, match=r"training\.seed: 0 -> 2"):
+        RunFolder(tmp_path, newer, resume=True)
+
+
 @pytest.mark.parametrize("saved", [True, False])
 def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
     with begun(tmp_path) as run:
