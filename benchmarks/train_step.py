@@ -37,7 +37,7 @@ from pellucid.apps.cli.bench import (
     shares,
     timed,
 )
-from pellucid.kernels.backend.matmul import multiply, panels
+from pellucid.kernels.backend.matmul import FLOAT32
 from pellucid.kernels.backend.peak import multiply_add_rate
 
 THREADS = 2
@@ -65,10 +65,10 @@ def own_rate() -> float:
     """
     rows, best = 3200, 0.0
     for k, n in ((E, E), (E, 3 * E), (F, E), (E, V)):
-        a, b = np.ones((rows, k), np.float32), panels(np.ones((k, n), np.float32))
+        a, b = np.ones((rows, k), np.float32), FLOAT32.panels(np.ones((k, n), np.float32))
         c = np.empty((rows, n), np.float32)
-        multiply(a, b, c)
-        seconds = min(timed(lambda a=a, b=b, c=c: multiply(a, b, c)) for _ in range(3))  # type: ignore[misc]
+        FLOAT32.multiply(a, b, c)
+        seconds = min(timed(lambda a=a, b=b, c=c: FLOAT32.multiply(a, b, c)) for _ in range(3))  # type: ignore[misc]
         best = max(best, 2.0 * rows * k * n / seconds)
     return best
 

@@ -14,6 +14,7 @@ from benchmarks.torch_model import TorchTrainer
 
 from pellucid.apps.cli.bench import article_config, pellucid_trainer
 from pellucid.core.batch import Batch
+from pellucid.core.device import CPU, Precision
 from pellucid.data.batches import Batches, Examples, encode_pairs
 from pellucid.data.corpora import load_corpus
 from pellucid.data.tokenizers import train_tokenizer
@@ -80,9 +81,9 @@ def forever(batches: Batches, epoch: int = 0) -> Iterator[Batch]:
         epoch += 1
 
 
-def pellucid_way(task: Task) -> Callable[[], int]:
+def pellucid_way(task: Task, precision: Precision = "float32") -> Callable[[], int]:
     """Return what trains on the next batch and gives its useful tokens."""
-    train = pellucid_trainer(task.config)
+    train = pellucid_trainer(task.config, CPU, precision)
     stream = forever(Batches(task.examples, seed=0, batch_tokens=task.batch_tokens))
 
     def step() -> int:
@@ -93,11 +94,13 @@ def pellucid_way(task: Task) -> Callable[[], int]:
     return step
 
 
-def torch_way(task: Task, padded_to: int | None = None) -> Callable[[], int]:
+def torch_way(
+    task: Task, padded_to: int | None = None, precision: Precision = "float32"
+) -> Callable[[], int]:
     """Return the same in PyTorch: on batches of similar length padded to their own longest, or on
     shuffled ones padded to a length, as article 003 does it.
     """
-    trainer = TorchTrainer(task.config, available())
+    trainer = TorchTrainer(task.config, available(), narrow=precision == "bfloat16")
     bucketed = padded_to is None
     batches = Batches(task.examples, seed=0, batch_size=task.sentences, bucketed=bucketed)
     stream = forever(batches)

@@ -33,6 +33,10 @@ VNNI = {
     "NUMBA_CPU_NAME": "icelake-server",
     "NUMBA_CPU_FEATURES": f"{AVX512['NUMBA_CPU_FEATURES']},+avx512vnni",
 }
+BFLOAT16 = {
+    "NUMBA_CPU_NAME": "cooperlake",
+    "NUMBA_CPU_FEATURES": f"{VNNI['NUMBA_CPU_FEATURES']},+avx512bf16",
+}
 AVX2 = {
     "NUMBA_CPU_NAME": "haswell",  # the first that had it
     "NUMBA_CPU_FEATURES": "+avx2,+fma,-avx512f",
@@ -43,7 +47,7 @@ PLAIN = {
     "NUMBA_CPU_FEATURES": "-avx,-avx2,-fma,-avx512f",
     "OPENBLAS_CORETYPE": "Nehalem",
 }
-TESTED = {"AVX-512": VNNI, "AVX2": AVX2, "x86-64-v2": PLAIN}
+TESTED = {"AVX-512": BFLOAT16, "AVX2": AVX2, "x86-64-v2": PLAIN}
 
 TESTS = (
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/kernels/test_*.py")),
@@ -78,7 +82,7 @@ def main() -> None:
         if all(here[feature[1:]] == feature.startswith("+") for feature in features):
             print(f"{name}: tested by `make test`", flush=True)
             continue
-        wide = environment is VNNI and not contained
+        wide = environment is BFLOAT16 and not contained
         if not (contained or wide):
             print(f"{name}: not here", flush=True)
             continue

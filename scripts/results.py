@@ -27,7 +27,7 @@ from pellucid.apps.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ("proof", "demo")
-SPEED = ("step", "goals", "drop-in", "rules", "speed")
+SPEED = ("step", "goals", "bfloat16", "drop-in", "rules", "speed")
 STUDIES = ROOT / "results" / "studies"
 FINDINGS = ("curves", *(f"study {path.stem}" for path in sorted(STUDIES.glob("*.jsonl"))))
 PAGES = (
@@ -251,6 +251,26 @@ def drop_in_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
     return korean_block(table) if language == "ko" else table
+
+
+def bfloat16_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
+    """Return a Markdown table of training on real data in bfloat16, compared with PyTorch."""
+    lines = [
+        "| useful tokens a second | Pellucid | in bfloat16 | PyTorch | in bfloat16 "
+        "| bfloat16 over float32, ours | times PyTorch's better |",
+        "|---" + "|---:" * 6 + "|",
+    ]
+    for row in rows:
+        if "bfloat16_ratio_to_float32" not in row:
+            continue
+        rates = row["useful_tokens_per_s"]
+        ways = ("pellucid", "pellucid_bfloat16", "torch_bucketed", "torch_bucketed_bfloat16")
+        cells = [row["corpus"], *(f"{rates[way][1]:,.0f}" for way in ways)]
+        cells += [quartiles(row[f"bfloat16_ratio_to_{of}"]) for of in ("float32", "bucketed")]
+        lines.append(f"| {' | '.join(cells)} |")
+    table = "\n".join(lines)
+    names = {row["corpus"] for row in rows if "corpus" in row} | {"Pellucid", "PyTorch"}
+    return korean_block(table, names) if language == "ko" else table
 
 
 def rules_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
@@ -653,6 +673,8 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
                 block = table(measured, language)
             case "step":
                 block = step_table(benchmarks, language)
+            case "bfloat16":
+                block = bfloat16_table(benchmarks, language)
             case "drop-in":
                 block = drop_in_table(benchmarks, language)
             case "rules":

@@ -3,8 +3,8 @@
     NUMBA_CPU_NAME=… NUMBA_CPU_FEATURES=… python -m pytest -p wide_vectors tests/kernels
 
 Their text in LLVM's language is made and optimised for the processor that is named. The machine
-code is for this one: LLVM makes two vectors of 8 numbers of one of 16. Only the int8 products of
-the missing instructions have to be written out, below.
+code is for this one: LLVM makes two vectors of 8 numbers of one of 16. Only the products of int8
+and bfloat16 by missing instructions have to be written out, below.
 """
 
 from __future__ import annotations
@@ -75,14 +75,41 @@ define <16 x i32> @wide.pmaddw.d.512(<32 x i16> %x, <32 x i16> %w) alwaysinline 
   ret <16 x i32> %twos
 }
 """
-INSTRUCTIONS = ("vpdpbusd.256", "vpdpbusd.512", "pmaddubs.w.512", "pmaddw.d.512")
-WRITTEN_OUT = "".join([*map(_neighbours, (8, 16, 32)), _dots(8), _dots(16), _PAIRS])
+_every_second = ", ".join(f"i32 {i}" for i in range(0, 32, 2))
+_other = ", ".join(f"i32 {i}" for i in range(1, 32, 2))
+_ROUNDED = f"""
+define <32 x bfloat> @wide.cvtne2ps2bf16.512(<16 x float> %high, <16 x float> %low) alwaysinline {{
+  %low.rounded = fptrunc <16 x float> %low to <16 x bfloat>
+  %high.rounded = fptrunc <16 x float> %high to <16 x bfloat>
+  %both = shufflevector <16 x bfloat> %low.rounded, <16 x bfloat> %high.rounded,
+    <32 x i32> <{", ".join(f"i32 {i}" for i in range(32))}>
+  ret <32 x bfloat> %both
+}}
+
+define <16 x float> @wide.dpbf16ps.512(
+  <16 x float> %sums, <32 x bfloat> %x, <32 x bfloat> %w
+) alwaysinline {{
+  %x.wide = fpext <32 x bfloat> %x to <32 x float>
+  %w.wide = fpext <32 x bfloat> %w to <32 x float>
+  %products = fmul <32 x float> %x.wide, %w.wide
+  %first = shufflevector <32 x float> %products, <32 x float> poison, <16 x i32> <{_every_second}>
+  %second = shufflevector <32 x float> %products, <32 x float> poison, <16 x i32> <{_other}>
+  %one = fadd <16 x float> %sums, %first
+  %sum = fadd <16 x float> %one, %second
+  ret <16 x float> %sum
+}}
+"""
+INSTRUCTIONS = {
+    "vpdpbusd.256": "avx512", "vpdpbusd.512": "avx512", "pmaddubs.w.512": "avx512",
+    "pmaddw.d.512": "avx512", "cvtne2ps2bf16.512": "avx512bf16", "dpbf16ps.512": "avx512bf16",
+}  # fmt: skip
+WRITTEN_OUT = "".join([*map(_neighbours, (8, 16, 32)), _dots(8), _dots(16), _PAIRS, _ROUNDED])
 
 
 def written_out(text: str) -> str:
     """Return a module that calls functions of its own in the place of missing instructions."""
-    for name in INSTRUCTIONS:
-        text = text.replace(f"@llvm.x86.avx512.{name}(", f"@wide.{name}(")
+    for name, part in INSTRUCTIONS.items():
+        text = text.replace(f"@llvm.x86.{part}.{name}(", f"@wide.{name}(")
     if "@wide." not in text:
         return text
     lines = text.splitlines(keepends=True)

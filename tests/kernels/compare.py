@@ -7,14 +7,24 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pellucid import kernels, ops
 from pellucid.core.vjp import Call, Declined, Result, observing, pair_of
+from pellucid.kernels.backend import bfloat16
+from pellucid.kernels.backend.matmul import BFLOAT16, FLOAT32
 
 Run = Callable[[], Result]
 ULP = float(np.finfo(np.float32).eps)
 FUSED = frozenset(name for name in ops.__all__ if kernels.kernel_of(name))
 """The ops that have a kernel for NumPy's arrays."""
+
+
+HAS_BFLOAT16 = pytest.mark.skipif(not bfloat16.AVAILABLE, reason="no AVX512-BF16 here")
+PRODUCTS = [
+    pytest.param(FLOAT32, id="float32"),
+    pytest.param(BFLOAT16, id="bfloat16", marks=HAS_BFLOAT16),
+]
 
 
 @contextmanager
@@ -64,6 +74,13 @@ def results(run: Run, dy: Any) -> list[Any]:
 
 def in_float64(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Return float32 numbers rounded to bfloat16, a tie to the even one."""
+    bits = x.view(np.uint32)
+    to_even = (bits >> 16 & 1) + np.uint32(0x7FFF)
+    return (bits + to_even & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def compare(

@@ -5,14 +5,21 @@ import sys
 
 import numpy as np
 import pytest
-from tests.kernels.compare import compare, declined, planned
+from tests.kernels.compare import PRODUCTS, compare, declined, planned, rounded
 
 from pellucid import ops
-from pellucid.kernels.backend import matmul
+from pellucid.kernels.backend.matmul import FLOAT32, Products
+
+either = pytest.mark.parametrize("products", PRODUCTS)
 
 
 def draw(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+def drawn_for(products: Products, *shape: int) -> np.ndarray:
+    """Draw numbers that these products do not round."""
+    return draw(*shape) if products is FLOAT32 else rounded(draw(*shape))
 
 
 @pytest.mark.parametrize(
@@ -67,35 +74,40 @@ def test_arrays_that_linear_declines(change: str) -> None:
 SIZES = [(3, 5, 7), (97, 300, 33), (1, 1, 1), (100, 513, 64), (17, 1031, 541), (45, 2, 32 * 2)]
 
 
+@either
 @pytest.mark.parametrize("m, k, n", SIZES)
-def test_multiply_takes_either_layout_and_adds(m: int, k: int, n: int) -> None:
-    a, b, bias = draw(m, k), draw(k, n), draw(n)
+def test_multiply_takes_either_layout_and_adds(products: Products, m: int, k: int, n: int) -> None:
+    a, b, bias = drawn_for(products, m, k), drawn_for(products, k, n), draw(n)
     exact = a.astype(np.float64) @ b
     wide = np.zeros((k, 1291), np.float32)  # rows of A's transpose that are far apart
     wide[:, 11 : 11 + m] = a.T
     for left in (a, np.asfortranarray(a), wide[:, 11 : 11 + m].T):
         for right in (b, np.asfortranarray(b)):
-            packed = matmul.panels(right)
-            c = matmul.multiply(left, packed, np.full((m, n), np.nan, np.float32))
+            packed = products.panels(right)
+            c = products.multiply(left, packed, np.full((m, n), np.nan, np.float32))
             np.testing.assert_allclose(c, exact, atol=2e-4)
-            np.testing.assert_array_equal(c, matmul.multiply(a, packed, c.copy()))
-            matmul.multiply(left, packed, c, add=True)
+            np.testing.assert_array_equal(c, products.multiply(a, packed, c.copy()))
+            products.multiply(left, packed, c, add=True)
             np.testing.assert_allclose(c, 2 * exact, atol=4e-4)
-            matmul.multiply(left, packed, c, bias)
+            products.multiply(left, packed, c, bias)
             np.testing.assert_allclose(c, exact + bias, atol=2e-4)
 
 
+@either
 @pytest.mark.parametrize("m, k, n", SIZES)
-def test_multiply_sums_the_rows_of_a_transposed_array(m: int, k: int, n: int) -> None:
+def test_multiply_sums_the_rows_of_a_transposed_array(
+    products: Products, m: int, k: int, n: int
+) -> None:
     a, b, sums = np.asfortranarray(draw(m, k)), draw(k, n), np.full(m, np.nan, np.float32)
-    matmul.multiply(a, matmul.panels(b), np.empty((m, n), np.float32), sums=sums)
+    products.multiply(a, products.panels(b), np.empty((m, n), np.float32), sums=sums)
     np.testing.assert_allclose(sums, a.sum(axis=1, dtype=np.float64), atol=2e-4)
 
 
-def test_multiply_writes_into_columns_of_a_larger_array() -> None:
+@either
+def test_multiply_writes_into_columns_of_a_larger_array(products: Products) -> None:
     whole = np.zeros((17, 50), np.float32)
-    a, b = draw(17, 5), draw(5, 11)
-    matmul.multiply(a, matmul.panels(b), whole[:, 7:18])
+    a, b = drawn_for(products, 17, 5), drawn_for(products, 5, 11)
+    products.multiply(a, products.panels(b), whole[:, 7:18])
     np.testing.assert_allclose(whole[:, 7:18], a @ b, atol=1e-5)
     assert not whole[:, :7].any()
     assert not whole[:, 18:].any()
@@ -104,7 +116,10 @@ def test_multiply_writes_into_columns_of_a_larger_array() -> None:
 GUARDED = """
 import ctypes, mmap
 import numpy as np
+import sys
 from pellucid.kernels.backend import matmul
+
+products = getattr(matmul, sys.argv[1])
 
 def at_the_end(x):
     pages = -(-x.nbytes // mmap.PAGESIZE)
@@ -120,12 +135,13 @@ def at_the_end(x):
 for m, k, n in ((97, 300, 33), (17, 31, 481), (45, 2, 67), (307, 31, 33)):
     a, b = (at_the_end(np.ones(shape, np.float32)) for shape in ((k, m), (k, n)))
     c, sums = np.empty((m, n), np.float32), np.empty(m, np.float32)
-    for packed in matmul.panels(b), matmul.panels(at_the_end(b.T.copy()).T):
-        matmul.multiply(a.T, packed, c, sums=sums)
+    for packed in products.panels(b), products.panels(at_the_end(b.T.copy()).T):
+        products.multiply(a.T, packed, c, sums=sums)
         assert (c == k).all() and (sums == k).all()
 """
 
 
+@either
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect")
-def test_multiply_reads_nothing_behind_its_arrays() -> None:
-    subprocess.run([sys.executable, "-c", GUARDED], check=True)
+def test_multiply_reads_nothing_behind_its_arrays(products: Products) -> None:
+    subprocess.run([sys.executable, "-c", GUARDED, products.name.upper()], check=True)

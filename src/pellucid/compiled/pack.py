@@ -23,7 +23,7 @@ from pellucid.compiled.records import (
 )
 from pellucid.kernels.add_dropout_norm import CENTRED
 from pellucid.kernels.backend import int8
-from pellucid.kernels.backend.matmul import panels
+from pellucid.kernels.backend.matmul import FLOAT32
 from pellucid.kernels.backend.simd import LANES, WIDTH
 from pellucid.models import walk
 from pellucid.models.quantize import Arithmetic, int8_rows
@@ -189,7 +189,7 @@ class _Weights:
         padded = np.full(_up(n, WIDTH), fill, np.float32)
         padded[:n] = 0.0 if bias is None else bias
         if self.arithmetic == "float32":
-            return self._floats.add(panels(weight.T)), self._floats.add(padded)
+            return self._floats.add(FLOAT32.panels(weight.T)), self._floats.add(padded)
         rows, scales = int8_rows(weight)
         both = np.stack([padded, np.zeros_like(padded)])
         both[1, :n] = scales.ravel()

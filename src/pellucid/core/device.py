@@ -36,10 +36,10 @@ def check_device(name: str, precision: Precision = "float32") -> None:
         raise UsageError(f"precision must be one of {', '.join(get_args(Precision))}")
     device = _torch_name(name)
     if device is None:
-        if precision != "float32":
+        if precision == "tf32":
             raise UsageError(
-                f"--precision {precision} is for PyTorch's devices (--device cuda); on the CPU "
-                "Pellucid computes in float32: leave it out"
+                "--precision tf32 is for PyTorch's devices (--device cuda); on the CPU Pellucid "
+                "multiplies in float32 or bfloat16"
             )
         return
     torch = import_torch(f"--device {name}", UsageError)
@@ -58,7 +58,8 @@ def place(model: Any, name: str, precision: Precision = "float32") -> None:
 
     float32: float32 in every product (PyTorch's TF32 is switched off in this process). tf32:
     products round what they read to 10 bits, on GPUs that have it. bfloat16: everything is computed
-    in bfloat16 but sums; what is learnt stays float32. Raises as `check_device` does.
+    in bfloat16 but sums; what is learnt stays float32. With NumPy a model is as it was: who trains
+    it chooses the products (`kernels.precision`). Raises as `check_device` does.
     """
     check_device(name, precision)
     if (device := _torch_name(name)) is None:
@@ -73,14 +74,14 @@ def place(model: Any, name: str, precision: Precision = "float32") -> None:
 
 
 def described(name: str, precision: Precision = "float32") -> dict[str, str]:
-    """Return the device's entry in the record of a run; empty for the CPU with NumPy.
+    """Return the device's entry in the record of a run; empty for float32 with NumPy.
 
     >>> described("cpu")
     {}
     """
     device = _torch_name(name)
     if device is None:
-        return {}
+        return {} if precision == "float32" else {"precision": precision}
     import torch
 
     of_gpu = f" ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else ""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.matmul import (
     NOTHING,
+    Products,
     copying_tasks,
     division,
-    empty_panels,
-    multiply_task,
-    pack,
+    named,
+    part_of,
+    products,
 )
 from pellucid.kernels.backend.rows import gradient_rows, is_rows, is_vector
 
@@ -36,20 +39,21 @@ def kernel(call: Call) -> Result | Declined:
     rows, b = x.reshape(-1, inputs), NOTHING if bias is None else bias
     shape = (*x.shape[:-1], outputs)
 
-    y, packed = np.empty((len(rows), outputs), np.float32), empty_panels(inputs, outputs)
+    own = products()
+    y, packed = np.empty((len(rows), outputs), np.float32), own.empty_panels(inputs, outputs)
     copying, (tasks, columns) = copying_tasks(packed), division(len(rows), inputs, outputs)
-    _forward(copying, copying + tasks, columns, rows, weight, b, packed, y)
+    _forward(own)(copying, copying + tasks, columns, rows, weight, b, packed, y)
 
     def backward(dy: Array) -> tuple[Array, Array, Array | None]:
         """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
         dy_rows = gradient_rows(dy, shape)
         dx, dweight, dbias = np.empty_like(rows), np.empty_like(weight), np.empty_like(b)
-        for_dx, for_dw = empty_panels(outputs, inputs), empty_panels(*rows.shape)
+        for_dx, for_dw = own.empty_panels(outputs, inputs), own.empty_panels(*rows.shape)
         first, second = copying_tasks(for_dx), copying_tasks(for_dw)
         third, columns = division(len(rows), outputs, inputs)
         fourth, columns_w = division(outputs, len(rows), inputs)
         copying = first + second
-        _backward(
+        _backward(own)(
             copying, copying + third + fourth, first, third, columns, columns_w,
             dy_rows, rows, weight, for_dx, for_dw, dx, dweight, dbias,
         )  # fmt: skip
@@ -58,32 +62,40 @@ def kernel(call: Call) -> Result | Declined:
     return y.reshape(shape), backward
 
 
-@threads.parallel("i8,f4[:,::1],f4[:,::1],f4[::1],f4[:,::1],f4[:,::1]", stages=2)
-def _forward(task, copying, tasks, columns, x, weight, bias, packed, y):
-    if task < copying:
-        pack(task, copying, weight.T, packed)
-    else:
-        task, tasks = task - copying, tasks - copying
-        multiply_task(task, tasks, columns, x, packed, y, bias, False, bias[:0])
+@cache
+def _forward(own: Products) -> threads.ParallelKernel:
+    pack, multiply_rows = own.pack, own.multiply_rows
+
+    def _forward(task, copying, tasks, columns, x, weight, bias, packed, y):
+        if task < copying:
+            pack(task, copying, weight.T, packed)
+        else:
+            begin, end, left, right = part_of(task - copying, tasks - copying, columns, y)
+            multiply_rows(x, packed, y, bias, False, bias[:0], begin, end, left, right)
+
+    signature = "i8,f4[:,::1],f4[:,::1],f4[::1],f4[:,::1],f4[:,::1]"
+    return threads.parallel(signature, stages=2)(named(own, _forward))
 
 
-@threads.parallel(
-    "i8,i8,i8,i8,f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[::1]",
-    stages=2,
-)
-def _backward(
-    task, copying, tasks, for_w, for_dx, columns, columns_w,
-    dy, x, weight, packed_w, for_dw, dx, dweight, dbias,
-):  # fmt: skip
-    nothing = dbias[:0]
-    if task < for_w:
-        pack(task, for_w, weight, packed_w)
-    elif task < copying:
-        pack(task - for_w, copying - for_w, x, for_dw)
-    elif task < copying + for_dx:
-        multiply_task(task - copying, for_dx, columns, dy, packed_w, dx, nothing, False, nothing)
-    else:
-        done = copying + for_dx
-        multiply_task(
-            task - done, tasks - done, columns_w, dy.T, for_dw, dweight, nothing, False, dbias
-        )
+@cache
+def _backward(own: Products) -> threads.ParallelKernel:
+    pack, multiply_rows = own.pack, own.multiply_rows
+
+    def _backward(
+        task, copying, tasks, for_w, for_dx, columns, columns_w,
+        dy, x, weight, packed_w, for_dw, dx, dweight, dbias,
+    ):  # fmt: skip
+        nothing, done = dbias[:0], copying + for_dx
+        if task < for_w:
+            pack(task, for_w, weight, packed_w)
+        elif task < copying:
+            pack(task - for_w, copying - for_w, x, for_dw)
+        elif task < done:
+            begin, end, left, right = part_of(task - copying, for_dx, columns, dx)
+            multiply_rows(dy, packed_w, dx, nothing, False, nothing, begin, end, left, right)
+        else:
+            begin, end, left, right = part_of(task - done, tasks - done, columns_w, dweight)
+            multiply_rows(dy.T, for_dw, dweight, nothing, False, dbias, begin, end, left, right)
+
+    rows = ",f4[:,::1]" * 7
+    return threads.parallel(f"i8,i8,i8,i8{rows},f4[::1]", stages=2)(named(own, _backward))

@@ -9,13 +9,15 @@ loss gradient of 1; backward only scales. Nothing as large as the logits is kept
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
-from pellucid.kernels.backend.matmul import HEIGHT, NOTHING, multiply, multiply_rows, panels
+from pellucid.kernels.backend.matmul import HEIGHT, NOTHING, Products, named, products
 from pellucid.kernels.backend.rows import is_rows, is_vector
 from pellucid.kernels.backend.simd import LANES, load, reduce_add, reduce_max, select, splat, store
 from pellucid.kernels.backend.tile import ROWS
@@ -90,40 +92,37 @@ def _with_gradients(
     losses = np.empty(rows, np.float64)
     dx, dweight = np.empty_like(x), np.empty_like(weight)
     dbias, sums = np.zeros(vocabulary, np.float32), np.empty(vocabulary, np.float32)
-    to_logits, to_dx = panels(weight.T), panels(weight)
+    own = products()
+    to_logits, to_dx = own.panels(weight.T), own.panels(weight)
+    of_chunk = _chunk(own)
 
     for begin in range(0, rows, held):
         chunk = slice(begin, begin + held)
         dlogits = logits[: len(x[chunk])]
-        _chunk(
+        of_chunk(
             slices(len(dlogits)), x[chunk], to_logits, to_dx, bias, target[chunk],
             ignore_index, smoothing, dlogits, losses[chunk], dx[chunk],
         )  # fmt: skip
-        multiply(dlogits.T, panels(x[chunk]), dweight, add=begin > 0, sums=sums)
+        own.multiply(dlogits.T, own.panels(x[chunk]), dweight, add=begin > 0, sums=sums)
         dbias += sums
     return np.asarray(losses.sum(), np.float32), dx, dweight, dbias
 
 
-@threads.parallel("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]")
-def _chunk(
-    task,
-    tasks,
-    x,
-    to_logits,
-    to_dx,
-    bias,
-    target,
-    ignore_index,
-    smoothing,
-    logits,
-    losses,
-    dx,
-):
-    begin, end = threads.slice_of(task, tasks, len(x))
-    nothing = dx[0, :0]
-    multiply_rows(x, to_logits, logits, bias, False, nothing, begin, end, 0, len(to_logits))
-    _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end)
-    multiply_rows(logits, to_dx, dx, nothing, False, nothing, begin, end, 0, len(to_dx))
+@cache
+def _chunk(own: Products) -> threads.ParallelKernel:
+    multiply_rows = own.multiply_rows
+
+    def _chunk(
+        task, tasks, x, to_logits, to_dx, bias, target, ignore_index, smoothing, logits, losses, dx
+    ):
+        begin, end = threads.slice_of(task, tasks, len(x))
+        nothing = dx[0, :0]
+        multiply_rows(x, to_logits, logits, bias, False, nothing, begin, end, 0, len(to_logits))
+        _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end)
+        multiply_rows(logits, to_dx, dx, nothing, False, nothing, begin, end, 0, len(to_dx))
+
+    signature = "f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]"
+    return threads.parallel(signature)(named(own, _chunk))
 
 
 @inner()

@@ -29,6 +29,7 @@ from pellucid.data.files import is_text_file, read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, as_texts, report_shared
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
+from pellucid.kernels.precision import products_for
 from pellucid.models.quantize import WeightFormat
 from pellucid.tasks import Task, task_of
 from pellucid.tasks.folder import (
@@ -188,6 +189,7 @@ def train_run(
     then finished and saved, a trained model is written.
     """
     check_device(device, precision)
+    products = products_for(device, precision)
     if config.start is not None and config.start.model_type and weights != "float32":
         raise UsageError(
             f"the model is written as transformers reads it, in float32; leave --weights {weights} "
@@ -205,7 +207,9 @@ def train_run(
         start = prepared.start
         place(trained.model, device, precision)
         if workers.rank > 0:
-            return Outcome(trained, pairs, None, _fit(prepared, None, (), workers).interrupted)
+            with products:
+                result = _fit(prepared, None, (), workers)
+            return Outcome(trained, pairs, None, result.interrupted)
         watcher = () if watch is None else (watch(trained, pairs),)
         say(_account(prepared))
         with RunFolder(
@@ -220,7 +224,8 @@ def train_run(
             if start is not None:
                 run.begin()
                 start.keep(folder / START)
-            result = _fit(prepared, run, (*listeners, *watcher), workers)
+            with products:
+                result = _fit(prepared, run, (*listeners, *watcher), workers)
             if result.interrupted == "SIGPIPE":
                 _log.warning(
                     "the output is no longer read; step %d is saved, resume from it: %s",

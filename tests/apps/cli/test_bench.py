@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.compare import HAS_BFLOAT16
 
 from pellucid.apps.cli import bench
 from pellucid.apps.cli.main import main
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError
+from pellucid.kernels.backend import bfloat16
+from pellucid.kernels.backend.matmul import BFLOAT16, Products
 
 STEP: dict[str, Any] = {
     "length": 50, "milliseconds": 512.3, "tokens a second": 12345,
@@ -28,7 +32,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """Replace the measurements; the dictionary tells whether PyTorch took part."""
     asked: dict[str, bool] = {}
 
-    def measure_step(length: int, rounds: int, peer: bool) -> dict[str, Any]:
+    def measure_step(length: int, rounds: int, peer: bool, precision: str) -> dict[str, Any]:
         asked["peer"] = peer
         return {**STEP, "length": length}
 
@@ -132,10 +136,10 @@ def test_the_figures_of_a_step_follow_from_the_times_taken(monkeypatch: pytest.M
     times, shares = cycle((2.0, 5.0)), {"Python": 1.0}  # ours takes 2 seconds, PyTorch's 5
     monkeypatch.setattr(bench, "timed", lambda step: next(times))
     monkeypatch.setattr(bench, "flops", lambda n, length: {(3, 7): 8e9}[n, length])
-    monkeypatch.setattr(bench, "multiply_add_rate", lambda: 8e9)
+    monkeypatch.setattr(bench, "multiply_add_rate", lambda products: 8e9)
     monkeypatch.setattr(bench, "shares", lambda step: shares)
     for name in ("pellucid_step", "torch_step"):
-        monkeypatch.setattr(bench, name, lambda source, target: lambda: 0.0)
+        monkeypatch.setattr(bench, name, lambda *ids, **options: lambda: 0.0)
     assert bench.measure_step(7, 3, True) == {
         "length": 7,
         "milliseconds": 2000.0,
@@ -160,6 +164,42 @@ def test_a_step_of_pytorch_learns_what_ours_does() -> None:
     assert max(losses[-1]) < 0.8 * min(losses[0])
 
 
+@pytest.mark.usefixtures("tiny")
+@HAS_BFLOAT16
+@pytest.mark.parametrize(
+    "compared",
+    [False, pytest.param(True, marks=pytest.mark.oracle("torch"))],
+    ids=["alone", "torch"],
+)
+def test_a_step_is_measured_in_bfloat16(compared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Products] = []
+    monkeypatch.setattr(Products, "empty_panels", watched(called))
+    row = bench.measure_step(7, 2, compared, "bfloat16")
+    assert BFLOAT16 in called
+    assert row["milliseconds"] > 0
+    assert ("times PyTorch's speed" in row) == compared
+
+
+def watched(called: list[Products]) -> Callable[..., Any]:
+    """Return `Products.empty_panels` that notes whose panels were made."""
+    plain = Products.empty_panels
+
+    def empty_panels(self: Products, k: int, n: int) -> Any:
+        called.append(self)
+        return plain(self, k, n)
+
+    return empty_panels
+
+
+def test_bfloat16_is_refused_before_anything_is_measured(
+    measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bfloat16, "AVAILABLE", False)
+    with pytest.raises(UserError, match="AVX512-BF16"):
+        bench.bench(precision="bfloat16")
+    assert not measured
+
+
 def test_nothing_is_measured_in_no_rounds() -> None:
     with pytest.raises(UsageError, match="--rounds must be at least 1, got 0"):
         bench.bench(rounds=0)
@@ -179,8 +219,7 @@ def test_no_kernel_that_multiplies_counts_as_elementwise() -> None:
     files = Path(bench.__file__).parents[2].glob("kernels/*.py")
     multiply = {
         file.stem for file in files
-        if re.search(r"import .*\b(multiply_task|multiply_rows|product)\b", file.read_text("utf-8"))
-        or "multiply_task," in file.read_text("utf-8")
+        if re.search(r"multiply_rows|import .*\bproduct\b", file.read_text("utf-8"))
     }  # fmt: skip
     assert {"linear", "flash", "linear_cross_entropy"} <= multiply
     assert multiply <= set(bench.KINDS)

@@ -61,7 +61,7 @@ def test_a_run_is_resumed_where_it_did_not_begin(place: Path) -> None:
     [
         (("--device", "gpu"), ("--device gpu", "cuda, cuda:NUMBER or torch:DEVICE")),
         (("--device", "torch:sofa"), ("--device torch:sofa", "one of cpu")),
-        (("--precision", "bfloat16"), ("--precision bfloat16", "--device cuda")),
+        (("--precision", "tf32"), ("--precision tf32", "--device cuda")),
         pytest.param(("--device", "cuda"), ("--device cuda", "or leave out"), marks=NO_GPU),
     ],
 )

@@ -18,7 +18,7 @@ from pellucid.core.rng import Rng, row_keys
 from pellucid.generation import SearchConfig
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import Kernel
-from pellucid.kernels.backend.matmul import multiply, panels
+from pellucid.kernels.backend.matmul import FLOAT32
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.ops import rules
 from pellucid.training.config import TrainingConfig
@@ -54,11 +54,12 @@ def products() -> list[Any]:
     """With few rows and many columns too, where the columns are divided."""
     found = []
     for m, k, n in ((T, E, F), (9, 256, 2000), (T, 33, 7), (24, 600, 640)):
-        a, packed = normal(m, k), panels(normal(k, n))
-        found.append(multiply(a, packed, np.empty((m, n), np.float32), normal(n)))
+        a, packed = normal(m, k), FLOAT32.panels(normal(k, n))
+        found.append(FLOAT32.multiply(a, packed, np.empty((m, n), np.float32), normal(n)))
         sums = np.empty(k, np.float32)
         out = np.zeros((k, n), np.float32)
-        found += [multiply(a.T, panels(normal(m, n)), out, add=True, sums=sums), sums]
+        FLOAT32.multiply(a.T, FLOAT32.panels(normal(m, n)), out, add=True, sums=sums)
+        found += [out, sums]
     return found
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from tests.kernels.compare import PRODUCTS
 
 from pellucid.kernels.backend import peak, threads
+from pellucid.kernels.backend.matmul import Products
 
 
-def test_every_multiply_add_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("products", PRODUCTS)
+def test_every_multiply_add_is_counted(products: Products, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "STEPS", 1_000)
     clock = iter(range(100))
     monkeypatch.setattr(peak.time, "perf_counter", lambda: float(next(clock)))
-    assert peak.multiply_add_rate() == 2 * 1_000 * threads.count() * peak.ROWS * peak.WIDTH
+    each = 2 * products.numbers
+    assert (
+        peak.multiply_add_rate(products) == each * 1_000 * threads.count() * peak.ROWS * peak.WIDTH
+    )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.table import Table
@@ -25,8 +25,10 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.device import CPU, Precision, place
 from pellucid.core.errors import UsageError
 from pellucid.core.machine import environment
+from pellucid.kernels.backend.matmul import BFLOAT16, FLOAT32
 from pellucid.kernels.backend.peak import multiply_add_rate
 from pellucid.kernels.backend.threads import available
+from pellucid.kernels.precision import products_for
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.sizes import forward_operations
 from pellucid.training.config import TrainingConfig
@@ -57,6 +59,7 @@ def bench(
     rounds: int = 5,
     torch: bool = True,
     json: bool = False,
+    precision: Literal["float32", "bfloat16"] = "float32",
     seconds: float | None = None,
     data: bool = False,
 ) -> int:
@@ -73,6 +76,8 @@ def bench(
         rounds: Turns for each side.
         torch: Measure PyTorch too, if it is installed.
         json: Print JSON instead of tables.
+        precision: Of matrix products: float32, or bfloat16 on processors with AVX512-BF16 (with
+            PyTorch by its autocast).
         seconds: Deprecated: has no effect.
         data: Deprecated: has no effect.
     """
@@ -80,6 +85,7 @@ def bench(
         raise UsageError(f"--rounds must be at least 1, got {rounds}")
     if data or seconds is not None:
         _log.warning("--data and --seconds are deprecated: real data are not measured any more")
+    products_for(CPU, precision)  # refused before anything is measured
     compared, busy, steps = torch and find_spec("torch") is not None, load(), []
     with threadpool_limits(available()):
         for length in (50, 12):
@@ -88,7 +94,7 @@ def bench(
                 f"measuring training steps of length {length}; the first compile kernels",
                 file=sys.stderr,
             )
-            steps.append(measure_step(length, rounds, compared))
+            steps.append(measure_step(length, rounds, compared, precision))
     if json:
         where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
         if compared:
@@ -112,19 +118,22 @@ def load() -> float:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
-def measure_step(length: int, rounds: int, compared: bool) -> dict[str, Any]:
+def measure_step(
+    length: int, rounds: int, compared: bool, precision: Precision = "float32"
+) -> dict[str, Any]:
     """Return medians over some steps on pairs of `length` tokens a side, none of them padding."""
     source, target = random_ids(length)
-    ours = pellucid_step(source, target)
+    ours = pellucid_step(source, target, precision=precision)
     steps: list[Callable[[], object]] = [ours]
     if compared:
-        steps.append(torch_step(source, target))
+        steps.append(torch_step(source, target, precision))
+    products = BFLOAT16 if precision == "bfloat16" else FLOAT32
     for step in steps * 2:  # compile, and fill the caches
         step()
     times, rates = [], []
     for _ in range(rounds):
         times.append([timed(step) for step in steps])
-        rates.append(multiply_add_rate())
+        rates.append(multiply_add_rate(products))
     seconds, most = [float(x) for x in np.median(times, axis=0)], float(np.median(rates))
     work = flops(N, length)
     row: dict[str, Any] = {
@@ -198,22 +207,28 @@ def pellucid_trainer(
     def train(batch: Batch) -> float:
         nonlocal done
         done += 1
-        tally, _ = train_step(model, optimizer, batch, settings, step=done, lr=5e-4)
+        with products_for(device, precision):
+            tally, _ = train_step(model, optimizer, batch, settings, step=done, lr=5e-4)
         return tally.nats / tally.target_tokens
 
     return train
 
 
 def pellucid_step(
-    source: np.ndarray, target: np.ndarray, config: Seq2SeqConfig | None = None
+    source: np.ndarray,
+    target: np.ndarray,
+    config: Seq2SeqConfig | None = None,
+    precision: Precision = "float32",
 ) -> Callable[[], float]:
     """Return what trains one step on ids (N, S) and (N, L + 1) and gives the mean loss."""
     batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
-    train = pellucid_trainer(config or article_config())
+    train = pellucid_trainer(config or article_config(), CPU, precision)
     return lambda: train(batch)
 
 
-def torch_step(source: np.ndarray, target: np.ndarray) -> Callable[[], float]:
+def torch_step(
+    source: np.ndarray, target: np.ndarray, precision: Precision = "float32"
+) -> Callable[[], float]:
     """Return the same in PyTorch: its own layers, fused attention and fused Adam."""
     torch = importlib.import_module("torch")
     torch.set_num_threads(available())
@@ -231,8 +246,9 @@ def torch_step(source: np.ndarray, target: np.ndarray) -> Callable[[], float]:
         return model[2](tables[side](ids) * E**0.5 + tables[2 + side].weight[: ids.shape[1]])
 
     def step() -> float:
-        read = body(rows(x, 0), rows(y[:, :-1], 1), tgt_mask=causal, tgt_is_causal=True)
-        loss = nn.functional.cross_entropy(model[3](read).flatten(0, 1), y[:, 1:].flatten())
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            read = body(rows(x, 0), rows(y[:, :-1], 1), tgt_mask=causal, tgt_is_causal=True)
+            loss = nn.functional.cross_entropy(model[3](read).flatten(0, 1), y[:, 1:].flatten())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)

@@ -100,8 +100,9 @@ def _run(arguments: list[str], joined: Workers) -> int:
             weights: How the model folder stores the weights; the run itself computes in float32.
             device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE. A run may be
                 resumed on another one.
-            precision: Of products on a GPU: float32, tf32 (their inputs are rounded), or bfloat16
-                (the weights that are learnt stay float32).
+            precision: Of matrix products: float32; bfloat16, which is faster on processors with
+                AVX512-BF16 and on GPUs (the weights that are learnt stay float32); tf32 on a GPU
+                (their inputs are rounded).
             workers: Train in this many processes, which share this machine's cores. The result
                 depends on training.parts, not on their number. Needs PyTorch.
             restarts: How often workers of which one died are started again, from the newest

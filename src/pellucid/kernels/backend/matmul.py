@@ -16,9 +16,13 @@ Measured on one thread, 3200 × 256 × 256: 240 GFLOP/s with AVX-512 (NumPy's Op
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from pellucid.kernels.backend import threads
+from pellucid.kernels import precision
+from pellucid.kernels.backend import bfloat16, threads
 from pellucid.kernels.backend.compile import empty, inner
 from pellucid.kernels.backend.simd import (
     LANES,
@@ -43,48 +47,60 @@ _f = np.float32
 NOTHING = np.empty(0, np.float32)
 
 
-def panels(b: Array) -> Array:
-    """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
-    packed = empty_panels(*b.shape)
-    _pack(copying_tasks(packed), b, packed)
-    return packed
+class Products(NamedTuple):
+    """How matrices are multiplied: in float32, or rounded to bfloat16 (`bfloat16`)."""
 
+    name: str
+    numbers: int
+    """How many numbers of k a place of a panel holds."""
+    pack: Any
+    """Inside a kernel: do a task of `panels`."""
+    product: Any
+    """Inside a kernel: do a small product, as `tile.product`."""
+    multiply_rows: Any
+    """Inside a kernel: do some rows of `multiply`."""
 
-def empty_panels(k: int, n: int) -> Array:
-    """Return memory for the panels of a matrix of this shape."""
-    return np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
+    def panels(self, b: Array) -> Array:
+        """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
+        packed = self.empty_panels(*b.shape)
+        _packing(self)(copying_tasks(packed), b, packed)
+        return packed
+
+    def empty_panels(self, k: int, n: int) -> Array:
+        """Return memory for the panels of a matrix of this shape."""
+        return np.empty((-(-n // WIDTH), -(-k // self.numbers) * WIDTH), np.float32)
+
+    def multiply(
+        self,
+        a: Array,
+        b: Array,
+        c: Array,
+        bias: Array | None = None,
+        add: bool = False,
+        sums: Array | None = None,
+    ) -> Array:
+        """Write A B (+ bias) into C (m, n), or add A B to it, and return C.
+
+        B comes from `panels`. A has its numbers next to each other along one of its two axes, C
+        along its rows. `sums` (m,) gets the sums of A's rows if A is a transposed array.
+        """
+        tasks, columns = division(len(a), len(a.T), c.shape[1])
+        _multiplying(self)(
+            tasks,
+            columns,
+            a,
+            b,
+            c,
+            NOTHING if bias is None else bias,
+            add,
+            NOTHING if sums is None else sums,
+        )
+        return c
 
 
 def copying_tasks(packed: Array) -> int:
     """Return how many tasks to make of copying a matrix into these panels."""
     return threads.task_count(packed.size, _COPIED)
-
-
-def multiply(
-    a: Array,
-    b: Array,
-    c: Array,
-    bias: Array | None = None,
-    add: bool = False,
-    sums: Array | None = None,
-) -> Array:
-    """Write A B (+ bias) into C (m, n), or add A B to it, and return C.
-
-    B comes from `panels`. A has its numbers next to each other along one of its two axes, C along
-    its rows. `sums` (m,) gets the sums of A's rows if A is a transposed array.
-    """
-    tasks, columns = division(len(a), len(a.T), c.shape[1])
-    _multiply(
-        tasks,
-        columns,
-        a,
-        b,
-        c,
-        NOTHING if bias is None else bias,
-        add,
-        NOTHING if sums is None else sums,
-    )
-    return c
 
 
 def division(m: int, k: int, n: int) -> tuple[int, int]:
@@ -100,19 +116,37 @@ def division(m: int, k: int, n: int) -> tuple[int, int]:
     return down * right, right
 
 
-@threads.parallel("f4[:,:],f4[:,::1]")
-def _pack(task, tasks, b, packed):
-    pack(task, tasks, b, packed)
+def named(products: Products, f: Any) -> Any:
+    """Return a function with the name in the cache of a kernel with these products."""
+    f.__qualname__ = f"{f.__name__}.{products.name}"
+    return f
 
 
-@threads.parallel("i8,f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
-def _multiply(task, tasks, columns, a, b, c, bias, add, sums):
-    multiply_task(task, tasks, columns, a, b, c, bias, add, sums)
+@cache
+def _packing(products: Products) -> Any:
+    pack = products.pack
+
+    def _pack(task, tasks, b, packed):
+        pack(task, tasks, b, packed)
+
+    return threads.parallel("f4[:,:],f4[:,::1]")(named(products, _pack))
+
+
+@cache
+def _multiplying(products: Products) -> Any:
+    multiply_rows = products.multiply_rows
+
+    def _multiply(task, tasks, columns, a, b, c, bias, add, sums):
+        begin, end, left, right = part_of(task, tasks, columns, c)
+        multiply_rows(a, b, c, bias, add, sums, begin, end, left, right)
+
+    signature = "i8,f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]"
+    return threads.parallel(signature)(named(products, _multiply))
 
 
 @inner(signature="i8,i8,f4[:,:],f4[:,::1]")
 def pack(task, tasks, b, packed):
-    """Do a task of `panels`."""
+    """Do a task of `Products.panels`."""
     k, n = b.shape
     first, last = threads.slice_of(task, tasks, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4
@@ -136,11 +170,11 @@ def pack(task, tasks, b, packed):
 
 
 @inner()
-def multiply_task(task, tasks, columns, a, b, c, bias, add, sums):
-    """Do a task of `multiply`, of so many that `division` names."""
-    begin, end = threads.slice_of(task // columns, tasks // columns, len(a))
+def part_of(task, tasks, columns, c):
+    """Return the rows and panels of a task, of so many that `division` names: from, to each."""
+    begin, end = threads.slice_of(task // columns, tasks // columns, len(c))
     left, right = threads.slice_of(task % columns, columns, (c.shape[1] + WIDTH - 1) // WIDTH)
-    multiply_rows(a, b, c, bias, add, sums, begin, end, left, right)
+    return begin, end, left, right
 
 
 @inner()
@@ -173,77 +207,106 @@ def _sum_rows(a, at, a_step, height, depth, sums, first, add):
 
 
 @inner()
-def _copy_block(a, at, a_step, height, depth, block):
-    """Copy a block whose columns are contiguous, one after another, to `block`."""
+def _block(a, at, a_row, a_step, transposed, height, depth, copy):
+    """Return the address of a block of A and its steps; it is copied where it is read far apart."""
+    if not transposed:
+        return address_of(a, at), a_row, 1
+    if a_step < FAR:
+        return address_of(a, at), 1, a_step
     whole = height // LANES * LANES
     for step in range(depth):
         here, to = at + step * a_step, step * HEIGHT
         for i in range(0, whole, LANES):
-            store(block, to + i, load(a, here + i))
+            store(copy, to + i, load(a, here + i))
         for i in range(whole, height):
-            put(block, to + i, get(a, here + i))
+            put(copy, to + i, get(a, here + i))
+    return address_of(copy, 0), 1, HEIGHT
 
 
-@inner(signature="f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8,i8,i8")
-def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
-    """Do rows begin … end of `multiply` in panels left … right; empty `bias` or `sums` are none.
+def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
+    """Return the function that does rows of `Products.multiply`, `numbers` of k at a step.
 
-    Every element is one chain of multiply-adds, so its bits do not depend on how C is divided.
+    `block` and `product` are those of float32 here, or those of `bfloat16`.
     """
-    k, n = a.shape[1], c.shape[1]
-    exactly = k > _LONG
-    low = empty((HEIGHT if exactly else 0, (n + WIDTH - 1) // WIDTH * WIDTH), np.float32)
-    part = empty((HEIGHT if exactly else 0, WIDTH), np.float32)
-    block = empty((DEPTH, HEIGHT), np.float32)
-    edge = empty((HEIGHT, WIDTH), np.float32)
-    a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4
-    biased, summed = bias.shape[0] > 0, sums.shape[0] > 0 and left == 0
-    for first in range(begin, end, HEIGHT):
-        height = min(HEIGHT, end - first)
-        for i in range(height if exactly else 0):
-            for j in range(low.shape[1]):
-                low[i, j] = _f(0.0)
-        for start in range(0, max(k, 1), DEPTH):
-            depth = min(DEPTH, k - start)
-            x_at = first * a_row + start * a_step
-            x, x_row, x_step = address_of(a, x_at), a_row, 1
-            if a_step != 1 or summed:
-                x_row, x_step = 1, a_step
+
+    def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
+        """Do rows begin … end in panels left … right; empty `bias` or `sums` are none.
+
+        Every element is one chain of additions, so its bits do not depend on how C is divided.
+        """
+        k, n = a.shape[1], c.shape[1]
+        steps = (k + numbers - 1) // numbers
+        exactly = numbers == 1 and k > _LONG
+        low = empty((HEIGHT if exactly else 0, (n + WIDTH - 1) // WIDTH * WIDTH), np.float32)
+        part = empty((HEIGHT if exactly else 0, WIDTH), np.float32)
+        copy = empty((DEPTH, HEIGHT), np.float32)
+        edge = empty((HEIGHT, WIDTH), np.float32)
+        a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4
+        biased, summed = bias.shape[0] > 0, sums.shape[0] > 0 and left == 0
+        for first in range(begin, end, HEIGHT):
+            height = min(HEIGHT, end - first)
+            for i in range(height if exactly else 0):
+                for j in range(low.shape[1]):
+                    low[i, j] = _f(0.0)
+            for start in range(0, max(steps, 1), DEPTH):
+                depth = min(DEPTH, steps - start)
+                of_k = min(numbers * depth, k - numbers * start)
+                x_at = first * a_row + numbers * start * a_step
                 if summed:
-                    _sum_rows(a, x_at, a_step, height, depth, sums, first, start > 0)
-                if a_step >= FAR:
-                    _copy_block(a, x_at, a_step, height, depth, block)
-                    x, x_step = address_of(block, 0), HEIGHT
-            for panel in range(left, right):
-                c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
-                y, y_row, d, d_row = address_of(c, c_at), c_row, 0, 0
-                plus_bias = biased and start == 0
-                if plus_bias:
-                    d = address_of(bias, panel * WIDTH)
-                elif add or start > 0:
-                    d, d_row = y, y_row
-                if used < WIDTH:
-                    y, y_row = address_of(edge, 0), WIDTH
-                    for i in range(height if d else 0):
+                    _sum_rows(a, x_at, a_step, height, of_k, sums, first, start > 0)
+                x, x_row, x_step = block(
+                    a, x_at, a_row, a_step, a_step != 1 or summed, height, of_k, copy
+                )
+                for panel in range(left, right):
+                    c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
+                    y, y_row, d, d_row = address_of(c, c_at), c_row, 0, 0
+                    plus_bias = biased and start == 0
+                    if plus_bias:
+                        d = address_of(bias, panel * WIDTH)
+                    elif add or start > 0:
+                        d, d_row = y, y_row
+                    if used < WIDTH:
+                        y, y_row = address_of(edge, 0), WIDTH
+                        for i in range(height if d else 0):
+                            for j in range(used):
+                                d_ij = get(c, c_at + i * c_row + j)
+                                if plus_bias:
+                                    d_ij = get(bias, panel * WIDTH + j)
+                                put(edge, i * WIDTH + j, d_ij)
+                        d, d_row = y if d else 0, y_row
+                    from_b = address_of(b, (panel * steps + start) * WIDTH)
+                    if not (exactly and start > 0):
+                        product(height, WIDTH, depth, x, x_row, x_step, from_b,
+                                WIDTH, y, y_row, d, d_row)  # fmt: skip
+                    elif used < WIDTH:
+                        add_product(height, WIDTH, depth, x, x_row, x_step, from_b,
+                                    WIDTH, edge, 0, WIDTH, low, panel * WIDTH, part)  # fmt: skip
+                    else:
+                        add_product(height, WIDTH, depth, x, x_row, x_step, from_b,
+                                    WIDTH, c, c_at, c_row, low, panel * WIDTH, part)  # fmt: skip
+                    for i in range(height if used < WIDTH else 0):
                         for j in range(used):
-                            c_ij = get(c, c_at + i * c_row + j)
-                            put(edge, i * WIDTH + j,
-                                get(bias, panel * WIDTH + j) if plus_bias else c_ij)  # fmt: skip
-                    d, d_row = y if d else 0, y_row
-                from_b = address_of(b, (panel * k + start) * WIDTH)
-                if start > 0 and used < WIDTH:
-                    add_product(height, WIDTH, depth, x, x_row, x_step, from_b,
-                                WIDTH, edge, 0, WIDTH, low, panel * WIDTH, part)  # fmt: skip
-                elif start > 0:
-                    add_product(height, WIDTH, depth, x, x_row, x_step, from_b,
-                                WIDTH, c, c_at, c_row, low, panel * WIDTH, part)  # fmt: skip
-                else:
-                    product(height, WIDTH, depth, x, x_row, x_step, from_b,
-                            WIDTH, y, y_row, d, d_row)  # fmt: skip
-                for i in range(height if used < WIDTH else 0):
-                    for j in range(used):
-                        put(c, c_at + i * c_row + j, get(edge, i * WIDTH + j))
-        for i in range(height if exactly else 0):
-            for j in range(left * WIDTH, min(right * WIDTH, n)):
-                at = (first + i) * c_row + j
-                put(c, at, get(c, at) + low[i, j])
+                            put(c, c_at + i * c_row + j, get(edge, i * WIDTH + j))
+            for i in range(height if exactly else 0):
+                for j in range(left * WIDTH, min(right * WIDTH, n)):
+                    at = (first + i) * c_row + j
+                    put(c, at, get(c, at) + low[i, j])
+
+    multiply_rows.__qualname__ = f"multiply_rows.{name}"
+    return inner(signature="f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8,i8,i8")(
+        multiply_rows
+    )
+
+
+def _products(name: str, numbers: int, pack: Any, block: Any, product: Any) -> Products:
+    rows = _multiply_rows(name, numbers, block, product)
+    return Products(name, numbers, pack, product, rows)
+
+
+FLOAT32 = _products("float32", 1, pack, _block, product)
+BFLOAT16 = _products("bfloat16", 2, bfloat16.pack, bfloat16.block, bfloat16.product)
+
+
+def products() -> Products:
+    """Return what kernels that train multiply with now; see `precision`."""
+    return BFLOAT16 if precision.rounded() else FLOAT32

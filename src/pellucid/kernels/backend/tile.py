@@ -56,12 +56,16 @@ def _store(builder: Any, value: Any, pointer: Any, offset: int) -> None:
     builder.store(value, builder.bitcast(at, _vec.as_pointer()), align=4)
 
 
-def _block(
-    width: int, builder: Any, height: int, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row
-) -> None:
-    """Emit C[:height, :width·LANES] = (D +) A B for one block, with C in registers."""
+def _multiply_add(builder: Any, a: Any, b: Any, sums: Any) -> Any:
     # Without FMA, two instructions; `llvm.fma` would be a call of the C library for every number.
-    multiply_add = f"llvm.fmuladd.v{LANES}f32"
+    return call_named(builder, f"llvm.fmuladd.v{LANES}f32", _vec, a, b, sums)
+
+
+def _block(
+    width: int, multiply_add: Callable[..., Any], builder: Any, height: int,
+    a, row_step, k_step, b, b_row, c, c_row, k, d, d_row,
+) -> None:  # fmt: skip
+    """Emit C[:height, :width·LANES] = (D +) A B for one block, with C in registers."""
     a_rows = [builder.gep(a, [builder.mul(row_step, _long(i))]) for i in range(height)]
     c_rows = [builder.gep(c, [builder.mul(c_row, _long(i))]) for i in range(height)]
     cells = [(i, j) for i in range(height) for j in range(width)]
@@ -78,7 +82,7 @@ def _block(
     offset = builder.mul(step, k_step)
     numbers = [spread(builder, builder.load(builder.gep(row, [offset]), align=4)) for row in a_rows]
     new = [
-        call_named(builder, multiply_add, _vec, numbers[i], b_vectors[j], acc)
+        multiply_add(builder, numbers[i], b_vectors[j], acc)
         for (i, j), acc in zip(cells, sums, strict=True)
     ]
     following = builder.add(step, _long(1))
@@ -139,46 +143,56 @@ def call_block(
     builder.call(module.globals[name], [height, *values])
 
 
-def _tile(width: int) -> Any:
+def _tile(width: int, name: str, multiply_add: Callable[..., Any]) -> Any:
     """Return the instruction that computes one block, `width` vectors wide, of 1 to ROWS rows."""
 
     @instruction("void", *["i8"] * 11)
     def tile(builder, height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row):
         a, b, c, d = (builder.inttoptr(x, ir.FloatType().as_pointer()) for x in (a, b, c, d))
-        call_block(builder, f"pellucid_block_{width}", partial(_block, width), ROWS, height,
+        block = partial(_block, width, multiply_add)
+        call_block(builder, f"pellucid_{name}_{width}", block, ROWS, height,
                    a, row_step, k_step, b, b_row, c, c_row, k, d, d_row)  # fmt: skip
 
     return tile
 
 
-_narrow, _wide = _tile(1), _tile(2)
+def product_by(name: str, multiply_add: Callable[..., Any]) -> Any:
+    """Return the function C = D + A B whose blocks are sums of `multiply_add(builder, a, b, sums)`.
 
-
-@inner(signature="i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8")
-def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
-    """C (m, n) = D (m, n) + A (m, k) B (k, n), or A B where d is 0; n a multiple of LANES.
-
-    a, b, c and d are the addresses of their first numbers (`simd.address_of`), steps count floats:
-    A[i, l] is a + i·row_step + l·k_step, B[l, j] is b + l·b_row + j, C[i, j] is c + i·c_row + j,
-    and D like C. D may be C itself, or one row for all (d_row = 0).
-    Rows are divided evenly, so that no block has a single row while others have many.
+    It emits the step of a vector of sums: `a` has one number of A in every lane, b those of B.
     """
-    blocks = (m + ROWS - 1) // ROWS
-    row = 0
-    for block in range(blocks):
-        height = (m - row + blocks - block - 1) // (blocks - block)
-        a_row, c_to = a + 4 * row * row_step, c + 4 * row * c_row
-        d_from, j = d + 4 * row * d_row, 0
-        while j + 2 * LANES <= n:
-            d_at = d_from + 4 * j if d else 0
-            _wide(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
-                  d_at, d_row)  # fmt: skip
-            j += 2 * LANES
-        if j < n:
-            d_at = d_from + 4 * j if d else 0
-            _narrow(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
-                    d_at, d_row)  # fmt: skip
-        row += height
+    narrow, wide = (_tile(width, name, multiply_add) for width in (1, 2))
+
+    def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
+        """C (m, n) = D (m, n) + A (m, k) B (k, n), or A B where d is 0; n a multiple of LANES.
+
+        a, b, c and d are the addresses of their first numbers (`simd.address_of`), steps count
+        floats: A[i, l] is a + i·row_step + l·k_step, B[l, j] is b + l·b_row + j, C[i, j] is
+        c + i·c_row + j, and D like C. D may be C itself, or one row for all (d_row = 0).
+        Rows are divided evenly, so that no block has a single row while others have many.
+        """
+        blocks = (m + ROWS - 1) // ROWS
+        row = 0
+        for block in range(blocks):
+            height = (m - row + blocks - block - 1) // (blocks - block)
+            a_row, c_to = a + 4 * row * row_step, c + 4 * row * c_row
+            d_from, j = d + 4 * row * d_row, 0
+            while j + 2 * LANES <= n:
+                d_at = d_from + 4 * j if d else 0
+                wide(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
+                     d_at, d_row)  # fmt: skip
+                j += 2 * LANES
+            if j < n:
+                d_at = d_from + 4 * j if d else 0
+                narrow(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
+                       d_at, d_row)  # fmt: skip
+            row += height
+
+    product.__qualname__ = name
+    return inner(signature="i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8")(product)
+
+
+product = product_by("product", _multiply_add)
 
 
 @inner(EXACT, signature="i8,i8,i8,i8,i8,i8,i8,i8,f4[:,:],i8,i8,f4[:,::1],i8,f4[:,::1]")

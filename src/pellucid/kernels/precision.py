@@ -1,0 +1,57 @@
+"""How exactly kernels multiply matrices when a model is trained on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+
+from pellucid.core.device import CPU, Precision
+from pellucid.core.errors import UserError
+
+_rounded = ContextVar("pellucid_rounded_products", default=False)
+
+
+def rounded() -> bool:
+    """Return whether `linear` and `linear_cross_entropy` round what they multiply to bfloat16."""
+    return _rounded.get()
+
+
+def bfloat16_products() -> AbstractContextManager[None]:
+    """Round what `linear` and `linear_cross_entropy` multiply to bfloat16 inside a block.
+
+    It concerns their kernels for NumPy's float32. They keep 8 bits of every number that they
+    multiply, and add in float32; weights, gradients and all other ops stay float32. A backward
+    multiplies as its forward did. Raises `UserError` where the processor has no such instruction.
+    """
+    from pellucid.kernels import enabled
+    from pellucid.kernels.backend.bfloat16 import AVAILABLE
+
+    if not AVAILABLE:
+        raise UserError(
+            "bfloat16 on the CPU needs a processor with AVX512-BF16 (AMD since Zen 4, Intel Xeon "
+            "since Sapphire Rapids), which this one lacks: leave out --precision bfloat16"
+        )
+    if not enabled():
+        raise UserError(
+            "bfloat16 on the CPU is computed by kernels, and PELLUCID_KERNELS=off switches them "
+            "off: leave out one of the two"
+        )
+    return _inside()
+
+
+def products_for(device: str, precision: Precision) -> AbstractContextManager[None]:
+    """Return the block in which to train with this precision, on a device of `core.device`.
+
+    It does nothing but for bfloat16 on the CPU. Raises as `bfloat16_products` does.
+    """
+    return bfloat16_products() if (device, precision) == (CPU, "bfloat16") else nullcontext()
+
+
+@contextmanager
+def _inside() -> Iterator[None]:
+    token = _rounded.set(True)
+    try:
+        yield
+    finally:
+        _rounded.reset(token)
