@@ -166,12 +166,33 @@ def test_the_picture_of_an_answer_shows_its_claims(name: str, ending: str) -> No
         assert signed(claim.median) in picture, "run: python scripts/findings_pictures.py"
 
 
-def differences(study: str, change: str, base: str, metric: str) -> list[float]:
-    """Return by how much a change moves a metric, in each of its seven pairs."""
-    by = {(r["change"], r["seed"]): r["metrics"][metric] for r in stored(study)}
+def differences(study: str, change: str, base: str, metric: str, pairs: int = 7) -> list[float]:
+    """Return by how much a change moves a metric, in each of its pairs."""
+    # the first runs of one study were stored under the variant's old name
+    own = {"seed_sized": "article_sized"}
+    by = {
+        (own.get(r["change"], r["change"]), r["seed"]): r["metrics"][metric] for r in stored(study)
+    }
     seeds = sorted(seed for name, seed in by if name == base)
-    assert len(seeds) == 7
+    assert len(seeds) == pairs
     return [by[change, seed] - by[base, seed] for seed in seeds]
+
+
+def test_more_dropout_makes_the_small_chatbot_better(page: str) -> None:
+    section = page[page.index("which small model answers best?", page.index("## ")) :]
+    for change, sign in (("dropout_0.4", -1), ("article_sized", -1), ("no_smoothing", 1)):
+        for loss in ("best_valid_loss", "test_loss"):
+            found = differences("chatbot-recipe", change, "base", loss, pairs=3)
+            assert min(sign * x for x in found) > 0
+            if (change, loss) != ("no_smoothing", "best_valid_loss"):
+                assert spread([abs(x) for x in found], 3) in section
+    slow = differences("chatbot-recipe", "slow", "base", "test_loss", pairs=3)
+    assert spread(slow, 3) in section
+    for loss in ("best_valid_loss", "test_loss"):
+        larger = differences("chatbot-recipe", "article_sized", "dropout_0.4", loss, pairs=3)
+        assert sum(x < 0 for x in larger) == 1
+        narrow = differences("chatbot-recipe", "narrow", "base", loss, pairs=3)
+        assert {x < 0 for x in narrow} == {True, False}
 
 
 def test_norms_after_the_sum_with_a_warm_up_are_best(page: str) -> None:
