@@ -9,6 +9,7 @@ from tests.kernels.compare import PRODUCTS, compare, declined, planned, rounded
 
 from pellucid import ops
 from pellucid.kernels.backend.matmul import FLOAT32, Products
+from pellucid.kernels.backend.simd import WIDTH
 
 either = pytest.mark.parametrize("products", PRODUCTS)
 
@@ -101,6 +102,16 @@ def test_multiply_sums_the_rows_of_a_transposed_array(
     a, b, sums = np.asfortranarray(draw(m, k)), draw(k, n), np.full(m, np.nan, np.float32)
     products.multiply(a, products.panels(b), np.empty((m, n), np.float32), sums=sums)
     np.testing.assert_allclose(sums, a.sum(axis=1, dtype=np.float64), atol=2e-4)
+
+
+@either
+def test_panels_have_zeros_after_the_last_column(products: Products) -> None:
+    np.full(1 << 16, np.nan, np.float32)  # what fresh memory may hold
+    b = np.ones((37, 5), np.float32)
+    for layout in (b, np.asfortranarray(b)):
+        panels = products.panels(layout).reshape(-1, WIDTH)
+        assert panels[:, :5].all()
+        assert not panels[:, 5:].any()
 
 
 @either
