@@ -78,12 +78,27 @@ define <16 x i32> @wide.pmaddw.d.512(<32 x i16> %x, <32 x i16> %w) alwaysinline 
 _every_second = ", ".join(f"i32 {i}" for i in range(0, 32, 2))
 _other = ", ".join(f"i32 {i}" for i in range(1, 32, 2))
 _ROUNDED = f"""
+define <16 x i16> @wide.round(<16 x float> %x) alwaysinline {{
+  %bits = bitcast <16 x float> %x to <16 x i32>
+  %high = lshr <16 x i32> %bits, splat (i32 16)
+  %odd = and <16 x i32> %high, splat (i32 1)
+  %half = add <16 x i32> %odd, splat (i32 32767)
+  %sum = add <16 x i32> %bits, %half
+  %even = lshr <16 x i32> %sum, splat (i32 16)
+  %quiet = or <16 x i32> %high, splat (i32 64)
+  %nan = fcmp uno <16 x float> %x, %x
+  %rounded = select <16 x i1> %nan, <16 x i32> %quiet, <16 x i32> %even
+  %short = trunc <16 x i32> %rounded to <16 x i16>
+  ret <16 x i16> %short
+}}
+
 define <32 x bfloat> @wide.cvtne2ps2bf16.512(<16 x float> %high, <16 x float> %low) alwaysinline {{
-  %low.rounded = fptrunc <16 x float> %low to <16 x bfloat>
-  %high.rounded = fptrunc <16 x float> %high to <16 x bfloat>
-  %both = shufflevector <16 x bfloat> %low.rounded, <16 x bfloat> %high.rounded,
+  %low.rounded = call <16 x i16> @wide.round(<16 x float> %low)
+  %high.rounded = call <16 x i16> @wide.round(<16 x float> %high)
+  %both = shufflevector <16 x i16> %low.rounded, <16 x i16> %high.rounded,
     <32 x i32> <{", ".join(f"i32 {i}" for i in range(32))}>
-  ret <32 x bfloat> %both
+  %numbers = bitcast <32 x i16> %both to <32 x bfloat>
+  ret <32 x bfloat> %numbers
 }}
 
 define <16 x float> @wide.dpbf16ps.512(
