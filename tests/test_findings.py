@@ -178,6 +178,24 @@ def differences(study: str, change: str, base: str, metric: str, pairs: int = 7)
     return [by[change, seed] - by[base, seed] for seed in seeds]
 
 
+def test_many_heads_and_two_networks_are_worse_so_far(page: str) -> None:
+    study, loss = "heads-and-ffns", "best_valid_loss"
+    section = page[page.index("how many heads, how many networks, and where?") :]
+    runs = stored(study)
+    few = [r["metrics"][loss] for r in runs if r["change"] in ("base", "heads_1", "heads_2")]
+    assert spread(few, 3) in section
+    for change in ("heads_8", "heads_16", "before0_after2"):
+        pairs = [r["seed"] for r in runs if r["change"] == change]
+        base = {r["seed"]: r["metrics"][loss] for r in runs if r["change"] == "base"}
+        found = [
+            r["metrics"][loss] - base[r["seed"]]
+            for r in runs
+            if r["change"] == change and r["seed"] in base
+        ]
+        assert len(found) == len(pairs) == 2
+        assert spread(found, 3) in section
+
+
 def test_more_dropout_makes_the_small_chatbot_better(page: str) -> None:
     section = page[page.index("which small model answers best?", page.index("## ")) :]
     for change, sign in (("dropout_0.4", -1), ("article_sized", -1), ("no_smoothing", 1)):
