@@ -8,57 +8,50 @@ import sys
 
 import pytest
 
+from pellucid.kernels.backend.machine_code import _MEMORY
+
 GUARD = 64
 """Bytes behind an array that nobody may change."""
 
-MEMORY = f"""
-declare ptr @malloc(i64)
-declare void @free(ptr)
+DECLARED = f"""
 declare void @abort()
 declare i32 @memcmp(ptr, ptr, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 @guard = internal constant [{GUARD} x i8] c"{"Z" * GUARD}"
-
-define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {{
-  %wide = zext i32 %align to i64
-  %room = add i64 %size, %wide
-  %all = add i64 %room, {40 + GUARD}
-  %block = call ptr @malloc(i64 %all)
-  store i64 1, ptr %block
-  %first = getelementptr i8, ptr %block, i64 40
-  %at = ptrtoint ptr %first to i64
-  %less = sub i64 %wide, 1
-  %past = add i64 %at, %less
-  %mask = sub i64 0, %wide
-  %rounded = and i64 %past, %mask
-  %data = inttoptr i64 %rounded to ptr
-  %place = getelementptr i8, ptr %block, i64 24
-  store ptr %data, ptr %place
+"""
+MADE = f"""
   %place.size = getelementptr i8, ptr %block, i64 32
   store i64 %size, ptr %place.size
-  %end = getelementptr i8, ptr %data, i64 %size
-  call void @llvm.memset.p0.i64(ptr %end, i8 {ord("Z")}, i64 {GUARD}, i1 false)
-  ret ptr %block
-}}
-
-define void @NRT_MemInfo_call_dtor(ptr %block) {{
+  %behind = getelementptr i8, ptr %data, i64 %size
+  call void @llvm.memset.p0.i64(ptr %behind, i8 {ord("Z")}, i64 {GUARD}, i1 false)
+"""
+FREED = f"""
   %place = getelementptr i8, ptr %block, i64 24
   %data = load ptr, ptr %place
   %place.size = getelementptr i8, ptr %block, i64 32
   %size = load i64, ptr %place.size
-  %end = getelementptr i8, ptr %data, i64 %size
-  %differs = call i32 @memcmp(ptr %end, ptr @guard, i64 {GUARD})
+  %behind = getelementptr i8, ptr %data, i64 %size
+  %differs = call i32 @memcmp(ptr %behind, ptr @guard, i64 {GUARD})
   %same = icmp eq i32 %differs, 0
   br i1 %same, label %whole, label %written
 written:
   call void @abort()
   unreachable
 whole:
-  call void @free(ptr %block)
-  ret void
-}}
 """
-"""`machine_code._MEMORY`, with bytes behind every array that are looked at when it is freed."""
+
+
+def guarded(memory: str) -> str:
+    """Return `machine_code._MEMORY` with bytes behind every array, looked at when it is freed."""
+    for old, new in (
+        ("%room, 40", f"%room, {40 + GUARD}"),
+        ("store ptr %data, ptr %place\n", f"store ptr %data, ptr %place\n{MADE}"),
+        ("  call void @free(", f"{FREED}  call void @free("),
+    ):
+        assert memory.count(old) == 1, old
+        memory = memory.replace(old, new)
+    return DECLARED + memory
+
 
 RUN = """
 import faulthandler, sys
@@ -109,7 +102,7 @@ def test_no_kernel_writes_behind_an_array_of_its_own(threads: str) -> None:
     """One that did ended trainings after thousands of steps, in some other place."""
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PELLUCID_THREADS": threads}
     done = subprocess.run(
-        [sys.executable, "-c", RUN], input=MEMORY, capture_output=True, text=True,
+        [sys.executable, "-c", RUN], input=guarded(_MEMORY), capture_output=True, text=True,
         env=os.environ | path, check=False,
     )  # fmt: skip
     assert done.stdout == "whole\n", done.stderr

@@ -25,7 +25,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.device import CPU, Precision, place
 from pellucid.core.errors import UsageError
 from pellucid.core.machine import environment
-from pellucid.kernels.backend.matmul import BFLOAT16, FLOAT32
+from pellucid.kernels.backend.matmul import products
 from pellucid.kernels.backend.peak import multiply_add_rate
 from pellucid.kernels.backend.threads import available
 from pellucid.kernels.precision import products_for
@@ -127,13 +127,13 @@ def measure_step(
     steps: list[Callable[[], object]] = [ours]
     if compared:
         steps.append(torch_step(source, target, precision))
-    products = BFLOAT16 if precision == "bfloat16" else FLOAT32
     for step in steps * 2:  # compile, and fill the caches
         step()
     times, rates = [], []
     for _ in range(rounds):
         times.append([timed(step) for step in steps])
-        rates.append(multiply_add_rate(products))
+        with products_for(CPU, precision):
+            rates.append(multiply_add_rate(products()))
     seconds, most = [float(x) for x in np.median(times, axis=0)], float(np.median(rates))
     work = flops(N, length)
     row: dict[str, Any] = {
