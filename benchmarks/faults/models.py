@@ -205,7 +205,7 @@ class Kernels:
         write(place / "model")
         self.expected = self.ask("cache")
         if self.expected.returncode or not list((place / "cache").iterdir()):
-            raise RuntimeError(self.expected.stderr)
+            raise RuntimeError(f"exit code {self.expected.returncode}: {self.expected.stderr}")
 
     def ask(self, cache: str) -> subprocess.CompletedProcess[str]:
         """Let a new process, whose kernels are in this folder, answer."""

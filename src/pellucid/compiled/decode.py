@@ -41,7 +41,7 @@ from pellucid.compiled.records import (
     Memory,
     Visible,
 )
-from pellucid.kernels.backend.compile import Kernel, empty, inner, kernel
+from pellucid.kernels.backend.compile import Kernel, empty, inner, kernel, variant
 from pellucid.kernels.backend.simd import WIDTH
 
 ROWS_LEFT, USED, ROUNDS, ENDS, SWAPPED, STEPS, READ = range(7)
@@ -199,13 +199,10 @@ def kernels_of(activation: str) -> Kernels:
                 break
         progress[ROWS_LEFT], progress[USED] = m, used
 
-    for f in (encode, step, search):
-        # the kernel's name in the cache
-        f.__qualname__ = f"{f.__name__}.{activation}"
     return Kernels(
-        kernel(MODEL, SOURCE, LOG_P)(encode),
-        kernel(MODEL, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P)(step),
+        kernel(MODEL, SOURCE, LOG_P)(variant(encode, activation)),
+        kernel(MODEL, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P)(variant(step, activation)),
         kernel(
             MODEL, SOURCE, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS
-        )(search),
+        )(variant(search, activation)),
     )

@@ -11,13 +11,13 @@ from __future__ import annotations
 import importlib
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import rows as row_tools
 from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.compile import variant
 from pellucid.kernels.backend.math import channel_bits
 from pellucid.ops.activations import ACTIVATIONS
 
@@ -68,11 +68,6 @@ def _module(activation: str) -> ModuleType:
     return importlib.import_module(f"pellucid.kernels.{ACTIVATIONS[activation].kernel}")
 
 
-def _named(name: str, activation: str, f: Any) -> Any:
-    f.__qualname__ = f"{name}.{activation}"  # the kernel's name in the cache
-    return f
-
-
 @cache
 def _forward(activation: str) -> threads.ParallelKernel:
     """Return the kernel of y = dropout(activation(x + b)).
@@ -95,7 +90,7 @@ def _forward(activation: str) -> threads.ParallelKernel:
                     y[i, j] = y[i, j] * scale if kept else _f(0.0)
 
     signature = "f4[:,::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1]"
-    return threads.parallel(signature)(_named("_forward", activation, forward))
+    return threads.parallel(signature)(variant(forward, activation))
 
 
 @cache
@@ -118,7 +113,7 @@ def _backward(activation: str) -> threads.ParallelKernel:
                 dbias[j] += dx[i, j]
 
     signature = "f4[:,::1],f4[:,::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1]"
-    return threads.parallel(signature)(_named("_backward", activation, backward))
+    return threads.parallel(signature)(variant(backward, activation))
 
 
 @cache
@@ -126,7 +121,7 @@ def _backward_from_output(activation: str) -> threads.ParallelKernel:
     """Return the kernel of dx from y, and of its sum over each task's rows."""
     gradient = _module(activation).gradient_from_output
 
-    def backward(task, tasks, dy, y, scale, dx, sums):
+    def backward_from_output(task, tasks, dy, y, scale, dx, sums):
         begin, end = threads.slice_of(task, tasks, len(dy))
         dbias = sums[task]
         for i in range(begin, end):
@@ -136,7 +131,7 @@ def _backward_from_output(activation: str) -> threads.ParallelKernel:
                 dbias[j] += d
 
     signature = "f4[:,::1],f4[:,::1],f4,f4[:,::1],f4[:,::1]"
-    return threads.parallel(signature)(_named("_backward_from_output", activation, backward))
+    return threads.parallel(signature)(variant(backward_from_output, activation))
 
 
 @cache
@@ -144,7 +139,7 @@ def _gated_backward(activation: str) -> threads.ParallelKernel:
     """Return the kernel of dx = [da, dc] from x, and of its sum over each task's rows."""
     value, slope = _module(activation).value, _module(activation).slope
 
-    def backward(task, tasks, dy, x, bias, names, site, threshold, scale, dx, sums):
+    def gated_backward(task, tasks, dy, x, bias, names, site, threshold, scale, dx, sums):
         begin, end = threads.slice_of(task, tasks, len(x))
         half, dbias = dy.shape[1], sums[task]
         for i in range(begin, end):
@@ -163,4 +158,4 @@ def _gated_backward(activation: str) -> threads.ParallelKernel:
                 dbias[j] += dx[i, j]
 
     signature = "f4[:,::1],f4[:,::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1]"
-    return threads.parallel(signature)(_named("_gated_backward", activation, backward))
+    return threads.parallel(signature)(variant(gated_backward, activation))

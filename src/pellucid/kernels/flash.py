@@ -49,7 +49,7 @@ from pellucid.kernels.attention_rule import (
     sink_of,
 )
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.compile import RefusedError, empty, inner
+from pellucid.kernels.backend.compile import RefusedError, empty, inner, variant
 from pellucid.kernels.backend.machine_code import record
 from pellucid.kernels.backend.math import channel_bits, exp, mix
 from pellucid.kernels.backend.rows import Bits, read_only
@@ -585,8 +585,7 @@ def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
     f = kernel.function
     own = {"ruled_block": block, "ruled_block_backward": block_backward, "is_ruled": _always}
     f = FunctionType(f.__code__, {**f.__globals__, **own}, f.__name__)
-    f.__qualname__ = f"{f.__name__}.{digest(steps)}"
-    return ParallelKernel(f, kernel.signature)
+    return ParallelKernel(variant(f, digest(steps)), kernel.signature)
 
 
 @lru_cache(maxsize=64)

@@ -8,12 +8,12 @@ import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.compile import variant
 from pellucid.kernels.backend.matmul import (
     NOTHING,
     Products,
     copying_tasks,
     division,
-    named,
     part_of,
     products,
 )
@@ -74,7 +74,7 @@ def _forward(own: Products) -> threads.ParallelKernel:
             multiply_rows(x, packed, y, bias, False, bias[:0], begin, end, left, right)
 
     signature = "i8,f4[:,::1],f4[:,::1],f4[::1],f4[:,::1],f4[:,::1]"
-    return threads.parallel(signature, stages=2)(named(own, _forward))
+    return threads.parallel(signature, stages=2)(variant(_forward, own.name))
 
 
 @cache
@@ -98,4 +98,4 @@ def _backward(own: Products) -> threads.ParallelKernel:
             multiply_rows(dy.T, for_dw, dweight, nothing, False, dbias, begin, end, left, right)
 
     rows = ",f4[:,::1]" * 7
-    return threads.parallel(f"i8,i8,i8,i8{rows},f4[::1]", stages=2)(named(own, _backward))
+    return threads.parallel(f"i8,i8,i8,i8{rows},f4[::1]", stages=2)(variant(_backward, own.name))

@@ -15,9 +15,9 @@ import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.compile import inner, variant
 from pellucid.kernels.backend.math import exp
-from pellucid.kernels.backend.matmul import HEIGHT, NOTHING, Products, named, products
+from pellucid.kernels.backend.matmul import HEIGHT, NOTHING, Products, products
 from pellucid.kernels.backend.rows import is_rows, is_vector
 from pellucid.kernels.backend.simd import LANES, load, reduce_add, reduce_max, select, splat, store
 from pellucid.kernels.backend.tile import ROWS
@@ -122,7 +122,7 @@ def _chunk(own: Products) -> threads.ParallelKernel:
         multiply_rows(logits, to_dx, dx, nothing, False, nothing, begin, end, 0, len(to_dx))
 
     signature = "f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]"
-    return threads.parallel(signature)(named(own, _chunk))
+    return threads.parallel(signature)(variant(_chunk, own.name))
 
 
 @inner()

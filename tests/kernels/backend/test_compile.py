@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,3 +134,22 @@ def test_a_call_keeps_nothing_alive() -> None:
         with pytest.raises(TypeError):
             sum_rows(out, x)
     assert (sys.getrefcount(x), sys.getrefcount(out)) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks glibc to overwrite what is freed")
+def test_nothing_that_a_kernel_needs_is_freed_before_it() -> None:
+    """At exit the modules go first: here what Python knows of the function, then the function."""
+    program = (
+        "import builtins\n"
+        "from pellucid.kernels import global_norm\n"
+        "builtins.kept = global_norm._squares.compile()\n"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONMALLOC": "malloc",
+        "MALLOC_PERTURB_": "2",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()

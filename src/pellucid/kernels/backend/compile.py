@@ -215,6 +215,12 @@ def modules_of(f: Callable[..., Any]) -> frozenset[str]:
     return frozenset({f.__module__}).union(*map(modules_of, inside))
 
 
+def variant(f: Any, name: str) -> Any:
+    """Return one of several functions made by the same lines, with a name of its own."""
+    f.__qualname__ = f"{f.__name__}.{name}"
+    return f
+
+
 def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
     """Make a `Kernel` of the function below, given the types of its arguments."""
     return lambda f: Kernel(f, signature)

@@ -170,7 +170,6 @@ class _Method(ctypes.Structure):
 
 
 _FASTCALL = 0x80  # METH_FASTCALL: a list of arguments and its length
-_methods: list[_Method] = []  # Python reads them as long as it calls their functions
 
 
 def wrong(wanted: Sequence[Value], args: Sequence[Any]) -> str:
@@ -254,7 +253,8 @@ def function(name: str, code: bytes) -> Callable[..., int]:
     engine.finalize_object()
     address = engine.get_function_address(f"{name}.entry")
     method = _Method(b"kernel", address, _FASTCALL, None)
-    _methods.append(method)
+    # Python reads it until the function goes, which may be after this module: it is never freed.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
     made: Callable[..., int] = make(ctypes.addressof(method), None, None)

@@ -23,7 +23,7 @@ import numpy as np
 
 from pellucid.kernels import precision
 from pellucid.kernels.backend import bfloat16, threads
-from pellucid.kernels.backend.compile import empty, inner
+from pellucid.kernels.backend.compile import empty, inner, variant
 from pellucid.kernels.backend.simd import (
     LANES,
     WIDTH,
@@ -116,12 +116,6 @@ def division(m: int, k: int, n: int) -> tuple[int, int]:
     return down * right, right
 
 
-def named(products: Products, f: Any) -> Any:
-    """Return a function with the name in the cache of a kernel with these products."""
-    f.__qualname__ = f"{f.__name__}.{products.name}"
-    return f
-
-
 @cache
 def _packing(products: Products) -> Any:
     pack = products.pack
@@ -129,7 +123,7 @@ def _packing(products: Products) -> Any:
     def _pack(task, tasks, b, packed):
         pack(task, tasks, b, packed)
 
-    return threads.parallel("f4[:,:],f4[:,::1]")(named(products, _pack))
+    return threads.parallel("f4[:,:],f4[:,::1]")(variant(_pack, products.name))
 
 
 @cache
@@ -141,7 +135,7 @@ def _multiplying(products: Products) -> Any:
         multiply_rows(a, b, c, bias, add, sums, begin, end, left, right)
 
     signature = "i8,f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]"
-    return threads.parallel(signature)(named(products, _multiply))
+    return threads.parallel(signature)(variant(_multiply, products.name))
 
 
 @inner(signature="i8,i8,f4[:,:],f4[:,::1]")
@@ -292,9 +286,8 @@ def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
                     at = (first + i) * c_row + j
                     put(c, at, get(c, at) + low[i, j])
 
-    multiply_rows.__qualname__ = f"multiply_rows.{name}"
     return inner(signature="f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8,i8,i8")(
-        multiply_rows
+        variant(multiply_rows, name)
     )
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.matmul import FLOAT32, Products, named
+from pellucid.kernels.backend.compile import variant
+from pellucid.kernels.backend.matmul import FLOAT32, Products
 from pellucid.kernels.backend.simd import WIDTH, address_of
 from pellucid.kernels.backend.tile import ROWS
 
@@ -26,7 +27,7 @@ def _multiplying(products: Products) -> Any:
         a = address_of(numbers, task * 3 * block)
         product(ROWS, WIDTH, steps, a, 1, 0, a + 4 * block, 0, a + 8 * block, WIDTH, 0, 0)
 
-    return threads.parallel("f4[:,:,::1],i8")(named(products, _multiply_adds))
+    return threads.parallel("f4[:,:,::1],i8")(variant(_multiply_adds, products.name))
 
 
 def multiply_add_rate(products: Products = FLOAT32) -> float:
