@@ -102,6 +102,8 @@ def test_an_interrupt_saves_the_run() -> None:
         ({"modle": {}}, "unknown setting modle"),
         ({"model": {"d_modl": 3}}, "did you mean d_model"),
         ({"training": 3}, "training: expected a table"),
+        ({"train": "pairs.tsv", "device": "gpu"}, "--device gpu: expected cpu, cuda"),
+        ({"train": "pairs.tsv", "precision": "half"}, "precision must be one of float32"),
         ({}, "no training data"),
     ],
 )

@@ -80,6 +80,8 @@ def train(
     accept_changes: bool = False,
     film: str | None = None,
     film_answer: str | None = None,
+    device: str = "cpu",
+    precision: Any = "float32",
     listeners: Sequence[Callable[[Any], None]] = (),
     **tables: Any,
 ) -> Any:
@@ -94,6 +96,7 @@ def train(
     accept_changes: resume although settings have changed, to train longer for example.
     film: keep the attention of this text at 20 to 40 steps, for `pellucid view` to show the run
         learning; film_answer: its answer, None: that of the data.
+    device, precision: as --device and --precision; the model that is returned is on the CPU.
     listeners: called with every event of `pellucid.training.events`.
     tables: further settings, by the tables of a TOML file: `model={"d_model": 64}`.
 
@@ -124,8 +127,9 @@ def train(
     config = from_mapping(RunConfig, plain(tables), "train", config)
     watch = filming(folder, film, film_answer, resume=resume)
     outcome = show_run(
-        config, folder, listeners, resume=resume, accept_changes=accept_changes, watch=watch
-    )
+        config, folder, listeners, resume=resume, accept_changes=accept_changes, watch=watch,
+        device=device, precision=precision,
+    )  # fmt: skip
     if outcome.interrupted is not None:
         raise KeyboardInterrupt(f"{outcome.interrupted}: the run is saved; train(…, resume=True)")
     return outcome.trained

@@ -217,7 +217,7 @@ def test_another_place_is_warned_of(
     monkeypatch.setattr("pellucid.training.run.environment", lambda: place | {"blas threads": "4"})
     with begun(tmp_path, resume=True):
         assert "blas threads: 2 -> 4" in caplog.text
-        assert "no longer bit for bit" in caplog.text
+        assert "no longer be the same bit for bit" in caplog.text
 
 
 def test_a_folder_in_use(tmp_path: Path) -> None:

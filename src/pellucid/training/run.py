@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 import tomli_w
 
+from pellucid.core.device import CPU
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import (
     TEMPORARY,
@@ -241,10 +242,11 @@ class RunFolder:
             if not accept_changes:
                 raise UserError(f"{changed}; put the file back, or add --accept-changes")
             logger.warning(changed)
-        if moved := changes(state.environment, self.environment):
+        usual = {"device": CPU, "precision": "float32"}  # which `device` leaves out
+        if moved := changes(usual | state.environment, usual | self.environment):
             logger.warning(
-                "the environment changed since the checkpoint was written (%s): results will "
-                "agree to rounding, no longer bit for bit",
+                "the environment changed since the checkpoint was written (%s): results will no "
+                "longer be the same bit for bit",
                 "; ".join(moved),
             )
 

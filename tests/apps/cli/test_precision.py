@@ -46,7 +46,7 @@ def test_a_run_in_bfloat16_repeats_and_is_resumed_in_float32(
     resumed = pellucid("train", "--resume", "runs/--precision-bfloat16", *more, cwd=place)
     failed(resumed, 0)
     assert "the environment changed" in caplog.text
-    assert "precision: bfloat16 -> unknown" in caplog.text
+    assert "(precision: bfloat16 -> float32)" in caplog.text
 
 
 def test_it_is_refused_before_anything_is_written(
