@@ -112,8 +112,8 @@ for before, after, units in ((0, 1, 512), (1, 1, 256), (0, 2, 256)):
 
 # %% [markdown]
 # ## The same exercise with the runs of the lab
-# German to English, a small model, all with the same number of parameters (to 1 %). A row that has
-# one run makes no general claim; `pellucid lab run heads-and-ffns` runs what is missing.
+# German to English, a small model, all with the same number of parameters (to 1 %), three random
+# seeds each. What they show, and what not, is in docs/findings.md.
 
 # %%
 print("\nvariant          runs   validation loss, nats a token")
