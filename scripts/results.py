@@ -1,9 +1,9 @@
 """Write the measured results into both READMEs and the pages of docs that show them (`PAGES`).
 
 The tables come from results/results.jsonl and results/benchmarks.jsonl, the demo's output from
-results/demo.txt, the lab's tables from results/studies, that of faults from results/faults.json.
-Everything between `<!-- NAME -->` and
-`<!-- end NAME -->` is generated; do not edit it by hand.
+results/demo.txt and demo.ko.txt (two runs), the lab's tables from results/studies, that of faults
+from results/faults.json. Everything between `<!-- NAME -->` and `<!-- end NAME -->` is generated;
+do not edit it by hand.
 
     python scripts/results.py            write the pages
     python scripts/results.py --check    exit with 1 if a page is out of date
@@ -49,7 +49,7 @@ PAGES = (
 """Each page, its language, and the names of its generated blocks."""
 RESULTS = ROOT / "results" / "results.jsonl"
 BENCHMARKS = ROOT / "results" / "benchmarks.jsonl"
-DEMO = ROOT / "results" / "demo.txt"
+DEMO = {"en": ROOT / "results" / "demo.txt", "ko": ROOT / "results" / "demo.ko.txt"}
 FAULTS = ROOT / "results" / "faults.json"
 
 # Column heads, and the format of each column.
@@ -692,7 +692,7 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
             case "curves":
                 block = curves_table(language)
             case "demo":
-                block = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
+                block = f"```text\n{DEMO[language].read_text(encoding='utf-8').strip()}\n```"
             case _:
                 block = study_text(name.removeprefix("study "), language)
         before, rest = text.split(f"<!-- {name} -->\n", 1)

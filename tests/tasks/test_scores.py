@@ -12,6 +12,7 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.metric import Measured
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
 from pellucid.training.config import EvaluationConfig, RunConfig
@@ -131,3 +132,13 @@ def test_a_loss_beyond_all_numbers_is_still_written(loss: float) -> None:
     assert len(scores.written()["loss"]) < 80
     assert json.loads(json.dumps(scores.as_json(), allow_nan=False))["loss"] == loss
     assert Scores(0.5, 3).written()["loss"] == "0.5000 nats per target token (perplexity 1.649)"
+
+
+def test_scores_are_written_in_korean() -> None:
+    found = Measured({}, {}, {"PER": "9.25% (95 %: 8.73% to 9.82%)"})
+    assert Scores(0.5, 3000, "fill", found, accuracy=0.25).written("ko") == {
+        "텍스트": "3,000",
+        "손실": "가려진 토큰당 0.5000 nat(퍼플렉서티 1.649)",
+        "정확도": "가려진 토큰의 25.00%를 맞힘",
+        "PER": "9.25% (95 %: 8.73%–9.82%)",
+    }

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pellucid.core.batch import Batch
+from pellucid.core.language import Language, Text
 from pellucid.tasks.metric import Measured
 
 Kind = Literal["answer", "continue", "fill", "label"]
 """What a model does with a text."""
 
-_PREDICTED: dict[Kind, str] = {
-    "answer": "target token", "continue": "token", "fill": "masked token", "label": "label",
+_PREDICTED = {
+    "answer": Text("target token", "정답 토큰"), "continue": Text("token", "토큰"),
+    "fill": Text("masked token", "가려진 토큰"), "label": Text("label", "레이블"),
 }  # fmt: skip
+_COUNTED = {"pairs": Text("pairs", "쌍"), "texts": Text("texts", "텍스트")}
 _LARGEST = math.log(sys.float_info.max)
 
 
@@ -83,15 +86,19 @@ class Scores:
             **(self.measured.record if self.measured else {}),
         }
 
-    def written(self) -> dict[str, str]:
+    def written(self, language: Language = "en") -> dict[str, str]:
         """Return the scores by name, written out."""
-        per = _PREDICTED[self.kind]
+        per = _PREDICTED[self.kind].to(language)
         value = self.perplexity
         even = "inf" if value is None else f"{value:{'.3f' if value < 1e6 else '.3e'}}"
-        rows = {
-            self.unit: f"{self.pairs:,}",
-            "loss": f"{self.loss:.4f} nats per {per} (perplexity {even})",
-        }
+        rows = {_COUNTED[self.unit].to(language): f"{self.pairs:,}"}
+        measured = self.measured.rows if self.measured else {}
+        if language == "ko":
+            rows["손실"] = f"{per}당 {self.loss:.4f} nat(퍼플렉서티 {even})"
+            if self.accuracy is not None:
+                rows["정확도"] = f"{per}의 {self.accuracy:.2%}를 맞힘"
+            return rows | {name: value.replace(" to ", "–") for name, value in measured.items()}
+        rows["loss"] = f"{self.loss:.4f} nats per {per} (perplexity {even})"
         if self.accuracy is not None:
             rows["accuracy"] = f"{self.accuracy:.2%} of the {per}s predicted"
-        return {**rows, **(self.measured.rows if self.measured else {})}
+        return rows | dict(measured)

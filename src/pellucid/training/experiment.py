@@ -399,8 +399,8 @@ def _write_model(
 
 def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) -> Iterable[Text]:
     if scores is not None:
-        written = ", ".join(f"{k} {v}" for k, v in scores.written().items())
-        held_out = Text(f"held out: {written}", f"평가용 데이터: {written}")
+        en, ko = (", ".join(map(" ".join, scores.written(one).items())) for one in ("en", "ko"))
+        held_out = Text(f"held out: {en}", f"평가용 데이터: {ko}")
         if weights != "float32":
             before = f"; scored before the weights were stored as {weights}"
             held_out = Text(held_out.en + before, f"{held_out.ko}({weights}로 저장하기 전의 점수)")

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rich.cells import cell_len
+
+from pellucid.apps.cli.language import printed_language
 from pellucid.apps.cli.options import Flat, ModelOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
@@ -71,9 +74,9 @@ def run(arguments: list[str]) -> int:
             _warn_of_other_data(config, model.ensemble)
         searching = replace(together, search=search) if decodes else together
         scores = score(searching, pairs, config)
-        rows = scores.written()
-        width = max(map(len, rows))
-        lines = (f"{name:<{width}} {value}" for name, value in rows.items())
+        rows = scores.written(printed_language())
+        width = max(map(cell_len, rows))
+        lines = (name + " " * (width + 1 - cell_len(name)) + value for name, value in rows.items())
         print(json_format.dumps(scores.as_json()) if json else "\n".join(lines))
         if not data and search == saved and not model.ensemble:
             _write_into_card(find_model(path) / CARD, card(path, config, None), scores)
