@@ -12,7 +12,7 @@ import pytest
 
 from pellucid.kernels.backend import prepared
 from prepare_kernels import write
-from processors import AVX2, VNNI
+from processors import AVX2, BFLOAT16
 
 ROOT = Path(__file__).parents[3]
 RUN = """
@@ -46,14 +46,14 @@ def run(how: str, folder: Path, environment: dict[str, str]) -> tuple[str, list[
 
 
 @pytest.mark.skipif(not prepared.entries(), reason="no prepared kernels for this system")
-@pytest.mark.parametrize("environment", [VNNI, AVX2], ids=["AVX-512", "AVX2"])
+@pytest.mark.parametrize("environment", [BFLOAT16, AVX2], ids=["AVX-512", "AVX2"])
 def test_every_kernel_is_prepared_and_has_the_bits_of_its_source(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     """If it fails after an edit of a kernel: python scripts/prepare_kernels.py."""
     digest, missing = run("prepared", tmp_path, environment)
     assert missing == []
-    if environment is VNNI:
+    if environment is BFLOAT16:
         assert run("source", tmp_path, environment)[0] == digest
 
 
@@ -63,6 +63,8 @@ def test_only_entries_for_these_instructions_multiply_in_int8() -> None:
     multiply = {name for name, text in texts.items() if "vpdpbusd" in text or "pmadd" in text}
     assert all(name.endswith((" with vnni", " with pairs")) for name in multiply)
     assert bool(multiply) == bool(texts)
+    rounds = {name for name, text in texts.items() if "bf16" in text}
+    assert all("bfloat16" in name or "_of_words" in name for name in rounds)
 
 
 def test_a_text_names_nothing_of_python_and_no_place_of_this_machine() -> None:
