@@ -178,6 +178,23 @@ def differences(study: str, change: str, base: str, metric: str, pairs: int = 7)
     return [by[change, seed] - by[base, seed] for seed in seeds]
 
 
+def test_d_k_on_german_to_english_so_far(page: str) -> None:
+    section = page[page.index("on German to English?", page.index("## ")) :]
+    lower = differences("scaling-multi30k", "d_k", "sqrt_d_k", "best_valid_loss", pairs=2)
+    assert max(lower) < 0
+    assert f"/ d_k is lower by {spread([-x for x in lower], 3)} nats" in section
+    first, second = sorted(differences("scaling-multi30k", "d_k", "sqrt_d_k", "bleu", pairs=2))
+    assert f"higher by {second:.1f} in one pair and lower by {-first:.1f} in the other" in section
+    runs = stored("scaling-multi30k")
+    square, *single = (
+        [r["metrics"]["bleu"] for r in runs if r["change"] == change]
+        for change in ("d_k^2", "positions", "positions_and_d_k")
+    )
+    assert f"/ d_k² has BLEU {spread(square, 1)}" in section
+    ((plain,), (both,)) = single
+    assert f"positions / √d_model {plain:.1f}, and that with / d_k {both:.1f}" in section
+
+
 def test_many_heads_and_several_networks_are_worse(page: str) -> None:
     study, loss = "heads-and-ffns", "best_valid_loss"
     section = page[page.index("how many heads, how many networks, and where?") :]
