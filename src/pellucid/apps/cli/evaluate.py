@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from pellucid.apps.cli.language import printed_language
 from pellucid.apps.cli.options import Flat, ModelOptions, named_model, parse
@@ -76,7 +76,7 @@ def run(arguments: list[str]) -> int:
         scores = score(searching, pairs, config)
         rows = scores.written(printed_language())
         width = max(map(cell_len, rows))
-        lines = (name + " " * (width + 1 - cell_len(name)) + value for name, value in rows.items())
+        lines = (f"{set_cell_size(name, width)} {value}" for name, value in rows.items())
         print(json_format.dumps(scores.as_json()) if json else "\n".join(lines))
         if not data and search == saved and not model.ensemble:
             _write_into_card(find_model(path) / CARD, card(path, config, None), scores)
