@@ -335,16 +335,16 @@ def answer(p, numbers):
 
 
 if __name__ == "__main__":
+    shown = [int(number) for number in sys.argv[1:]] or [456_788, 60_000, 300_023, 73]
+    assert 0 < min(shown) and max(shown) < 1_000_000, "1부터 999,999까지의 수를 주세요"
     check(np.random.default_rng(1))
     random = np.random.default_rng(0)
     digits = random.integers(1, 10, (40_000, 6)) * random.integers(0, 2, (40_000, 6))
     numbers = np.maximum(digits @ 10 ** np.arange(6), 1)  # 자릿수의 절반은 0이다
     p = train(numbers[numbers % 7 != 3], random)
     new = np.unique(numbers[numbers % 7 == 3])  # 일곱 가운데 하나는 학습에 쓰지 않는다
-    wanted = np.array(["".join(words(n, KOREAN)) for n in new])
-    right = (wanted == answer(p, new)).sum()
+    right = sum("".join(words(n, KOREAN)) == a for n, a in zip(new, answer(p, new), strict=True))
     print(f"학습한 적 없는 수 {len(new)}개 가운데 {right}개를 맞혔습니다")
-    shown = [int(number) for number in sys.argv[1:]] or [456_788, 60_000, 300_023, 73]
     for n, got in zip(shown, answer(p, shown), strict=True):
         mark = "✓" if got == "".join(words(n, KOREAN)) else "✗"
         print(f"{n:,}: {' '.join(words(n, ENGLISH))} → {got} {mark}")

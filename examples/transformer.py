@@ -335,16 +335,16 @@ def answer(p, numbers):
 
 
 if __name__ == "__main__":
+    shown = [int(number) for number in sys.argv[1:]] or [456_788, 60_000, 300_023, 73]
+    assert 0 < min(shown) and max(shown) < 1_000_000, "expected numbers from 1 to 999,999"
     check(np.random.default_rng(1))
     random = np.random.default_rng(0)
     digits = random.integers(1, 10, (40_000, 6)) * random.integers(0, 2, (40_000, 6))
     numbers = np.maximum(digits @ 10 ** np.arange(6), 1)  # half of the digits are 0
     p = train(numbers[numbers % 7 != 3], random)
     new = np.unique(numbers[numbers % 7 == 3])  # one number in seven is held out
-    wanted = np.array(["".join(words(n, KOREAN)) for n in new])
-    right = (wanted == answer(p, new)).sum()
+    right = sum("".join(words(n, KOREAN)) == a for n, a in zip(new, answer(p, new), strict=True))
     print(f"right: {right} of {len(new)} numbers that it was never trained on")
-    shown = [int(number) for number in sys.argv[1:]] or [456_788, 60_000, 300_023, 73]
     for n, got in zip(shown, answer(p, shown), strict=True):
         mark = "✓" if got == "".join(words(n, KOREAN)) else "✗"
         print(f"{n:,}: {' '.join(words(n, ENGLISH))} → {got} {mark}")

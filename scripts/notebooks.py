@@ -40,14 +40,14 @@ EXERCISE_HEAD = {
 # %% [markdown]
 # # Derive it yourself
 #
-# Fill in each function and run its cell. `check` compares what it returns with central differences,
+# Fill in each function and run its cell. `check` compares gradients with central differences,
 # and names a known mistake. The same exercises at the command line: `pellucid exercise`.
 """,
     "ko": """\
 # %% [markdown]
 # # 직접 유도하기
 #
-# 함수를 채우고 셀을 실행하세요. `check`가 반환값을 중심 차분과 비교하고, 알려진 실수라면 무엇인지
+# 함수를 채우고 셀을 실행하세요. `check`가 기울기를 중심 차분과 비교하고, 알려진 실수라면 무엇인지
 # 알려 줍니다. 명령줄에서는 `pellucid exercise`로 같은 문제를 풀 수 있습니다.
 """,
 }

@@ -78,10 +78,14 @@ def test_hints_come_one_by_one_and_the_solution_when_asked(capsys: Capture) -> N
         ("return p * z", "softmax_backward.py, line 5: NameError: name 'z' is not defined"),
         ("return p @ dp", "softmax_backward.py, line 5: ValueError: matmul"),
         ("return p *", "softmax_backward.py, line 5: SyntaxError: invalid syntax"),
+        (
+            "dp *= p; return dp",
+            "softmax_backward.py, line 5: ValueError: output array is read-only",
+        ),
         ("import sys; sys.exit(3)", "softmax_backward.py, line 5: SystemExit: 3"),
         ("pass", "softmax_backward.py: ValueError: it returned nothing; expected dx"),
         ("return 'dx'", "softmax_backward.py: ValueError: could not convert string to float"),
-        ("return p, dp", "softmax_backward.py: ValueError: expected 1 results, dx; got 2"),
+        ("return p, dp", "softmax_backward.py: ValueError: expected dx; it returned 2 results"),
     ],
 )
 def test_an_error_in_the_file_is_one_line_with_its_place(
@@ -101,13 +105,41 @@ def test_an_error_in_the_file_is_one_line_with_its_place(
         ("return p[0]", "dx: wrong, its shape is (7,); expected (5, 7)."),
         ("return 0 * p / 0", "dx: wrong, it has values that are not finite. No known mistake."),
         ("return p + 1", "No known mistake. The furthest: ["),
-        ("dp[:] = 0; return p * dp", "dx: wrong, 100 % off. It is zero everywhere."),
+        ("return 0 * dp", "dx: wrong, 100 % off. It is zero everywhere."),
     ],
 )
 def test_a_wrong_result_says_what_is_wrong_with_it(body: str, says: str, capsys: Capture) -> None:
     answer(body)
     assert main(["exercise", "softmax_backward"]) == 1
     assert says in capsys.readouterr().out
+
+
+def test_an_exercise_may_import_an_earlier_one(capsys: Capture) -> None:
+    later = FILE.with_name("attention_dq_dk.py")
+    answer('raise NotImplementedError("Write it here")')
+    later.write_text(
+        "from softmax_backward import softmax_backward\n\n\ndef attention_dq_dk(dz, q, k, v, w):\n"
+        "    da = softmax_backward(dz @ v.T, w) / 3**0.5\n    return da @ k, da.T @ q\n",
+        "utf-8",
+    )
+    assert main(["exercise", "attention_dq_dk"]) == 1
+    assert "softmax_backward.py, line 5: NotImplementedError" in capsys.readouterr().err
+    answer("return p *")
+    assert main(["exercise", "attention_dq_dk"]) == 1
+    assert "softmax_backward.py, line 5: SyntaxError" in capsys.readouterr().err
+    answer(RIGHT)
+    assert main(["exercise", "attention_dq_dk"]) == 0
+    assert "dk: right" in capsys.readouterr().out
+
+
+def test_results_that_are_missing_are_named_in_korean(capsys: Capture) -> None:
+    for body, says in (
+        ("return dp, p", "dx를 반환해야 하는데 결과 2개를"),
+        ("pass", "반환값이 없습니다. dx를 반환하세요"),
+    ):
+        answer(body)
+        assert main(["--lang", "ko", "exercise", "softmax_backward"]) == 1
+        assert says in capsys.readouterr().err
 
 
 def test_a_file_without_the_function_and_damaged_progress_are_named(capsys: Capture) -> None:

@@ -175,8 +175,8 @@ OTHERWISE = {
         "sum_without_p": "return p * dp - p * np.sum(dp, 1)[:, None]",
     },
     "cross_entropy_backward": {
-        "not_divided": "p[range(5), target] -= 1; return p",
-        "divided_by_all": "p[range(5), target] -= 1; return p / p.shape[0] / p.shape[1]",
+        "not_divided": "p = p.copy(); p[range(5), target] -= 1; return p",
+        "divided_by_all": "d = p - np.eye(7)[target]; return d / p.shape[0] / p.shape[1]",
         "at_the_probabilities": "d = 0 * p; r = range(5); d[r, target] = -1 / p[r, target]; "
         "return d / 5",
         "p_missing": "d = 0 * p; d[range(5), target] = -0.2; return d",
@@ -232,6 +232,20 @@ OTHERWISE = {
             "two = -dvar * std**2 * 2 / E"
         ),
         "sum_in_mean": norm_backward(means=ROW_MEANS + "; one = d / E"),
+        "sum_in_variance_alone": """
+            E, centred, dhat = 7, x_hat * std, dy * gamma
+            dvar = dhat * -0.5 * centred * std**-3
+            dmean = (dhat * -1 / std + dvar * -2 / E * centred).sum(1)[:, None]
+            dx = dhat / std + dvar * 2 / E * centred + dmean / E
+            return dx, (dy * x_hat).sum(0), dy.sum(0)
+            """,
+        "sum_in_mean_alone": """
+            E, centred, dhat = 7, x_hat * std, dy * gamma
+            dvar = (dhat * -0.5 * centred * std**-3).sum(1)[:, None]
+            dmean = dhat * -1 / std + dvar * -2 / E * centred
+            dx = dhat / std + dvar * 2 / E * centred + dmean / E
+            return dx, (dy * x_hat).sum(0), dy.sum(0)
+            """,
         "both_sums": """
             E = 7
             centred = x_hat * std
@@ -256,6 +270,12 @@ OTHERWISE = {
     "causal_weights": {
         "mask_missing": "return np.exp(a) / np.exp(a).sum(1)[:, None]",
         "zero_scores": f"e = np.exp(a * {LOWER}); return e / e.sum(1)[:, None]",
+        "finite": "e = np.exp(np.where(np.tri(5) > 0, a, -20)); return e / e.sum(1)[:, None]",
+        "rows_spread": "b = np.where(np.tri(5) > 0, a, -np.inf); e = np.exp((b.T - b.max(1)).T); "
+        "return e / e.sum(1)",
+        "rows_spread_without_maximum": "e = np.tril(np.exp(a)); return e / e.sum(1)",
+        "maximum_spread": "b = np.where(np.tri(5) > 0, a, -np.inf); e = np.exp(b - b.max(1)); "
+        "return e / e.sum(1)[:, None]",
         "own_key": "e = np.tril(np.exp(a), -1); return e / e.sum(1)[:, None]",
         "own_key_finite": "e = np.tril(np.exp(a), -1); e[0] = 1; return e / e.sum(1)[:, None]",
         "past_hidden": "e = np.triu(np.exp(a)); return e / e.sum(1)[:, None]",
@@ -270,6 +290,7 @@ OTHERWISE = {
     "attention_dq_dk": {
         "row_missing": attention(da="np.einsum('ls,ls->ls', w, dw)"),
         "row_sum_left_out": attention(da="dw * w - dw * w * w"),
+        "row_sum_spread": attention(da="w * dw - w * np.einsum('ls,ls->l', w, dw)"),
         "softmax_left_out": attention(da="dw"),
         "v_dropped": attention(dw="dz"),
         "v_not_transposed": attention(dw="np.einsum('ls,sd->ld', dz, v)"),
@@ -353,6 +374,12 @@ def test_a_mistake_is_named_however_it_is_written(name: str, mistake: str) -> No
     ("name", "body", "first", "second"),
     [
         ("softmax_backward", "return dp - (dp * p).mean(1)[:, None]", "factor_missing", "mean"),
+        (
+            "attention_dv",
+            "return np.einsum('ls,sd->ld', w, dz) / np.sqrt(3)",
+            "scaled",
+            "transpose",
+        ),
         ("gelu_backward", "dy = 1; " + gelu(du="(2 * k + du) / 3"), "three", "dy_missing"),
         (
             "attention_dq_dk",
@@ -408,7 +435,7 @@ def test_a_list_of_results_is_as_good_as_a_tuple() -> None:
 @pytest.mark.parametrize(
     ("name", "body"),
     [
-        ("causal_weights", "e = np.exp(a - 15 * np.triu(np.ones((5, 5)), 1)); "
+        ("causal_weights", "e = np.exp(a - 25 * np.triu(np.ones((5, 5)), 1)); "
          "return e / e.sum(1)[:, None]"),
         ("split_join", "N, L, E = x.shape; H = heads; "
          "return x.reshape(N, L, H, -1).swapaxes(1, 2), z.swapaxes(1, 2).reshape(H, L, -1)"),
@@ -421,8 +448,36 @@ def test_what_is_right_by_chance_alone_is_wrong(name: str, body: str) -> None:
 def test_a_wrong_number_of_results_is_an_error() -> None:
     with pytest.raises(ValueError, match="it returned nothing; expected dx, dw, db"):
         called("linear_backward", lambda dy, x, w: None)
-    with pytest.raises(ValueError, match="expected 3 results, dx, dw, db; got 1"):
+    with pytest.raises(ValueError, match="expected dx, dw, db; it returned 1 results"):
         called("linear_backward", lambda dy, x, w: dy @ w)
+
+
+def test_masked_and_complex_results_are_refused() -> None:
+    for wrong in (
+        lambda dy, x: np.ma.masked_where(x <= 0, dy),
+        lambda dy, x: dy * (x > 0) + 1j,
+    ):
+        with pytest.raises(ValueError, match="dx is masked or complex"):
+            called("relu_backward", wrong)
+
+
+def test_arguments_cannot_be_overwritten() -> None:
+    def overwrites(dp: np.ndarray, p: np.ndarray) -> np.ndarray:
+        dp *= p
+        return dp - p * dp.sum(-1, keepdims=True)
+
+    with pytest.raises(ValueError, match="read-only"):
+        called("softmax_backward", overwrites)
+
+
+def test_results_in_another_order_are_named() -> None:
+    answer = lambda dz, q, k, v, w: solution("attention_dq_dk")(dz, q, k, v, w)[::-1]  # noqa: E731
+    dq, dk = diagnose("attention_dq_dk", answer)
+    assert dq.mistake is not None
+    assert dk.mistake is not None
+    assert dq.mistake.en == "This is dk: return dq, dk."
+    assert dk.mistake.en == "This is dq: return dq, dk."
+    assert HANGUL.search(dq.mistake.ko)
 
 
 @pytest.mark.parametrize("name", EXERCISES)

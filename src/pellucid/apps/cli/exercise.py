@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 import textwrap
 import traceback
 from pathlib import Path
@@ -30,8 +31,8 @@ def exercise(
     """Write a forward or backward yourself; mistakes are recognised by their numbers, and named.
 
     The first time it writes a file with the equation and an empty function. Fill it in and run the
-    command again: your results are compared with central differences in float64. Exit code 1 if
-    one is wrong. Without a name, lists the exercises.
+    command again: gradients are compared with central differences in float64, a forward with ours.
+    Exit code 1 if one is wrong. Without a name, lists the exercises.
 
     Args:
         name: Which exercise; unset: list them and what is solved.
@@ -121,24 +122,37 @@ def _standing(progress: dict[str, Any]) -> str:
 
 
 def _checked(name: str, path: Path) -> list[Result]:
-    """Run the learner's file, and check the function in it.
+    """Run the learner's file, which may import the others, and check the function in it.
 
-    Raises `UserError`, with the line, for an error in that file.
+    Raises `NotImplementedError` while that is empty, and `UserError`, with the line, for an error
+    in one of the learner's files.
     """
+    folder, before = path.parent.resolve(), set(sys.modules)
+    sys.path.insert(0, str(folder))
     try:
         function = runpy.run_path(str(path)).get(name)
         if not callable(function):
             raise UserError(f"{path}: expected a function {name}, found none; keep its name")
         return list(diagnose(name, function))
-    except (UserError, NotImplementedError):
+    except UserError:
         raise
     except (Exception, SystemExit) as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-        line, about = frames[-1].lineno if frames else None, str(error)
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if Path(frame.filename).resolve().parent == folder]
+        if isinstance(error, NotImplementedError) and own and own[-1].name == name:
+            raise
+        file, line = (own[-1].filename, own[-1].lineno) if own else (path, None)
+        about = str(error)
         if isinstance(error, SyntaxError):
-            line, about = error.lineno, error.msg
-        where = f"{path}, line {line}" if line else str(path)
+            file, line, about = error.filename or path, error.lineno, error.msg
+        here = path.with_name(Path(file).name)
+        where = f"{here}, line {line}" if line else str(here)
         raise UserError(f"{where}: {type(error).__name__}: {about}") from error
+    finally:
+        sys.path.remove(str(folder))
+        for module in set(sys.modules) - before:
+            if Path(getattr(sys.modules[module], "__file__", None) or "/").parent == folder:
+                del sys.modules[module]  # a file that was corrected since is read again
 
 
 def _progress(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,8 @@ An exercise is exercises/NAME.toml, and its name in `EXERCISES`. Texts are pairs
     solution   a right body of the function
     mistakes   by name, `change`: what to replace in the solution; `says`: a sentence about it
 
-The right gradients are central differences of `output`; no derivative of ours is used.
+The right gradients are central differences of `output`; no derivative of ours is used. The
+function's arguments are read-only, so that one which overwrites them is noticed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
-from itertools import combinations
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,15 +176,22 @@ def called(name: str, function: Callable[..., Any]) -> list[Array]:
     Raises `ValueError` where that is not as many arrays of numbers as there should be.
     """
     exercise, scope = read(name), scope_of(name)
+    arguments = [scope[each] for each in exercise["arguments"]]
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            argument.setflags(write=False)
     with np.errstate(all="ignore"):
-        returned = function(*(scope[each] for each in exercise["arguments"]))
+        returned = function(*arguments)
     names = exercise["returns"]
     several = tuple if len(names) == 1 else (tuple, list)
     values = returned if isinstance(returned, several) else (returned,)
     if returned is None:
         raise ValueError(f"it returned nothing; expected {', '.join(names)}")
     if len(values) != len(names):
-        raise ValueError(f"expected {len(names)} results, {', '.join(names)}; got {len(values)}")
+        raise ValueError(f"expected {', '.join(names)}; it returned {len(values)} results")
+    for each, value in zip(names, values, strict=True):
+        if np.ma.isMaskedArray(value) or np.iscomplexobj(value):
+            raise ValueError(f"{each} is masked or complex; expected an array of real numbers")
     return [np.asarray(value, dtype=np.float64) for value in values]
 
 
@@ -193,18 +201,25 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
     A mistake is recognised by its numbers: the solution with that mistake in it returns the same.
     So are most pairs of them.
     """
-    exercise = read(name)
-    for i, (yours, right) in enumerate(
-        zip(called(name, function), right_results(name), strict=True)
-    ):
-        result = Result(exercise["returns"][i], yours, right)
+    returned, right = called(name, function), right_results(name)
+    results = list(map(Result, read(name)["returns"], returned, right))
+    wrong = [result for result in results if not result.passed]
+    for i, result in enumerate(results):
         if not result.passed:
-            result = result._replace(mistake=_mistake(name, i, yours, right))
+            result = result._replace(mistake=_mistake(name, i, result, wrong))
         yield result
 
 
-def _mistake(name: str, i: int, yours: Array, right: Array) -> Text | None:
+def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | None:
     """Return what is wrong with result i, or None if no known mistake gives its numbers."""
+    _, yours, right, _ = result
+    order = ", ".join(read(name)["returns"])
+    for other in wrong:
+        if other is not result and _same(yours, other.right):
+            return Text(
+                f"This is {other.name}: return {order}.",
+                f"{other.name}의 값입니다. {order} 순서로 반환하세요.",
+            )
     for mistake in read(name)["mistakes"].values():
         if _same(yours, called(name, solution(name, mistake["change"]))[i]):
             return Text(*mistake["says"])
@@ -225,7 +240,7 @@ def _mistake(name: str, i: int, yours: Array, right: Array) -> Text | None:
 def _pairs(name: str) -> list[tuple[Text, list[Array]]]:
     """Return the results of every two mistakes at once, where both can be made in one solution."""
     found = []
-    for first, second in combinations(read(name)["mistakes"].values(), 2):
+    for first, second in permutations(read(name)["mistakes"].values(), 2):
         with suppress(LookupError, SyntaxError, TypeError, ValueError):
             results = called(name, solution(name, {**first["change"], **second["change"]}))
             (en, ko), (en_too, ko_too) = first["says"], second["says"]
@@ -236,5 +251,5 @@ def _pairs(name: str) -> list[tuple[Text, list[Array]]]:
 
 def _same(a: Array, b: Array) -> bool:
     """Return whether two arrays hold the same numbers to rounding, NaN in the same places."""
-    close = TOLERANCE * max(1.0, float(np.nanmax(np.abs(b), initial=0.0)))
+    close = TOLERANCE * max(1.0, float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b))))
     return a.shape == b.shape and np.allclose(a, b, rtol=0.0, atol=close, equal_nan=True)
