@@ -56,6 +56,11 @@ def test_a_half_written_last_line_gives_way_and_a_damaged_one_is_named(tmp_path:
         read_results(file)
 
 
+def test_a_run_that_is_done_stays_done_whatever_failed_after_it(tmp_path: Path) -> None:
+    file = write(tmp_path / "results.jsonl", FAILED, DONE, FAILED)
+    assert read_results(file)["a"]["status"] == "done"
+
+
 def test_a_last_line_that_only_lacks_its_end_is_a_line(tmp_path: Path) -> None:
     file = write(tmp_path / "results.jsonl", FAILED)
     file.write_text(file.read_text() + json.dumps({**DONE, "id": "b"}))  # as editors leave it

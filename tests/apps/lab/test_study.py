@@ -344,6 +344,10 @@ def test_random_points_lie_in_their_ranges_and_more_of_them_keep_the_first(tmp_p
         ),
         ("[random]\ncount = 2\nuniform.model.dropout = [0.2, 0.1]", "expected .least, most.; got"),
         ("[random]\ncount = 2\nchoice.model.norm = []", "expected a list of values"),
+        (
+            '[grid]\ntraining.epochs = [5, 7]\n[changes."epochs-7"]\nset.model.dropout = 0.5',
+            "epochs-7 is the name of two variants",
+        ),
     ],
 )
 def test_a_wrong_grid_or_range_is_named(tables: str, message: str, tmp_path: Path) -> None:

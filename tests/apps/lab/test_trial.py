@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,20 @@ def test_a_result_that_cannot_be_believed_is_made_again(
     assert f"result.json: {reported}" in caplog.text
     assert "; the run is done again" in caplog.text
     assert learned(json.loads((folder / "result.json").read_text())) == learned(line)
+
+
+def test_a_run_that_starts_over_has_no_probes_of_the_run_before(
+    trial: Trial, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    steps = [probe["step"] for probe in run_trial(trial, folder)["probes"]]
+    (folder / "result.json").write_text("")
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    probes = folder / "probes.jsonl"
+    late = json.loads(probes.read_text().splitlines()[-1])
+    with probes.open("a") as file:
+        file.write(json.dumps({**late, "step": late["step"] + 100}) + "\n")
+    assert [probe["step"] for probe in run_trial(trial, folder)["probes"]] == steps
 
 
 def test_a_folder_in_use_is_no_failure(

@@ -77,7 +77,8 @@ def read_results(path: Path) -> dict[str, Line]:
                 f"{line['change']} with seed {line['seed']} has an earlier line with other figures",
                 "delete one of the two lines",
             )
-        found[line["id"]] = line
+        if before["status"] == "failed" or line["status"] == "done":
+            found[line["id"]] = line
     return found
 
 

@@ -76,6 +76,11 @@ def read_study(path: Path) -> Study:
         check_name(name, f"{path}, grid or random")
         config = _set(values, f"{path}, {name}", base)
         if config not in variants.values():  # the base may be a point of the grid
+            if name in variants:
+                raise UsageError(
+                    f"{path}: {name} is the name of two variants; rename one, or put one of the "
+                    "settings into another study"
+                )
             changes[name], variants[name] = Change(), config
     named = frozenset(variants) - {plan.base, *tables}
     try:

@@ -210,6 +210,8 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     digest = data_digest(pairs)
     with RunFolder(folder, to_mapping(config), resume=begun) as run:
         _check_data(run, digest)
+        if run.checkpoint is None:  # it starts over: these are of the model before
+            (folder / PROBES).unlink(missing_ok=True)
         some = np.linspace(0, len(examples) - 1, min(PROBED_PAIRS, len(examples)))
         probed = examples.batch(some.astype(np.int64))  # from all over the data, always the same
         prober = partial(_probe_if, model, probed, plan, folder / PROBES)
