@@ -488,7 +488,7 @@ def study_text(name: str, language: str) -> str:
     study = load_study(name)
     lines = lab_results.read_results(STUDIES / f"{name}.jsonl")
     found = gather(study, lines)
-    claims = f"### Claims written down before the first run\n\n{claims_table(found)}\n\n"
+    claims = f"### Primary claims\n\n{claims_table(found)}\n\n"
     answers = re.sub(
         r"### Primary comparisons.*?\n\n.*?\n\n(?=#)",
         lambda _: claims,
@@ -647,7 +647,7 @@ def proof(
     g2p = next(row for row in results if row["recipe"] == "g2p-en")
     figures = {
         **{
-            name: steps[setting]["torch_ms"][1] / steps[setting]["pellucid_ms"][1]
+            name: steps[setting]["ratio"][1]
             for name, setting in zip(
                 ("plain", "fast", "without", "slower"), (None, *MKL), strict=True
             )

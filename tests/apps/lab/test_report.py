@@ -138,7 +138,7 @@ def test_a_half_done_study_is_reported_as_such(done: tuple[Study, Lines], tmp_pa
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "5 of 8 planned runs are done, 3 are not done yet" in markdown
     asked, _, rest = markdown.partition("## Results")
-    primary = asked.partition("before the first run")[2]
+    primary = asked.partition("in the study's file")[2]
     assert "| d_k is better | linear − sqrt, train_loss | " in primary
     assert "★ linear − sqrt | train_loss | 2 |" in rest
     assert "| none − sqrt | train_loss | 1 |" in rest

@@ -29,7 +29,7 @@ class Contrast:
     against: str = ""
     """Unset: the variant's own `against`, else the base."""
     expect: Literal["", "lower", "higher"] = ""
-    """The direction expected before anything ran."""
+    """The direction expected."""
     claim: str = ""
     """The claim that this tests."""
 
