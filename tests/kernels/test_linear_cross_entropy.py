@@ -69,6 +69,18 @@ def test_a_token_of_probability_zero(smoothing: float, token: int) -> None:
     np.testing.assert_allclose(fused, plain, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_make_the_loss_nan(number: float) -> None:
+    """As on the page: a finite loss would hide that a run has diverged."""
+    x, weight, bias, target = draw(31, 17, 53)
+    target[:] = 5
+    bias[3] = number
+    fused, _ = planned(ops.linear_cross_entropy, x, weight, bias, target)()
+    assert np.isnan(ops.linear_cross_entropy(x, weight, bias, target)[0])
+    assert np.isnan(fused)
+
+
 def test_arrays_that_linear_cross_entropy_declines() -> None:
     x, weight, bias, target = draw(31, 17, 53)
     outside = target.copy()

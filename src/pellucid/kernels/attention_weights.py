@@ -51,7 +51,7 @@ def kernel(call: Call) -> Result | Declined:
 def _add_weights(scores, m, source, totals, scale, out, n, head, first):
     """Add m rows of exp(score − top), each over its total, to those of `out`."""
     for i in range(m):
-        if totals[i] > 0.0:
+        if totals[i] != 0.0:  # NaN is written too
             factor = _f(1.0 / totals[i]) * scale
             for j in range(source):
                 out[n, head, first + i, j] += scores[i, j] * factor

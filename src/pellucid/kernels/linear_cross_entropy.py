@@ -164,7 +164,7 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
         for v in range(whole, vocabulary):
             logits[i, v] = exp(logits[i, v] - base)
             sum_ += np.float64(logits[i, v])
-        log_sum = np.float64(base) + (np.log(sum_) if sum_ > 0.0 else 0.0)
+        log_sum = np.float64(base) + (np.log(sum_) if sum_ != 0.0 else 0.0)
         losses[i] = log_sum - right
         if smoothing > 0.0 and right != -np.inf:  # where it is, the loss is inf already
             losses[i] += smoothing * (right - mean)

@@ -88,8 +88,9 @@ def _without_padding(
     rule: Rule, cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None
 ) -> Rule:
     """Return the rule, its bounds as a mask of the padded batch, whose padding nobody sees."""
-    keys = int(np.diff(cu_k).max(initial=0))
-    if not rule.allowed and int(cu_k[-1]) == keys * (len(cu_k) - 1):
+    length, keys = (int(np.diff(cu).max(initial=0)) for cu in (cu_q, cu_k))
+    whole = (int(cu_q[-1]), int(cu_k[-1])) == (length * (len(cu_q) - 1), keys * (len(cu_k) - 1))
+    if whole and not rule.allowed:
         return rule
     first, last = (pad_rows(x, cu_q) for x in bounds(rule, places(cu_q, cu_k, offset)))
     masks = tuple(part for part in rule.allowed if part.mask is not None)
