@@ -141,6 +141,8 @@ def some_rules(heads: int, length: int, source: int) -> dict[str, Rule]:
         "alibi": rules.alibi,
         "soft cap": rules.soft_cap(2.0),
         "sinks": rules.sinks(np.linspace(-2, 3, H).astype(np.float32)) & rules.window(4),
+        "sinks, one of them nothing": rules.sinks(np.array([-np.inf, 0.5], np.float32))
+        & rules.window(4),
         "cap, distances, masks": rules.soft_cap(3.0) & rules.causal & rules.alibi
         & rules.mask(floats) & rules.mask(hidden),
     }  # fmt: skip

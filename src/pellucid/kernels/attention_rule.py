@@ -402,9 +402,8 @@ def is_ruled(terms):
 @inner()
 def sink_of(terms, head):
     """Return the largest score before any key's, and its Σ exp: the sink's, if there is one."""
-    if terms.sinks:
-        return terms.learnt[head, terms.learnt.shape[1] - 1], _f(1.0)
-    return _f(-np.inf), _f(0.0)
+    sink = terms.learnt[head, terms.learnt.shape[1] - 1] if terms.sinks else _f(-np.inf)
+    return sink, _f(0.0) if sink == _f(-np.inf) else _f(1.0)
 
 
 @inner()
