@@ -188,6 +188,9 @@ def test_bits_do_not_depend_on_the_threads() -> None:
         (lambda a, at: a + SLOPES[0], "SLOPES in <lambda> is a ndarray"),
         (functools.partial(lambda a, at, by: a * by, by=0.5), "not written with def or lambda"),
         (lambda a, at: a + LISTED[0], "LISTED in <lambda> is a list"),
+        (lambda a, at: a + at.distance % 3, "no % of numbers and 3"),
+        (lambda a, at: a**2, "no ** of numbers and 2"),
+        (lambda a, at: a * (1 - (at.key < 2)), "no - of 1 and conditions"),
     ],
 )
 def test_what_cannot_be_compiled_runs_on_the_page(forward: Any, reason: str) -> None:
@@ -197,6 +200,7 @@ def test_what_cannot_be_compiled_runs_on_the_page(forward: Any, reason: str) -> 
         assert declined(ops.attention, q, k, v, rule=rule)
         dispatch(ops.attention, q, k, v, rule=rule)
         assert reason in str(choices)
+        assert "\x1b" not in str(choices)
 
 
 @pytest.mark.parametrize(

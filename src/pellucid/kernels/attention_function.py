@@ -10,6 +10,7 @@ import builtins
 import dis
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import CellType, CodeType, FunctionType
@@ -74,6 +75,10 @@ _VOCABULARY: dict[Any, Any] = {
     page.maximum: _maximum,
     abs: _of_floats(simd.absolute),
 }
+_SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "xor": "^",
+}  # fmt: skip
 
 
 @inner()
@@ -149,11 +154,17 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
 
 def refused(error: Exception) -> Declined:
     """Return why a function runs on the page: what Numba says first is its own stage."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = re.sub(r"\x1b\[\d*m", "", str(error))  # colours
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     why = next((line for line in lines if "nopython" not in line), type(error).__name__)
+    used = re.search(r"<built-in function \w+>.*\n\s*>>> (\w+)\((.*)\)$", text, re.MULTILINE)
+    if used is not None:
+        name, of = used[1], re.sub(r"Literal\[\w+\]\((.*?)\)", r"\1", used[2])
+        of = of.replace(str(simd.floats), "numbers").replace(str(simd.truths), "conditions")
+        why = f"no {_SYMBOLS.get(name, name)} of {of.replace(', ', ' and ')}"
     return Declined(
-        "a function of scores may use operators, numbers, what `pellucid.ops.rules.function` has "
-        f"and functions of these, and no branches: {why}"
+        "a function of scores may use + - * / and comparisons of numbers, & | ~ of conditions, "
+        f"what `pellucid.ops.rules.function` has and functions of these, and no branches: {why}"
     )
 
 

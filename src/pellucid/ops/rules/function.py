@@ -74,7 +74,7 @@ class Function:
     few numbers at once; raises `ValueError` if they fail.
 
     >>> from pellucid.ops import attention
-    >>> fall = Function(lambda a, at: a - at.distance**2, lambda da, a, at: da)
+    >>> fall = Function(lambda a, at: a - abs(at.distance), lambda da, a, at: da)
     >>> x = np.zeros((1, 2, 1))
     >>> attention(x, x, np.array([[[1.0], [0.0]]]), rule=fall())[0].round(2)
     array([[[0.73],
