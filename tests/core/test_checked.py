@@ -12,6 +12,7 @@ import pellucid
 from pellucid import nn, ops
 from pellucid.core.checked import ChangedError
 from pellucid.kernels import dispatch
+from pellucid.ops import rules
 from pellucid.training.config import OptimizerConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 
@@ -78,6 +79,39 @@ def test_arrays_left_alone_give_the_same_gradients() -> None:
         compared = gradients()
     for one, other in zip(plain, compared, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize(
+    ("part", "array"),
+    [
+        (rules.mask, np.arange(20).reshape(4, 5) % 3 == 1),
+        (rules.mask, np.ones((4, 5))),
+        (rules.sinks, np.zeros(2)),
+    ],
+    ids=["bool mask", "float mask", "sinks"],
+)
+def test_the_arrays_of_a_rule_are_checked(part: Any, array: np.ndarray, kernels: bool) -> None:
+    own = array.copy()
+    dtype = np.float32 if kernels else np.float64
+    q, k, v = (np.ones((1, 2, length, 3), dtype) for length in (4, 5, 5))
+    with pellucid.checked():
+        y, backward = dispatch(ops.attention, q, k, v, rule=part(own))
+        own[...] = 1 - own
+        with pytest.raises(ChangedError, match=r"^the rule of attention was changed"):
+            backward(y)
+
+
+def test_what_a_rule_has_learnt_has_the_name_of_its_parameter() -> None:
+    config = nn.config.AttentionConfig(embed_dim=6, num_heads=2, sinks=True)
+    layer = nn.attention.Attention(config)
+    x = np.ones((5, 6), np.float32)
+    with pellucid.checked(layer):
+        y, backward = layer.run(x, nn.Context(cu_seqlens=np.array([0, 5])))
+        assert layer.sinks is not None
+        layer.sinks.data += 1
+        with pytest.raises(ChangedError, match=r"^sinks \(the rule of packed_attention\)"):
+            backward(y)
 
 
 @pytest.mark.oracle("torch")

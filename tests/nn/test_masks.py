@@ -238,3 +238,19 @@ def test_a_mask_that_is_nearly_causal_is_no_causal_mask() -> None:
     mask[3, 1] = -1.0
     changed = layer(x, mask)
     assert np.abs(changed - layer(x, is_causal=True))[:, 3].max() > 1e-4
+
+
+def test_a_mask_may_be_written_to_after_forward() -> None:
+    """The gradient is that of the mask which forward was given."""
+    mha = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = np.random.default_rng(0).standard_normal((2, 4, 8)).astype(np.float32)
+    mask = np.random.default_rng(0).random((4, 4, 4)) < 0.5
+
+    def gradients(write: bool) -> Any:
+        own = mask.copy()
+        (y, _), backward = mha.forward(x, x, x, attn_mask=own)
+        own ^= write
+        return backward(y)
+
+    for plain, after in zip(gradients(False), gradients(True), strict=True):
+        np.testing.assert_array_equal(plain, after)

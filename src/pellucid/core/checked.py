@@ -64,12 +64,17 @@ def checked(module: Any = None) -> Iterator[None]:
 
 
 def _arrays(call: Call, names: Mapping[int, str]) -> Iterator[tuple[Array, str]]:
-    """Yield the arrays that go into a call, with their names."""
+    """Yield the arrays that go into a call, those of a rule too, with their names."""
     for argument, value in call.arguments.items():
-        if hasattr(value, "dtype") and hasattr(value, "shape"):
-            known = names.get(id(value)) or names.get(id(getattr(value, "base", None)))
-            place = f"the {argument} of {call.op.__name__}"
-            yield value, f"{known} ({place})" if known else place
+        held = [value]
+        if hasattr(value, "allowed"):
+            held += [getattr(part, "mask", None) for part in (*value.allowed, *value.score)]
+            held += value.parameters
+        for array in held:
+            if hasattr(array, "dtype") and hasattr(array, "shape"):
+                known = names.get(id(array)) or names.get(id(getattr(array, "base", None)))
+                place = f"the {argument} of {call.op.__name__}"
+                yield array, f"{known} ({place})" if known else place
 
 
 def _digest(array: Array) -> bytes:

@@ -93,7 +93,7 @@ def arranged(
             else:
                 rule &= rules.bounded(first, last)
         elif hidden is not None:
-            rule &= rules.mask(hidden)
+            rule &= rules.mask(hidden.copy())  # the caller may write to its own before backward
         else:
             added.append(converted(mask, dtype))
     return rule & rules.mask(summed(*added) if len(added) > 1 else added[0]) if added else rule
