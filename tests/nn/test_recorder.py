@@ -244,3 +244,18 @@ def test_a_gradient_of_the_weights_is_part_of_the_maps(average: bool) -> None:
     each = np.repeat(dw[:, None] / H, H, axis=1) if average else dw
     np.testing.assert_allclose(seen.dweights, each, atol=1e-15)
     assert np.abs(seen.dscores).max() > 0
+
+
+def test_a_layer_that_runs_twice_has_the_gradients_of_its_last_call() -> None:
+    layer = nn.TransformerEncoderLayer(E, H, 11, batch_first=True, dtype=np.float64).eval()
+    x = inputs()[0]
+    with nn.Recorder() as recorder:
+        y, backward = layer.forward(2 * x)
+    backward(y)
+    (expected,) = recorder.maps["self_attn"].dprojections
+    with nn.Recorder() as recorder:
+        (first, first_backward), (last, last_backward) = layer.forward(x), layer.forward(2 * x)
+    first_backward(first)
+    last_backward(last)
+    (found,) = recorder.maps["self_attn"].dprojections
+    np.testing.assert_array_equal(found, expected)

@@ -86,6 +86,8 @@ class Recorder(Observing):
     """By the layer's name, queries before each head's learned scale, and the scales."""
     _dweights: dict[str, Array] = field(default_factory=dict)
     """By the layer's name, the gradient of weights that were handed out."""
+    _projected_to: dict[str, list[AttentionMap]] = field(default_factory=dict)
+    """By the layer's name, where the map of the attention that comes next will be."""
 
     def __call__(self, call: Call, run: Run) -> Result:
         """Run one call, and keep what it made."""
@@ -117,6 +119,7 @@ class Recorder(Observing):
             probabilities, weights, locked(q), locked(saved.k), locked(saved.v), scale, causal
         )
         self.maps[call.path] = seen
+        self._projected_to.pop(call.path, []).append(seen)
 
         def recorded(dy: Array) -> Any:
             given = self._dweights.pop(call.path, None)
@@ -139,9 +142,10 @@ class Recorder(Observing):
         return y, recorded
 
     def _projected(self, path: str, backward: Callable[..., Any]) -> Callable[..., Any]:
+        maps = self._projected_to.setdefault(path, [])
+
         def recorded(dy: Array) -> Any:
-            if path in self.maps:
-                seen = self.maps[path]
+            for seen in maps:
                 seen.dprojections = (*seen.dprojections, locked(dy))
             return backward(dy)
 
