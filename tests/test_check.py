@@ -138,9 +138,19 @@ def test_a_gradient_that_is_zero_but_for_rounding_is_right() -> None:
     assert max(gradient_check(Shifted(), [x]).values()) <= TOLERANCE
 
 
-def test_a_missing_gradient_is_seen() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        gradient_check(lambda x, b: (x + b, lambda dy: dy), [np.ones(3), np.ones(3)])
+@pytest.mark.parametrize(
+    ("backward", "message"),
+    [
+        (lambda dy: dy, "no gradient for input 1;"),
+        (lambda dy: (dy, None), "no gradient for input 1;"),
+        (lambda dy: (None, dy), "no gradient for input 0;"),
+        (lambda dy: None, "no gradient for input 0;"),
+        (lambda dy: (dy, dy, dy), "3 gradients for 2 inputs"),
+    ],
+)
+def test_a_missing_gradient_is_named(backward: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"backward returned {message}"):
+        gradient_check(lambda x, b: (x + b, backward), [np.ones(3), np.ones(3)])
 
 
 def test_float32_is_refused() -> None:

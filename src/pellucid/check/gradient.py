@@ -38,7 +38,8 @@ def gradient_check(
     an error of order h⁴ and lets h stay far above rounding. A gradient that is NaN, or of
     another shape than its array, is infinitely wrong.
 
-    Raises `TypeError` for arrays that are not float64, `ValueError` where no gradient is to check.
+    Raises `TypeError` for arrays that are not float64, `ValueError` where no gradient is to check
+    and where an input got none.
 
     >>> square = lambda x: (x * x, lambda dy: 2 * x * dy)
     >>> gradient_check(square, [np.ones((2, 3))])["input 0"] < 1e-9
@@ -75,7 +76,7 @@ def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> For
 
         def backwards(*dys: Array) -> list[Array]:
             used = backward(*dys[:first]), other_backward(*dys[first:])
-            dxs, others = ([g for g in listed(dx) if g is not None] for dx in used)
+            dxs, others = (_of_inputs(dx, count) for dx in used)
             added = [a + b for a, b in zip(dxs, others, strict=True)]
             # where no gradient came there must be none
             return added + [np.zeros(p.shape) if p.grad is None else p.grad for p in learnt]
@@ -83,6 +84,21 @@ def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> For
         return (*listed(y), *listed(other_y)), backwards
 
     return forward
+
+
+def _of_inputs(dx: Any, count: int) -> list[Array]:
+    """Return the gradients that a backward returned, one for each input."""
+    given = listed(dx)
+    found = [g for g in given if g is not None]
+    if len(found) > count:
+        raise ValueError(f"backward returned {len(found)} gradients for {count} inputs")
+    if len(found) < count:
+        missing = next(i for i in range(count) if i >= len(given) or given[i] is None)
+        raise ValueError(
+            f"backward returned no gradient for input {missing}; an input without one is passed "
+            "by name, not in `inputs`"
+        )
+    return found
 
 
 def _errors(forward: Forward, arrays: Mapping[str, Array]) -> dict[str, float]:
