@@ -89,3 +89,40 @@ def test_a_rule_of_the_context_may_have_learnt(dtype: Any) -> None:
         assert layer.sinks is not None
         assert layer.sinks.grad is not None
         assert layer.sinks.grad.any()
+
+
+EXTRA: dict[str, Any] = {"add_bias_kv": True, "add_zero_attn": True}
+
+
+def test_learnt_keys_with_a_cache_step_by_step() -> None:
+    mha = nn.MultiheadAttention(E, H, **EXTRA).eval()
+    x = np.random.default_rng(3).standard_normal((S, E)).astype(np.float32)
+    whole, _ = mha.run(x, nn.Context(cu_seqlens=np.array([0, S]), causal=True))
+    cache, steps = nn.Cache(), []
+    for begin, end in ((0, 2), (2, 3), (3, S)):
+        cu = np.array([0, end - begin])
+        y, _ = mha.run(x[begin:end], nn.Context(cu_seqlens=cu, causal=True, cache=cache))
+        steps.append(y)
+    np.testing.assert_allclose(np.concatenate(steps), whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float", "one column"])
+def test_a_mask_of_the_padding_says_nothing_about_learnt_keys(kind: str) -> None:
+    mha = nn.MultiheadAttention(E, H, **EXTRA).eval()
+    x = np.random.default_rng(3).standard_normal((2 + S, E)).astype(np.float32)
+    padding = (np.arange(S) >= np.array([[2], [S]]))[:, None, None]
+    mask = {
+        "bool": padding,
+        "float": np.where(padding, -np.inf, 0.0),
+        "one column": np.zeros((2, 1, S, 1), bool),
+    }[kind]
+    cu = np.array([0, 2, 2 + S])
+    y, _ = mha.run(x, nn.Context(cu_seqlens=cu, rule=rules.mask(mask)))
+    np.testing.assert_allclose(y, mha.run(x, nn.Context(cu_seqlens=cu))[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", [rules.alibi, rules.soft_cap(2.0), rules.sinks(np.zeros(H))])
+def test_learnt_keys_refuse_a_rule_that_changes_scores(rule: Any) -> None:
+    mha, x = nn.MultiheadAttention(E, H, **EXTRA), np.ones((S, E), np.float32)
+    with pytest.raises(ValueError, match="add_bias_kv or add_zero_attn takes masks"):
+        mha.run(x, nn.Context(cu_seqlens=np.array([0, S]), rule=rules.causal & rule))

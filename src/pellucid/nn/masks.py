@@ -12,7 +12,7 @@ from typing import Any
 from pellucid.core.array import Array, float32, host, to_host
 from pellucid.core.batch import pad_rows
 from pellucid.ops import rules
-from pellucid.ops.rule import EVERYTHING, Rule, bounds, places
+from pellucid.ops.rule import EVERYTHING, Rule, Score, bounds, places
 
 
 def generate_square_subsequent_mask(sz: int, *, dtype: Any = float32) -> Array:
@@ -166,16 +166,29 @@ def summed(first: Array, second: Array) -> Array:
     return host.where(overflowed, host.finfo(total.dtype).min, total)
 
 
-def with_free_keys(rule: Rule, cu_q: Array, cu_k: Array, extra: int) -> Rule:
-    """Return the rule of sequences that have extra keys behind their own, open to all."""
-    keys, at = host.diff(cu_k), places(cu_q, cu_k, None)
+def with_free_keys(
+    rule: Rule, cu_q: Array, cu_k: Array, extra: int, offset: Array | None = None
+) -> Rule:
+    """Return the rule of sequences that have extra keys behind their own, open to all.
+
+    Raises `ValueError` for a rule that changes scores otherwise than by a mask.
+    """
+    keys, at = host.diff(cu_k), places(cu_q, cu_k, offset)
     first, last = (pad_rows(x, cu_q)[:, None, :, None] for x in bounds(rule, at))
-    key = host.arange(int(keys.max(initial=0)) + extra)
+    longest = int(keys.max(initial=0))
+    key = host.arange(longest + extra)
     own = key < keys[:, None, None, None]
     opened = rules.mask(own & ((key < first) | (key >= last)))
     for part in (*rule.allowed, *rule.score):
         mask = getattr(part, "mask", None)
         if mask is not None:
-            room = [(0, 0)] * (mask.ndim - 1) + [(0, extra)]
-            opened = opened & rules.mask(host.pad(mask, room))
+            mask = host.broadcast_to(mask, (*mask.shape[:-1], longest))
+            mask = host.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, extra)])
+            # a shorter sequence has its extra keys where the mask has its padding
+            opened = opened & rules.mask(host.where(own, mask, mask.dtype.type(0)))
+        elif isinstance(part, Score):
+            raise ValueError(
+                "attention with add_bias_kv or add_zero_attn takes masks and rules that forbid "
+                "keys; this rule changes scores otherwise: leave out that part, or those arguments"
+            )
     return opened

@@ -76,7 +76,7 @@ class MultiheadAttention(Attention):
         if not extra:
             return super().attend(heads, cu_k, rule, context, **options)
         q, k, v = heads
-        rule = with_free_keys(rule, context.cu_seqlens, cu_k, extra)
+        rule = with_free_keys(rule, context.cu_seqlens, cu_k, extra, options.get("offset"))
         k, v, cu_k, extend_backward = self._extend(k, v, cu_k)
         attended, attend_backward = super().attend((q, k, v), cu_k, rule, context, **options)
 
