@@ -35,6 +35,11 @@ class Splits:
     first_target_only: bool = False
     """Train on each pair's first target only; evaluation accepts all."""
 
+    @property
+    def scored(self) -> tuple[TextPair, ...]:
+        """The pairs of the final scores: the test pairs, else the validation pairs."""
+        return self.test or self.valid
+
 
 def gathered(pairs: Iterable[TextPair]) -> list[TextPair]:
     """Put the targets of pairs with one source into one pair, in the order of the first of each.

@@ -50,6 +50,7 @@ from pellucid.training.config import (
 from pellucid.training.events import Listener
 from pellucid.training.run import (
     START,
+    Remembered,
     RunFolder,
     check_resumed,
     read_metrics,
@@ -212,12 +213,13 @@ def train_run(
             return Outcome(trained, pairs, None, result.interrupted)
         watcher = () if watch is None else (watch(trained, pairs),)
         say(_account(prepared))
+        files = tokenizer_files(trained) if start is None else {}
         with RunFolder(
             folder,
             config.as_mapping(),
             resume=resume,
             accept_changes=accept_changes,
-            further=tokenizer_files(trained) if start is None else {},
+            further={**files, **Remembered(digest_of(pairs.scored)).file()},
             scoring=scoring(config, pairs.valid),
             device=described(device, precision),
         ) as run:
@@ -300,7 +302,7 @@ class Prepared:
 
     def final_scores(self) -> Scores | None:
         """Return the scores on the test pairs, else the validation pairs; None without either."""
-        held_out = self.pairs.test or self.pairs.valid
+        held_out = self.pairs.scored
         return score(self.trained, held_out, self.config) if held_out else None
 
 
@@ -469,13 +471,18 @@ def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
     """
     monitor = config.training.monitor
     answers = {"evaluation": to_mapping(config.evaluation), "search": to_mapping(config.search)}
-    texts = json.dumps([[pair.source, *pair.targets] for pair in pairs])
     return {
         "training": {"monitor": monitor, "higher_is_better": config.training.higher_wins},
         "data": {"max_tokens": config.data.max_tokens},
-        "held_out": hashlib.sha256(texts.encode()).hexdigest(),
+        "held_out": digest_of(pairs),
         **(answers if monitor != "loss" else {}),
     }
+
+
+def digest_of(pairs: Sequence[TextPair]) -> str:
+    """Return the SHA-256 of the texts of pairs."""
+    texts = json.dumps([[pair.source, *pair.targets] for pair in pairs])
+    return hashlib.sha256(texts.encode()).hexdigest()
 
 
 def _account(prepared: Prepared) -> Text:

@@ -1,5 +1,5 @@
-"""A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/, and what else
-resuming needs unchanged: its tokenizers, or start/, the model that it began with.
+"""A run is a folder: config.toml as resolved, remembered.toml, metrics.jsonl, checkpoints/, model/,
+and what else resuming needs unchanged: its tokenizers, or start/, the model that it began with.
 
 Opening it takes its lock; resuming it finds the newest checkpoint and compares the settings with
 those it was made with. Nothing is written before every check has passed:
@@ -16,6 +16,7 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +34,7 @@ from pellucid.core.files import (
 )
 from pellucid.core.language import plural
 from pellucid.core.machine import environment
-from pellucid.core.settings import REMOVED, changes, flat, read_toml, to_mapping
+from pellucid.core.settings import REMOVED, changes, flat, from_mapping, read_toml, to_mapping
 from pellucid.tasks import TASKS
 from pellucid.training import checkpoint
 from pellucid.training.config import RunConfig
@@ -43,8 +44,30 @@ from pellucid.training.lock import Lock
 logger = logging.getLogger(__name__)
 
 CONFIG, METRICS, CHECKPOINTS, MODEL = "config.toml", "metrics.jsonl", "checkpoints", "model"
+REMEMBERED = "remembered.toml"
 START = "start"  # a setting, and the folder of the model that it names
 LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a run remembers that is no setting."""
+
+    held_out: str = ""
+    """Digest of the data that its final scores are of."""
+
+    @classmethod
+    def of(cls, run: Path) -> Remembered:
+        """Read what a run remembers, or the defaults: older runs have no such file."""
+        path = run / REMEMBERED
+        try:
+            return from_mapping(cls, read_toml(path) if path.exists() else {}, str(path))
+        except UsageError as error:  # the error is in the file, not in the command
+            raise UserError(str(error)) from None
+
+    def file(self) -> dict[str, bytes]:
+        """Return the file, by its name."""
+        return {REMEMBERED: tomli_w.dumps(to_mapping(self)).encode()}
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

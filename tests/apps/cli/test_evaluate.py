@@ -149,3 +149,31 @@ def test_a_model_that_may_have_seen_the_held_out_pairs_is_named(
     assert "run/model: not known to have been trained on the same split" in caplog.text
     texts = ("generate", "run", "--ensemble", "run", "ab")
     failed(pellucid(*texts, cwd=place), 2, "there is no model ab; texts go before --ensemble")
+
+
+def test_training_pairs_are_not_scored_as_held_out_after_another_split(
+    place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = pairs(60).splitlines(keepends=True)
+
+    def split(first: list[str], second: list[str]) -> None:
+        for name, some in (("train", first), ("valid", second)):
+            (tmp_path / f"{name}.tsv").write_text("".join(some), encoding="utf-8")
+
+    def scored() -> int:
+        return int(json.loads(pellucid("evaluate", "run", "--json", cwd=tmp_path).stdout)["pairs"])
+
+    split(lines[:40], lines[40:50])
+    own = ("--data.train", "train.tsv", "--data.valid", "valid.tsv", "--run", "run")
+    failed(pellucid("train", place / "tiny.toml", *own, cwd=tmp_path), 0)
+    assert scored() == 10
+    split(lines[:45], lines[40:50])  # what was held out is the same
+    assert scored() == 10
+    assert "these files have changed" not in caplog.text
+    split(lines[:40], lines[40:])
+    assert scored() == 20
+    assert "run: not scored on what it held out when it was trained" in caplog.text
+    split(lines[10:], lines[:10])
+    failed(pellucid("evaluate", "run", cwd=tmp_path), 1, "train.tsv: not what run was trained on")
+    (tmp_path / "run" / "remembered.toml").unlink()  # as in a run of before there was one
+    failed(pellucid("evaluate", "run", cwd=tmp_path), 1, "train.tsv: not what run was trained on")

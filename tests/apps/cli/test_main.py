@@ -942,7 +942,7 @@ class TestEvaluate:
         run = tmp_path / "run"
         pellucid("train", "tiny.toml", "--data.train", own, "--run", run, cwd=place)
         assert pellucid("evaluate", run).returncode == 0
-        own.write_text(pairs(190), encoding="utf-8")
+        own.write_text(pairs(100), encoding="utf-8")
         failed(pellucid("evaluate", run), 1, "own.tsv: not what", "--data")
 
     def test_a_bare_model_needs_pairs(self, place: Path) -> None:

@@ -22,7 +22,8 @@ from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, with_scores
 from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
-from pellucid.training.experiment import encode, read_material, score
+from pellucid.training.experiment import digest_of, encode, read_material, score
+from pellucid.training.run import Remembered
 
 _log = logging.getLogger(__name__)
 
@@ -119,11 +120,10 @@ def _given(
 
 def _held_out(trained: Task, config: RunConfig, path: Path) -> Sequence[TextPair]:
     everything = read_material(config)
-    _check_split(trained, everything, config, path)
-    pairs = everything.test or everything.valid
-    if not pairs:
+    if not everything.scored:
         raise UsageError(f"{path}: this run held out no data; give some with --data")
-    return pairs
+    _check_split(trained, everything, config, path)
+    return everything.scored
 
 
 def _warn_of_other_data(config: RunConfig, others: Sequence[Path]) -> None:
@@ -151,15 +151,24 @@ def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
 
 
 def _check_split(trained: Task, pairs: Splits, config: RunConfig, run: Path) -> None:
-    """Refuse data held out of files that changed: the model may have trained on some of it."""
-    own = config.data
-    if not own.train or own.valid or own.test or not own.sha256:
+    """Refuse other held-out data than the run's where it may have trained on some; else warn."""
+    own, known = config.data, Remembered.of(run).held_out
+    if not own.train or known == digest_of(pairs.scored):
         return
-    if encode(trained, pairs.train, config, pairs.first_target_only).digest != own.sha256:
+    if (
+        own.sha256
+        and encode(trained, pairs.train, config, pairs.first_target_only).digest != own.sha256
+    ):
         raise UserError(
             f"{', '.join(map(str, own.train))}: not what {run} was trained on (data.sha256 "
             "differs), so the model may have seen some of the held-out data; restore the file, or "
             "give other data with --data"
+        )
+    if known:
+        _log.warning(
+            "%s: not scored on what it held out when it was trained, since these files have "
+            "changed: do not compare the scores with earlier ones",
+            run,
         )
 
 
