@@ -27,6 +27,7 @@ from pellucid.training.config import (
     TrainingConfig,
     load_recipe,
 )
+from pellucid.training.events import Event, Validated
 from pellucid.training.experiment import (
     Outcome,
     _longer,
@@ -186,6 +187,20 @@ def test_a_loss_does_not_depend_on_the_search(data: Path) -> None:
     before, aside = settings(data), (TextPair("a", ("b",)),)
     now = replace(before, search=SearchConfig(beam=2), evaluation=EvaluationConfig("none"))
     assert scoring(before, aside) == scoring(now, aside)
+
+
+def test_a_resumed_run_stores_its_weights_as_it_began(data: Path, tmp_path: Path) -> None:
+    def stop(event: Event) -> None:
+        if isinstance(event, Validated):
+            raise BrokenPipeError
+
+    run = tmp_path / "run"
+    with pytest.raises(BrokenPipeError):
+        train_run(settings(data), run, weights="int8", listeners=[stop])
+    said: list[Text] = []
+    for weights, stored in ((None, "int8"), (None, "int8"), ("float16", "float16")):
+        train_run(load_recipe(str(run)), run, resume=True, weights=weights, say=said.append)
+        assert said[-1].en.endswith(f"weights stored as {stored}")
 
 
 def test_a_run_that_saved_nothing_learns_its_tokenizers_again(data: Path, tmp_path: Path) -> None:

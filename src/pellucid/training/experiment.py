@@ -169,7 +169,7 @@ def train_run(
     *,
     resume: bool = False,
     accept_changes: bool = False,
-    weights: WeightFormat = "float32",
+    weights: WeightFormat | None = None,
     device: str = CPU,
     precision: Precision = "float32",
     listeners: Iterable[Listener] = (),
@@ -181,9 +181,10 @@ def train_run(
 
     `say` gets, a line at a time, what was read and how the model scores in the end. `device` and
     `precision` are those of `core.device`; they are no settings of the run, which may be resumed on
-    another device. The model that is returned is on the CPU. `watch` is called before anything is
-    written. workers: the processes that train together, each of which calls this with the same
-    arguments; the first one writes the folder, and only its outcome has scores.
+    another device. `weights` is float32 unless given or remembered by a run that is resumed. The
+    model that is returned is on the CPU. `watch` is called before anything is written. workers: the
+    processes that train together, each of which calls this with the same arguments; the first one
+    writes the folder, and only its outcome has scores.
 
     Raises `UserError` for what the user can fix; what was saved before is whole. Raises
     `BrokenPipeError` when nobody reads what `say` or a listener prints: a step that was begun is
@@ -191,6 +192,7 @@ def train_run(
     """
     check_device(device, precision)
     products = products_for(device, precision)
+    weights = weights or (Remembered.of(folder).weights if resume else "float32")
     if config.start is not None and config.start.model_type and weights != "float32":
         raise UsageError(
             f"the model is written as transformers reads it, in float32; leave --weights {weights} "
@@ -214,12 +216,13 @@ def train_run(
         watcher = () if watch is None else (watch(trained, pairs),)
         say(_account(prepared))
         files = tokenizer_files(trained) if start is None else {}
+        files |= Remembered(digest_of(pairs.scored), weights).file()
         with RunFolder(
             folder,
             config.as_mapping(),
             resume=resume,
             accept_changes=accept_changes,
-            further={**files, **Remembered(digest_of(pairs.scored)).file()},
+            further=files,
             scoring=scoring(config, pairs.valid),
             device=described(device, precision),
         ) as run:

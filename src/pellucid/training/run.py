@@ -35,6 +35,7 @@ from pellucid.core.files import (
 from pellucid.core.language import plural
 from pellucid.core.machine import environment
 from pellucid.core.settings import REMOVED, changes, flat, from_mapping, read_toml, to_mapping
+from pellucid.models.quantize import WeightFormat
 from pellucid.tasks import TASKS
 from pellucid.training import checkpoint
 from pellucid.training.config import RunConfig
@@ -55,6 +56,8 @@ class Remembered:
 
     held_out: str = ""
     """Digest of the data that its final scores are of."""
+    weights: WeightFormat = "float32"
+    """How the model folder stores the weights."""
 
     @classmethod
     def of(cls, run: Path) -> Remembered:

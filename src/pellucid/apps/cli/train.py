@@ -75,7 +75,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
         resume: bool = resumed,
         run: Path = folder,
         accept_changes: bool = False,
-        weights: WeightFormat = "float32",
+        weights: WeightFormat | None = None,
         device: str = CPU,
         precision: Precision = "float32",
         workers: int = 1,
@@ -98,6 +98,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
             accept_changes: Resume although settings or data have changed; the tokenizer's settings
                 and the model's sizes cannot.
             weights: How the model folder stores the weights; the run itself computes in float32.
+                Unset: float32, or what the resumed run began with.
             device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE. A run may be
                 resumed on another one.
             precision: Of matrix products: float32; bfloat16, which is faster on processors with
