@@ -12,6 +12,7 @@ import pytest
 import pellucid
 from pellucid.apps.cli.main import main
 from pellucid.core.errors import UserError
+from pellucid.data.pairs import TextPair
 from pellucid.tasks.classifier import macro_f1
 from pellucid.training.config import load_recipe
 
@@ -120,6 +121,26 @@ def test_what_does_not_know_labels_says_so(
     assert main(command.format(run[1]).split()) == 1
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_special_token_is_neither_predicted_nor_right(run: tuple[str, Path]) -> None:
+    model = pellucid.load(run[1])
+    known = [TextPair(text, (label,)) for text, label in rows(run[0])]
+    new = [
+        TextPair(text, (" ".join(["new"] * len(label.split())),)) for text, label in rows(run[0])
+    ]
+    sizes = {"max_tokens": 9, "batch_tokens": 64}
+    before, (labels,) = model.evaluate(known, **sizes), model.labels(["owl pink"], best=9)
+    weight = model.model.output.weight.data
+    weight[:4] = 100 * np.array([[1], [-1], [1], [-1]]) * weight[4]  # <pad> or <s> is likeliest
+    for _ in range(2):
+        after = model.evaluate(known, **sizes)
+        assert (after.accuracy, after.measured) == (before.accuracy, before.measured)
+        assert model.evaluate(new, **sizes).accuracy == 0
+        for blank, same in zip(*model.labels(["owl pink"], best=9), labels, strict=True):
+            assert [guess.token for guess in blank] == [guess.token for guess in same]
+            assert sum(guess.p for guess in blank) == pytest.approx(1)
+        weight[:4] = weight[[2, 3, 0, 1]] * np.array([[1], [1], [2], [2]])  # now </s> or <unk>
 
 
 def test_targets_that_are_no_labels_are_refused(run: tuple[str, Path], capsys: Any) -> None:

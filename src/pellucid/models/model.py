@@ -45,14 +45,15 @@ class Model(nn.Module):
         `inference`: dropout is off, whatever mode the model is in.
         """
 
-    def predicted(self, batch: Batch) -> tuple[Array, Array]:
+    def predicted(self, batch: Batch, first: int = 0) -> tuple[Array, Array]:
         """Return the likeliest token of each row that predicts, and the one that it should, (M,).
 
-        Dropout is off, and nothing is drawn: a masked language model always hides the same.
+        Those below `first` are not predicted. Dropout is off, and nothing is drawn: a masked
+        language model always hides the same.
         """
         rows, wanted, _ = self.predicting(batch, None, inference=True)
-        logits = self.output(rows)
-        return to_host(namespace(logits).argmax(logits, axis=1)), wanted
+        logits = self.output(rows)[:, first:]
+        return to_host(namespace(logits).argmax(logits, axis=1)) + first, wanted
 
     def loss(
         self, batch: Batch, rng: Rng | None = None, label_smoothing: float = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -59,10 +60,8 @@ class ClassifierTask(Task):
         found: dict[int, list[Blank]] = {}
         for together in similar(ids):
             rows = self.model(Packed.of([ids[i] for i in together]), inference=True)
-            log_p, _ = ops.log_softmax(to_host(rows))
-            log_p[:, : len(SPECIALS)] = -np.inf  # never a label
-            most = min(best, log_p.shape[1] - len(SPECIALS))
-            order = np.argsort(-log_p, axis=1, kind="stable")[:, :most]
+            log_p, _ = ops.log_softmax(to_host(rows)[:, len(SPECIALS) :])  # they are never a label
+            order = np.argsort(-log_p, axis=1, kind="stable")[:, :best]
             likeliest = iter(zip(log_p, order, strict=True))
             for i in together:
                 pieces = [texts[i]] if whole else self.source.tokens(ids[i])
@@ -70,7 +69,10 @@ class ClassifierTask(Task):
         return [found[i] for i in range(len(ids))]
 
     def _blank(self, text: str, log_p: np.ndarray, labels: np.ndarray) -> Blank:
-        return [Guess(self.target.decode([i]), float(np.exp(log_p[i])), text) for i in labels]
+        first = len(SPECIALS)
+        return [
+            Guess(self.target.decode([i + first]), float(np.exp(log_p[i])), text) for i in labels
+        ]
 
     def guesses(self, text: str, best: int = 5) -> list[Blank]:
         """Return the labels of one text."""
@@ -114,8 +116,9 @@ class ClassifierTask(Task):
     def _completed(
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
-        """Add the accuracy and the F1 of the labels."""
-        each = zip(*map(self.model.predicted, batches), strict=True)
+        """Add the accuracy and the F1 of the labels, one that was never seen being wrong."""
+        predicted = partial(self.model.predicted, first=len(SPECIALS))
+        each = zip(*map(predicted, batches), strict=True)
         found, right = map(np.concatenate, each)
         f1 = macro_f1(found, right)
         return replace(
