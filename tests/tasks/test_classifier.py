@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,21 @@ def test_targets_that_are_no_labels_are_refused(run: tuple[str, Path], capsys: A
     arguments = ["train", str(settings), "--run", str(run[1].parent / "other")]
     assert main([*arguments, "--tokenizer.target-kind", other]) == 1
     assert re.search("labels?, expected one", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("option", ["--data.train", "--data"])
+def test_a_list_of_labels_is_refused(
+    option: str, run: tuple[str, Path], tmp_path: Path, capsys: Any
+) -> None:
+    lines = [{"source": text, "target": [label]} for text, label in rows(run[0])]
+    lines[7]["target"] *= 2
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    begun = ["train", str(run[1].parent / "my.toml"), "--run", str(tmp_path / "run")]
+    command = begun if option == "--data.train" else ["evaluate", str(run[1])]
+    held_out = ["--data.held-out", "0"] if option == "--data.train" else []
+    assert main([*command, option, str(data), *held_out]) == 1
+    assert "'cat green' has a list of 2 labels" in capsys.readouterr().err
 
 
 def test_the_recipe_is_one_of_labels() -> None:

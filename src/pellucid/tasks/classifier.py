@@ -97,6 +97,12 @@ class ClassifierTask(Task):
         """Tokenize texts and labels. Raises `UserError` for a target that is not one label, or not
         one for each token.
         """
+        several = next((pair for pair in pairs if len(pair.targets) > 1), None)
+        if several is not None:
+            raise UserError(
+                f"{several.source[:40]!r} has a list of {len(several.targets)} labels, expected "
+                "one text; leave one, or write the labels of its tokens with spaces between them"
+            )
         examples = encode_pairs(
             pairs, self.source, self.target, max_tokens=max_tokens, first_target_only=True
         )
