@@ -155,6 +155,38 @@ def test_ours_is_trained_on_with_its_tokenizers(recipe: Path, tmp_path: Path) ->
     assert bits(third / "model") == bits(second / "model")
 
 
+def test_a_start_that_may_have_seen_the_held_out_pairs_is_named(
+    recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, named = tmp_path / "first", "first: not known to have been trained on the same split"
+    small = ["--model.d-model", "12", "--model.num-attention-heads", "3", "--model.ffn-dim", "7"]
+    assert (
+        main(["train", str(recipe), "--run", str(first), *small, "--tokenizer.kind", "char"]) == 0
+    )
+    begun = ["train", str(recipe), "--from", str(first), "--training.steps", "1"]
+    pairs = tmp_path / "pairs.tsv"
+    pairs_before = pairs.read_text()
+    for options, line, warned in (
+        ([], "", False),
+        (["--data.batch-tokens", "80"], "", False),
+        (["--data.held-out", "0.2"], "", True),
+        (["--data.held-out", "0"], "", False),
+        ([], "abcd\tdcba\n", True),
+    ):
+        caplog.clear()
+        pairs.write_text(pairs_before + line)
+        run = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        assert main([*begun, *options, "--run", str(run)]) == 0
+        assert (named in caplog.text) is warned, options
+    caplog.clear()
+    (bare := tmp_path / "bare").mkdir()
+    shutil.copytree(first / "model", bare / "model")
+    assert (
+        main(["train", str(recipe), "--from", str(bare / "model"), "--run", str(bare / "run")]) == 0
+    )
+    assert named not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("family", "options", "words"),
     [

@@ -49,13 +49,14 @@ from pellucid.training.config import (
 )
 from pellucid.training.events import Listener
 from pellucid.training.run import (
+    CONFIG,
     START,
     Remembered,
     RunFolder,
     check_resumed,
     read_metrics,
 )
-from pellucid.training.start import Start, opened
+from pellucid.training.start import Start, opened, warn_of_other_data
 from pellucid.training.trainer import Result, Trainer, ValidationMetric
 from pellucid.training.workers import Workers
 
@@ -349,6 +350,9 @@ def _prepare(
     held_out = scoring(config, pairs.valid)["held_out"]
     compared = {"training data": digest[:12], "validation data": held_out[:12]}
     if start is not None:
+        run = start.config.folder.parent
+        if pairs.scored and not resume and (run / CONFIG).is_file():
+            warn_of_other_data(config.data, [run])
         compared["model to begin with"] = start.config.sha256[:12]
     workers.agree("data", compared)
     return prepared

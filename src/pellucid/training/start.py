@@ -7,8 +7,10 @@ run keeps a copy of the folder, from which it is resumed.
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -40,6 +42,12 @@ FREE = {
     "tokenizer": ("vocab_size",),
 }
 """Settings that may differ from the model's: neither its tensors nor its answers depend on them."""
+
+
+SPLIT = ("corpus", "split", "train", "valid", "test", "more", "columns", "held_out")
+"""The settings of data that say what is held out."""
+
+_log = logging.getLogger(__name__)
 
 
 class Start(NamedTuple):
@@ -143,6 +151,24 @@ def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) 
             "differs); put it back, or start a new run in another folder"
         )
     return start
+
+
+def warn_of_other_data(data: DataConfig, others: Iterable[Path]) -> None:
+    """Warn about models that may have been trained on some of the data that is held out here."""
+
+    def split(own: DataConfig) -> DataConfig:
+        return replace(DataConfig(), **{name: getattr(own, name) for name in SPLIT})
+
+    for path in others:
+        own = None
+        with suppress(UserError):  # of settings that this version does not read
+            own = load_recipe(str(path)).data if (path / "config.toml").is_file() else None
+        if own is None or split(own) != split(data) or (own.train and own.sha256 != data.sha256):
+            _log.warning(
+                "%s: not known to have been trained on the same split of the same data; if it has "
+                "seen some of what is held out here, the scores are too good",
+                path,
+            )
 
 
 def folder_of(recipe: str) -> Path:

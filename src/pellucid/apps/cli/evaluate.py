@@ -24,6 +24,7 @@ from pellucid.training.card import card, with_scores
 from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
 from pellucid.training.experiment import digest_of, encode, read_material, score
 from pellucid.training.run import Remembered
+from pellucid.training.start import warn_of_other_data
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def run(arguments: list[str]) -> int:
             raise UsageError("nothing is decoded for these scores: leave out the search's options")
         pairs = _given(config, data, columns) if data else _held_out(trained, config, path)
         if not data:
-            _warn_of_other_data(config, model.ensemble)
+            warn_of_other_data(config.data, model.ensemble)
         searching = replace(together, search=search) if decodes else together
         scores = score(searching, pairs, config)
         rows = scores.written(printed_language())
@@ -124,18 +125,6 @@ def _held_out(trained: Task, config: RunConfig, path: Path) -> Sequence[TextPair
         raise UsageError(f"{path}: this run held out no data; give some with --data")
     _check_split(trained, everything, config, path)
     return everything.scored
-
-
-def _warn_of_other_data(config: RunConfig, others: Sequence[Path]) -> None:
-    """Warn about models that may have been trained on some of a run's held-out data."""
-    for path in others:
-        own = load_recipe(str(path)).data if (path / "config.toml").is_file() else None
-        if own != config.data:
-            _log.warning(
-                "%s: not known to have been trained on the same split of the same data; if it has "
-                "seen some of what is held out here, these scores are too good",
-                path,
-            )
 
 
 def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
