@@ -37,7 +37,7 @@ from pellucid.training.experiment import (
     scoring,
     train_run,
 )
-from pellucid.training.run import read_settings
+from pellucid.training.run import read_metrics, read_settings
 from pellucid.training.trainer import Result
 
 LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
@@ -201,6 +201,31 @@ def test_a_resumed_run_stores_its_weights_as_it_began(data: Path, tmp_path: Path
     for weights, stored in ((None, "int8"), (None, "int8"), ("float16", "float16")):
         train_run(load_recipe(str(run)), run, resume=True, weights=weights, say=said.append)
         assert said[-1].en.endswith(f"weights stored as {stored}")
+
+
+def test_scores_of_other_validation_data_are_not_compared(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.training.experiment.STILL_IMPROVES", 0)
+    write_pairs(valid := tmp_path / "valid.tsv", "gfa")
+    config, run = settings(data), tmp_path / "run"
+    said: list[Text] = []
+
+    def until(steps: int) -> bool:
+        every = replace(config.training, steps=steps, validate_every=1)
+        changed = replace(config, data=replace(config.data, valid=(valid,)), training=every)
+        train_run(changed, run, resume=run.exists(), accept_changes=True, say=said.append)
+        return "still improved" in said[-1].en
+
+    assert until(5)
+    write_pairs(valid, "abc")
+    assert not until(7)  # two scores say nothing
+    assert not until(7)
+    assert until(8)
+    losses = [each["loss"] for each in read_metrics(run) if each["event"] == "validated"]
+    assert f"(loss {losses[-2]:.3g} → {losses[-1]:.3g})" in said[-1].en
+    assert caplog.text.count("the validation data changed; resetting the best score") == 1
+    assert "evaluation settings changed" not in caplog.text
 
 
 def test_a_run_that_saved_nothing_learns_its_tokenizers_again(data: Path, tmp_path: Path) -> None:

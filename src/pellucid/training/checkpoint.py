@@ -72,6 +72,8 @@ class SavedState:
     """What held-out scores depend on besides the weights."""
     metrics_sha256: str | None = None
     """The digest of the metrics' lines; 0.1.0 wrote none."""
+    scored_since: int = 0
+    """The step after which held-out scores can be compared with those of now."""
 
 
 def _read_state(values: Mapping[str, Any], source: str) -> SavedState:
@@ -88,7 +90,7 @@ def _read_state(values: Mapping[str, Any], source: str) -> SavedState:
     finite = dict.fromkeys(("first_loss", "running_loss", "best_score"), "(-inf, inf)")
     counts = {f.name: "[0, inf)" for f in fields(Tally)} | {"nats": "(-inf, inf)"}
     try:
-        check_ranges(saved, metrics_lines="[0, 1e15)")
+        check_ranges(saved, metrics_lines="[0, 1e15)", scored_since=until_now)
         check_ranges(state, seconds="[0, inf)", useful_tokens="[0, inf)")
         check_ranges(state, epoch=until_now, not_improved=until_now, best_step=until_now, **finite)
         check_ranges(state, batch=f"[{count}, {count}]")

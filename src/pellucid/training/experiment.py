@@ -245,7 +245,7 @@ def train_run(
                 _write_model(prepared, folder, scores, weights)
                 for line in (
                     *_result_lines(folder, scores, weights),
-                    *_longer(config.training, folder, result),
+                    *_longer(config.training, folder, result, run.scored_since),
                 ):
                     say(line)
     return Outcome(trained, pairs, scores, result.interrupted)
@@ -421,10 +421,14 @@ def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) ->
     )
 
 
-def _longer(config: TrainingConfig, folder: Path, result: Result) -> Iterable[Text]:
-    """Return how to train longer, where a limit ended a run whose score still improved."""
+def _longer(config: TrainingConfig, folder: Path, result: Result, since: int = 0) -> Iterable[Text]:
+    """Return how to train longer, where a limit ended a run whose score still improved.
+
+    since: the step up to which the scores are of other data or settings.
+    """
     limit = result.reason.rpartition(" ")[2].removesuffix("s") + "s"
-    validated = [each for each in read_metrics(folder) if each["event"] == "validated"]
+    records = [each for each in read_metrics(folder) if each["step"] > since]
+    validated = [each for each in records if each["event"] == "validated"]
     found = [{"loss": each["loss"], **each["scores"]} for each in validated]
     scores = [each[config.monitor] for each in found if config.monitor in each]
     if limit not in ("steps", "epochs", "minutes") or len(scores) < 3:

@@ -160,7 +160,9 @@ class RunFolder:
         self.environment = {**environment(), **(device or {})}
         self.checkpoint: checkpoint.Checkpoint | None = None
         self.changed = False
-        self.rescored = False
+        self.rescored: set[str] = set()
+        """What held-out scores depend on and is another than at the checkpoint."""
+        self.scored_since = 0
         self._scoring = {key: str(value) for key, value in flat(scoring or {}).items()}
         self._begun, self._kept = False, b""
         if not (path / LOCK).exists():  # else the process that holds it is named first
@@ -229,7 +231,12 @@ class RunFolder:
         self.metrics.flush()
         metrics = self.metrics
         state = checkpoint.SavedState(
-            trainer, metrics.lines, self.environment, self._scoring, metrics.sha256.hexdigest()
+            trainer,
+            metrics.lines,
+            self.environment,
+            self._scoring,
+            metrics.sha256.hexdigest(),
+            self.scored_since,
         )
         written = checkpoint.Checkpoint(weights, optimizer, state, self.settings, average)
         path = checkpoint.write_checkpoint(self.checkpoints, written)
@@ -254,7 +261,8 @@ class RunFolder:
             return
         state = self.checkpoint.state
         scoring = self._scoring | state.judged_by
-        self.rescored = any(scoring[key] != now for key, now in self._scoring.items())
+        self.rescored = {key for key, now in self._scoring.items() if scoring[key] != now}
+        self.scored_since = state.scored_since
         path = self.path / METRICS
         lines = (read_file(path) if path.exists() else b"").split(b"\n")
         if len(lines) <= (count := state.metrics_lines):

@@ -158,7 +158,11 @@ class Trainer:
         averaged = self.config.use == "ema"
         other_weights = checkpoint is not None and bool(checkpoint.average) != averaged
         if (run.rescored and state.stopped is None) or other_weights:
-            logger.warning("evaluation settings changed; resetting the best score")
+            if run.rescored == {"held_out"} and not other_weights:
+                logger.warning("the validation data changed; resetting the best score")
+            else:
+                logger.warning("evaluation settings changed; resetting the best score")
+            run.scored_since = state.step
             state.best_score = state.best_step = None
             state.not_improved = 0
         if run.changed and state.stopped is None:
