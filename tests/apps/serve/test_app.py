@@ -73,6 +73,8 @@ WRONG: list[tuple[Any, str]] = [
     (chat("a", stop=5), "Expected `str | array`, got `int` - at `$.stop`"),
     (chat("a", stop=[5]), "Expected `str`, got `int` - at `$.stop[0]`"),
     (chat("a", logprobs=True), "logprobs is not supported"),
+    (chat("a", logprobs=0), "logprobs is not supported"),
+    (chat("a", best_of=True), "best_of is not supported"),
     (chat("a", tool_choice="required"), "tool_choice is not supported"),
     (chat("a", beam=2), "beam is not supported"),
     (chat("a", repetition_penalty=2), "repetition_penalty is not supported"),
@@ -90,6 +92,12 @@ def test_a_wrong_body_is_refused_by_name(server: Running, body: Any, message: st
     status, _, answer = ask(server, "/v1/chat/completions", body)
     assert status == 400
     assert message in answer["error"]["message"]
+
+
+def test_fields_that_ask_for_nothing_are_taken(server: Running) -> None:
+    nothing = {"logprobs": False, "echo": None, "best_of": 1, "top_logprobs": 0}
+    nothing |= {"frequency_penalty": 0.0, "presence_penalty": 0, "tools": []}
+    assert ask(server, "/v1/chat/completions", chat("a", **nothing))[0] == 200
 
 
 @pytest.mark.parametrize(

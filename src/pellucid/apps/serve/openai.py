@@ -180,7 +180,9 @@ def _read(exchange: Exchange, kind: type[T]) -> T:
     ours = (SETTINGS | ALIASES).keys() - kind.__struct_fields__  # set where the model is served
     for name, neutral in (*REFUSED.items(), *((name, ()) for name in ours)):
         value = exchange.body.get(name)
-        if value is not None and value not in neutral:
+        # In Python 0 is False; "logprobs": 0 asks for something, False for nothing.
+        same = [one for one in neutral if isinstance(one, bool) == isinstance(value, bool)]
+        if value is not None and value not in same:
             raise RequestError(400, f"{name} is not supported; leave it out", name)
     return read(exchange.body, kind)
 
