@@ -169,7 +169,7 @@ def test_training_pairs_are_not_scored_as_held_out_after_another_split(
     assert scored() == 10
     split(lines[:45], lines[40:50])  # what was held out is the same
     assert scored() == 10
-    assert "these files have changed" not in caplog.text
+    assert "its data files have changed" not in caplog.text
     split(lines[:40], lines[40:])
     assert scored() == 20
     assert "run: not scored on what it held out when it was trained" in caplog.text

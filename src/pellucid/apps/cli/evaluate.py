@@ -155,7 +155,7 @@ def _check_split(trained: Task, pairs: Splits, config: RunConfig, run: Path) -> 
         )
     if known:
         _log.warning(
-            "%s: not scored on what it held out when it was trained, since these files have "
+            "%s: not scored on what it held out when it was trained, since its data files have "
             "changed: do not compare the scores with earlier ones",
             run,
         )
