@@ -188,13 +188,20 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.replace(COMPILES, b"")) == (0, warning)
 
 
-def test_it_says_when_kernels_are_compiled() -> None:
+def test_it_says_when_kernels_are_compiled(tmp_path: Path) -> None:
     script = (
         "from pellucid.apps.cli.main import main; from pellucid.kernels.backend import compile; "
         "main(['--version']); compile.announce()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stderr == COMPILES
+    (tmp_path / "file").touch()
+    nowhere = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file" / "x")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, env=nowhere
+    )
+    assert b"compiled again at every start" in done.stderr
+    assert COMPILES not in done.stderr
 
 
 def test_a_closed_pipe_ends_quietly() -> None:

@@ -88,8 +88,11 @@ class Inner:
 
 @cache
 def announce() -> None:
-    """Say once that kernels are compiled."""
-    _log.info("compiling kernels that this command is the first to need; they are kept")
+    """Say once that kernels are compiled; where they cannot be kept, the cache has said so."""
+    from pellucid.kernels.backend import cache
+
+    if cache.folder() is not None:
+        _log.info("compiling kernels that this command is the first to need; they are kept")
 
 
 class Kernel:
