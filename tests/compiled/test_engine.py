@@ -35,6 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gelu_tanh": {"activation_function": "gelu_tanh", "output_bias": False},
     "silu": {"activation_function": "silu", "embedding_scale": 2.0, "position_scale": 0.5},
     "leaky relu": {"activation_function": "leaky_relu", "tie_embeddings": "all"},
+    "several ends": {"end_token_ids": (5, 9, 30), "suppress_tokens": (7, 11)},
 }
 
 LLAMA: dict[str, Any] = {

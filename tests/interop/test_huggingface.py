@@ -10,6 +10,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from pellucid import reference
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
+from pellucid.generation import SearchConfig, search
 from pellucid.interop import families
 from pellucid.interop.families import Foreign
 from pellucid.interop.huggingface import (
@@ -464,11 +467,37 @@ def test_a_table_that_a_file_holds_twice_is_written_twice(tmp_path: Path) -> Non
     assert np.abs(written[twin] - tensors[table]).min() > 0.2
 
 
-def test_end_tokens_that_are_not_used_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_starts_and_ends_are_those_of_the_generation_config(tmp_path: Path) -> None:
+    """`transformers` stops at each of them, and asks config.json last."""
+    for family, eos in (("llama", [7, 2, 9]), ("bart", 7)):
+        folder = tmp_path / family
+        shutil.copytree(FIXTURES / family, folder)
+        settings = json.dumps({"eos_token_id": eos, "decoder_start_token_id": 5})
+        (folder / "generation_config.json").write_text(settings)
+        before = read_pretrained(FIXTURES / family).config
+        model = read_pretrained(folder)
+        write_pretrained(model, folder, tmp_path / "written")
+        assert (
+            read_json(tmp_path / "written" / "config.json")["eos_token_id"] == before.eos_token_id
+        )
+        for config in (model.config, read_pretrained(tmp_path / "written").config):
+            assert config.eos_token_id == 7
+            assert config.end_token_ids == ((2, 9) if family == "llama" else ())
+            assert (config.bos_token_id == 5) == (family == "bart")
+
+
+def test_an_answer_ends_at_each_of_several_ends(tmp_path: Path) -> None:
     folder = tmp_path / "llama"
     shutil.copytree(FIXTURES / "llama", folder)
-    change_config(folder, eos_token_id=[2, 7])
-    assert read_pretrained(folder).config.eos_token_id == 2
-    assert "eos_token_id = [2, 7]; only the first is used here" in caplog.text
+    source, first = Packed.of([[5, 9, 4]]), np.array([6])
+    long = search(read_pretrained(folder), source, SearchConfig(max_length=6), (), first)[0][0]
+    assert len(long.tokens) == 3
+    change_config(folder, eos_token_id=[2, long.tokens[2]])
+    for computed in (nullcontext(), reference()):
+        with computed:
+            model = read_pretrained(folder)
+            found = search(model, source, SearchConfig(max_length=6), (), first)[0][0]
+            assert (found.tokens, found.finished) == (long.tokens[:2], True)
+    change_config(folder, eos_token_id=[2, 97])
+    with pytest.raises(UserError, match=r"config\.json: end_token_ids must be a token"):
+        read_pretrained(folder)

@@ -92,6 +92,7 @@ def sources(n: int) -> list[list[int]]:
         {"activation_function": "gelu_tanh", "output_bias": False},
         {"activation_function": "silu", "attention_scale": "learned"},
         {"activation_function": "leaky_relu", "layer_norm_eps": 0.1},
+        {"end_token_ids": (5, 9), "suppress_tokens": (7,)},
         TOGETHER,
         DISTANCES,
     ],

@@ -45,6 +45,11 @@ def test_a_special_token_is_one_of_the_vocabulary(
         ({"rope_theta": 1.0}, "rope_theta must be above 1, got 1.0"),
         ({"attention_softcap": 0.0}, "attention_softcap must be above 0, got 0.0"),
         ({"ffn_dim": 0}, "ffn_dim must be at least 1, got 0"),
+        (
+            {"end_token_ids": (3, 17)},
+            r"end_token_ids must be a token of the vocabulary, below vocab_size = 17, got "
+            r"\(3, 17\)",
+        ),
         ({"masked_share": 1.5}, "masked_share must be above 0 and at most 1, got 1.5"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
@@ -218,3 +218,21 @@ def test_a_notebook_shows_a_model_as_a_table(trained: GenerationTask) -> None:
     parameters = sum(parameter.data.size for parameter in trained.model.parameters())
     assert f"<th>parameters</th><td>{parameters:,}</td>" in table
     assert trained.about in table
+
+
+def test_what_is_never_generated_has_no_probability_and_begins_no_answer(
+    trained: GenerationTask,
+) -> None:
+    letter, other = trained.target.encode("he")
+    config = replace(trained.model.config, end_token_ids=(letter,), suppress_tokens=(other,))
+    model: Any = type(trained.model)(config)
+    model.load_state_dict(trained.model.state_dict())
+    task = replace(trained, model=model.eval())
+    ids = task.source.encode("there")
+    ends = [task.model.config.eos_token_id, letter]
+    before = max(trained.token_scores([(ids, [end])])[0].log_p[0] for end in ends)
+    assert task.token_scores([(ids, [])])[0].log_p[0] == pytest.approx(before, abs=1e-5)
+    assert task.score([("there", "h"), ("there", "e")]) == [-np.inf, -np.inf]
+    for never in "he":
+        with pytest.raises(UsageError, match="holds a token that the model never generates"):
+            replace(task, prefix=never)

@@ -32,6 +32,19 @@ _LOWEST = _f(-3e38)
 
 
 @inner()
+def choose(log_p, i, output):
+    """Let the likeliest end stand for all, and suppress tokens: `models.model.choices` of row i."""
+    eos = output.ends[0]
+    most = log_p[i, eos]
+    for j in range(1, len(output.ends)):
+        most = max(most, log_p[i, output.ends[j]])
+        log_p[i, output.ends[j]] = -np.inf
+    log_p[i, eos] = most
+    for j in range(len(output.suppressed)):
+        log_p[i, output.suppressed[j]] = -np.inf
+
+
+@inner()
 def log_probabilities(x, rounded, width, w, output, log_p):
     """Write log p (m, padded V) of rows x; what pads V has a bias so low that its p is 0."""
     m, wide = log_p.shape
@@ -50,6 +63,7 @@ def log_probabilities(x, rounded, width, w, output, log_p):
         log_sum = _f(np.log(reduce_add(sums)))
         for j in range(0, wide, LANES):
             store(log_p, here + j, (load(log_p, here + j) - maximum) - log_sum)
+        choose(log_p, i, output)
 
 
 @inner()

@@ -26,6 +26,7 @@ from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.matmul import FLOAT32
 from pellucid.kernels.backend.simd import LANES, WIDTH
 from pellucid.models import walk
+from pellucid.models.config import StackConfig
 from pellucid.models.quantize import Arithmetic, int8_rows
 from pellucid.models.stack import ModelStack, Step
 from pellucid.nn.attention import Attention
@@ -75,6 +76,9 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
         memory = [weights.heads(each, "kv") for each in decoder.attentions(memory=True)]
     output: Linear = model.output  # type: ignore[attr-defined]
     at, entries = weights.linear(output, _NO_TOKEN), output.out_features
+    config: StackConfig = model.config  # type: ignore[attr-defined]
+    ends = np.array([config.eos_token_id, *config.end_token_ids], np.int64)
+    suppressed = np.array(config.suppress_tokens, np.int64)
     made = PackedModel(
         encoder is not None,
         weights.joined(),
@@ -83,7 +87,7 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
         np.array(memory, np.int64).reshape(-1, 3),
         packed,
         target,
-        PackedOutput(*at, entries, _up(entries, WIDTH)),
+        PackedOutput(*at, entries, _up(entries, WIDTH), ends, suppressed),
     )
     networks = (each for stack in stacks.values() for each in stack.networks())
     activation = _the("activation", (network.activation for network in networks), "relu")

@@ -90,6 +90,10 @@ class PackedOutput(NamedTuple):
     bias: int
     vocabulary: int
     padded: int
+    ends: Array
+    """The end token, and others that count as it."""
+    suppressed: Array
+    """Tokens that are never generated."""
 
 
 class PackedModel(NamedTuple):
@@ -223,7 +227,7 @@ ROWS, LOG_P = "i8[::1]", "f4[:,::1]"
 _STACK = record(PackedStack, "i8[:,::1]", *["i8"] * 16, *["f4"] * 3, "f8[::1]")
 _INPUTS = record(PackedInputs, "f4[:,::1],i1[:,::1],f4[::1],f4[:,::1],f4,f4,i8")
 _WEIGHTS = record(PackedWeights, "f4[:,::1],u1[:,::1]")
-_OUTPUT = record(PackedOutput, "i8,i8,i8,i8")
+_OUTPUT = record(PackedOutput, "i8,i8,i8,i8,i8[::1],i8[::1]")
 MODEL = record(PackedModel, "b1", _WEIGHTS, _STACK, _INPUTS, "i8[:,::1]", _STACK, _INPUTS, _OUTPUT)
 SOURCE = record(Source, "i8[::1],i8[::1],i8[::1]")
 KEYS = record(Keys, "f4[:,::1],i8,i8")

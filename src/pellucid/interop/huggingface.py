@@ -39,6 +39,8 @@ INT8_WEIGHTS = "model.int8.safetensors"
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
 TOKENIZER_CONFIG, TARGET_TOKENIZER = "tokenizer_config.json", "target_tokenizer.json"
 """The second is written for models of ours with two vocabularies."""
+STARTS_AND_ENDS = ("eos_token_id", "decoder_start_token_id")
+"""Settings that count in generation_config.json first, as in `transformers`."""
 TOKENIZER_FILES = (TOKENIZER, TARGET_TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, *SPM)
 BESIDE = {*TOKENIZER_FILES, GENERATION}
 """Files of a folder that are neither settings nor weights."""
@@ -72,6 +74,8 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
         tokenizer = ForeignTokenizer.load(folder / TOKENIZER)
     try:
         config = family.config(theirs)
+        if family.model is not MaskedLM:
+            config = replace(config, end_token_ids=theirs.tokens("eos_token_id")[1:])
     except UsageError as error:  # the file is at fault, not a setting of the user's
         raise theirs.fault(str(error)) from None
     layers = sum(getattr(config, depth) for depth in config.depths.values())
@@ -107,7 +111,11 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
 
 def _settings(folder: Path) -> tuple[Foreign, Family]:
     """Return a folder's config.json, and the family that it names."""
-    theirs = Foreign(read_json(folder / CONFIG), folder / CONFIG)
+    values = read_json(folder / CONFIG)
+    if (folder / GENERATION).is_file():
+        later = read_json(folder / GENERATION)
+        values |= {x: later[x] for x in STARTS_AND_ENDS if later.get(x) is not None}
+    theirs = Foreign(values, folder / CONFIG)
     name = theirs.values.get("model_type")
     family = FAMILIES.get(str(name))
     if family is None:
@@ -315,7 +323,7 @@ def write_pretrained(
     smaller = quantize({name: x for name, (part, x) in named if part not in vectors}, weights)
     file = INT8_WEIGHTS if weights == "int8" else WEIGHTS
     contents = {file: save({**kept, **smaller}, {"format": "pt"})}
-    values = {**theirs.values, "dtype": "float16" if weights == "float16" else "float32"}
+    values = {**read_json(like / CONFIG), "dtype": "float16" if weights == "float16" else "float32"}
     values.pop("torch_dtype", None)
     contents[CONFIG] = json.dumps(values, indent=2, ensure_ascii=False).encode()
     for path in like.iterdir():

@@ -39,6 +39,7 @@ from pellucid.core.files import folder_atomically
 from pellucid.interop.onnx_graph import Graph, Places, package
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
+from pellucid.models.model import choices
 from pellucid.models.positions import POSITIONS
 from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader, UnsupportedError
@@ -255,7 +256,7 @@ class OnnxModel:
         """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
         ids = np.asarray(tokens, np.int64)[:, None]
         log_p, state = self._fed(state, ids, np.ones_like(ids))
-        return log_p.reshape(len(ids), -1), state
+        return choices(log_p.reshape(len(ids), -1), self.config), state
 
     def _fed(self, state: _State, ids: Array, mask: Array) -> tuple[Array, _State]:
         """Feed tokens (B, L) of which the mask has those that are there."""

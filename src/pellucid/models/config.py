@@ -40,6 +40,8 @@ MOST_POSITIONS = 2**20
 """The most positions of any model: a larger number is damaged, and its table would not fit."""
 MOST_NUMBERS = 2**24
 """The most numbers of a fixed table of positions, which takes about 0.5 s."""
+CHOSEN = ("eos_token_id", "end_token_ids", "suppress_tokens")
+"""The settings that hold tokens which a model generates, or must not."""
 RANGES = {
     name: interval
     for interval, names in {
@@ -163,6 +165,10 @@ class StackConfig:
     """Token that begins a target."""
     eos_token_id: int = 2
     """Token that ends a target."""
+    end_token_ids: tuple[int, ...] = ()
+    """More tokens that end an answer: the likeliest of all of them counts as eos_token_id."""
+    suppress_tokens: tuple[int, ...] = ()
+    """Tokens that are never generated."""
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -235,10 +241,12 @@ class StackConfig:
         """Refuse tokens that a vocabulary does not have; one of 0 entries is not known yet."""
         entries = getattr(self, vocabulary)
         for name in names:
-            if 0 < entries <= getattr(self, name):
+            value = getattr(self, name)
+            tokens = value if isinstance(value, tuple | list) else (value,)
+            if not all(0 <= token < (entries or math.inf) for token in tokens):
                 raise UsageError(
                     f"{name} must be a token of the vocabulary, below {vocabulary} = {entries}, "
-                    f"got {getattr(self, name)}"
+                    f"got {value}"
                 )
 
     def dropout_of(self, what: Literal["embedding", "attention", "activation"]) -> float:
@@ -338,7 +346,7 @@ class Seq2SeqConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._tokens_of("source_vocab_size", "pad_token_id")
-        self._tokens_of("target_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
+        self._tokens_of("target_vocab_size", "pad_token_id", "bos_token_id", *CHOSEN)
         if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
             raise UsageError(
                 'tie_embeddings = "all" needs one vocabulary for both sides; got '
@@ -370,7 +378,7 @@ class LanguageConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._tokens_of("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
+        self._tokens_of("vocab_size", "pad_token_id", "bos_token_id", *CHOSEN)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pellucid import nn, ops
 from pellucid.core.array import Array, namespace, to_host, widened
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
+from pellucid.models.config import StackConfig
 from pellucid.models.output import LossSum, output_loss
 from pellucid.models.stack import ModelStack
 from pellucid.nn.module import Forward, single_use
@@ -73,6 +75,22 @@ class Model(nn.Module):
         return logits, single_use(lambda dlogits: rows_backward(output_backward(dlogits)))
 
 
+def choices(log_p: Array, config: StackConfig) -> Array:
+    """Return log p (B, V) as generation chooses by it: the likeliest end stands for all ends, and
+    tokens that are suppressed have −inf; on the host, if there are any.
+
+    With the largest, and not the sum, greedy and beam search end where transformers' do.
+    """
+    eos, ends, never = config.eos_token_id, config.end_token_ids, config.suppress_tokens
+    if not ends and not never:
+        return log_p
+    chosen = to_host(log_p).copy()
+    most = chosen[:, [eos, *ends]].max(1)
+    chosen[:, list(ends)], chosen[:, eos] = -math.inf, most
+    chosen[:, list(never)] = -math.inf
+    return chosen
+
+
 @dataclass(frozen=True)
 class State:
     """Where decoding stands: what every text has read and generated so far.
@@ -116,4 +134,5 @@ class GenerativeModel(Model):
             newest, memory=state.memory, cache=cache, inference=True, positions=state.positions
         )
         log_p, _ = ops.log_softmax(widened(self.output(rows)))
-        return log_p, State(cache, state.positions + 1, state.memory)
+        config: StackConfig = self.config  # type: ignore[attr-defined]
+        return choices(log_p, config), State(cache, state.positions + 1, state.memory)

@@ -30,6 +30,7 @@ from pellucid.generation import (
     search,
 )
 from pellucid.models.decoding import Hypothesis
+from pellucid.models.model import choices
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
@@ -185,6 +186,9 @@ class GenerationTask(Task):
                 f"prefix holds {self.target.unit} that the model has no tokens for: "
                 + " ".join(map(repr, unknown))
             )
+        config = self.model.config
+        if set(self.prefix_tokens) & {*config.end_token_ids, *config.suppress_tokens}:
+            raise UsageError(f"prefix {self.prefix!r} holds a token that the model never generates")
         asked, room = (self.sampling or self.search).max_length, self.max_new_tokens([])
         if (count := len(self.prefix_tokens)) > min(asked, room):
             remedy = "allow longer answers (max_length) or give" if asked < room else "give"
@@ -243,7 +247,7 @@ class GenerationTask(Task):
         with Recorder() as recorder:
             logits = self._logits(batch)
         wanted = batch.target.without_first()
-        log_p, _ = ops.log_softmax(to_host(logits))
+        log_p = choices(ops.log_softmax(to_host(logits))[0], self.model.config)
         chosen = np.split(log_p[np.arange(len(log_p)), wanted.tokens], wanted.cu_seqlens[1:-1])
         weights = [np.zeros((len(answer) + 1, len(source))) for source, answer in pairs]
         maps = [each for name, each in recorder.maps.items() if name.startswith("decoder")]

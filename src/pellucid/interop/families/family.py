@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -14,8 +13,6 @@ from pellucid.models.config import Activation, StackConfig
 from pellucid.models.sizes import array_names
 from pellucid.models.walk import UnsupportedError
 from pellucid.ops.activations import ACTIVATIONS as OURS
-
-_log = logging.getLogger(__name__)
 
 ACTIVATIONS: dict[str, str] = {
     theirs: row.name for row in OURS.values() for theirs in row.huggingface
@@ -134,12 +131,15 @@ class Foreign:
 
     def first(self, name: str, default: int) -> int:
         """Return a whole number, or the first of a list of them."""
+        return next(iter(self.tokens(name)), default)
+
+    def tokens(self, name: str) -> tuple[int, ...]:
+        """Return a list of whole numbers, or one by itself; nothing where there are none."""
         value = self.values.get(name)
-        if isinstance(value, list) and value and type(value[0]) is int:
-            if len(value) > 1:
-                _log.warning("%s: %s = %s; only the first is used here", self.path, name, value)
-            return value[0]
-        return self.whole(name, default)
+        found = value if isinstance(value, list) else [] if value is None else [value]
+        if any(type(token) is not int for token in found):
+            raise self.fault(f"{name} = {value!r}; expected int")
+        return tuple(found)
 
     def activation(self, name: str, default: str) -> Activation:
         """Return our name of an activation. Raises `UserError` when there is none."""
