@@ -137,6 +137,32 @@ def test_a_decoder_reads_and_learns_texts_as_its_tokenizer_frames_them(
     assert learned.target.tokens.tolist() == [1] * begins + ids + [2]
 
 
+@pytest.mark.parametrize(
+    ("frame", "settings"),
+    [
+        ("<s> $A", {}),
+        ("$A", {"add_bos_token": True, "bos_token": "<s>"}),
+        ("$A", {"add_bos_token": True, "bos_token": {"content": "<s>"}}),
+    ],
+)
+def test_a_text_begins_with_the_token_of_the_tokenizer(
+    frame: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """DeepSeek's distilled Qwen has another in config.json."""
+    folder = tmp_path / "llama"
+    shutil.copytree(FIXTURES / "llama", folder)
+    config = json.loads((folder / "config.json").read_text())
+    for given in (2, None):
+        (folder / "config.json").write_text(json.dumps({**config, "bos_token_id": given}))
+        write_tokenizer(folder, ["<unk>", "</s>", "-", "<s>"], frame)
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        pipeline: Any = pellucid.load(folder)
+        ids = pipeline.source.encode("ab")
+        assert pipeline.prompt_ids(ids) == [3, *ids]
+        learned = pipeline.encode([TextPair("", ("ab",))], max_tokens=9, first_target_only=True)
+        assert learned.target.tokens[0] == 3
+
+
 def test_without_tokenizers_texts_are_refused(tmp_path: Path) -> None:
     pipeline = pellucid.load(FIXTURES / "bart")
     assert isinstance(pipeline, Seq2SeqTask)

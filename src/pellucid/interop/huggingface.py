@@ -24,7 +24,7 @@ from pellucid.generation import Constraints, SearchConfig
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer, MissingTokenizer, SentencePieceTokenizer
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.models.config import StackConfig
+from pellucid.models.config import CausalLMConfig, StackConfig
 from pellucid.models.quantize import Arithmetic, QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
@@ -90,6 +90,9 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
             "it belongs to another model"
         )
     config = _with_specials(config, family, tokenizer)
+    if tokenizer is not None and isinstance(config, CausalLMConfig):
+        begin = _begin(folder, tokenizer)
+        config = config if begin is None else replace(config, bos_token_id=begin)
     names = family.sources(config, theirs)
     asked = dict.fromkeys(name for source in names.values() for name in source.names)
     if missing := [name for name in asked if name not in tensors]:
@@ -154,6 +157,15 @@ def _begins(folder: Path) -> bool | None:
         return None
     adds_bos = read_json(folder / TOKENIZER_CONFIG).get("add_bos_token")
     return adds_bos if isinstance(adds_bos, bool) else None
+
+
+def _begin(folder: Path, tokenizer: ForeignTokenizer) -> int | None:
+    """Return the token that texts begin with, where the tokenizer's files name one."""
+    if tokenizer.begin is not None or not _begins(folder):
+        return tokenizer.begin
+    written = read_json(folder / TOKENIZER_CONFIG).get("bos_token")
+    written = written.get("content") if isinstance(written, dict) else written
+    return tokenizer.token_id(written) if isinstance(written, str) else None
 
 
 def read_arithmetic(folder: Path) -> Arithmetic:

@@ -30,7 +30,9 @@ class ForeignTokenizer(TokenizerLike):
         core.no_padding()
         self._core, self._framed = core, framed
         around = core.encode("x").ids, core.encode("x", add_special_tokens=False).ids
-        self.begins = around[0][:1] != around[1][:1] if begins is None else begins
+        self.begin: int | None = next(iter(around[0])) if around[0][:1] != around[1][:1] else None
+        """The token that the file puts in front of a text."""
+        self.begins = self.begin is not None if begins is None else begins
         self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
 
     @staticmethod
