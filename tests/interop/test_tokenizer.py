@@ -18,6 +18,7 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import TextPair
 from pellucid.generation import search
+from pellucid.interop.huggingface import write_pretrained
 from pellucid.interop.tokenizer import SentencePieceTokenizer
 from pellucid.tasks import CausalLMTask, Seq2SeqTask
 
@@ -68,6 +69,44 @@ def test_marians_ids_are_those_of_transformers(marian: Path) -> None:
     assert isinstance(ours, Seq2SeqTask)
     for text in TEXTS[:3]:
         assert ours.source.encode(text) == theirs(text)["input_ids"]
+
+
+@pytest.mark.oracle("sentencepiece")
+def test_marians_sides_may_have_a_vocabulary_each(marian: Path, tmp_path: Path) -> None:
+    vocabulary = json.loads((marian / "vocab.json").read_text())
+    after = {i: piece for piece, i in vocabulary.items()}
+    turned = {piece: i if i < 3 else len(after) + 2 - i for piece, i in vocabulary.items()}
+    (marian / "target_vocab.json").write_text(json.dumps(turned))
+    translator: Any = pellucid.load(marian)
+    write_pretrained(translator.model, marian, tmp_path / "written")
+    for loaded in (translator, pellucid.load(tmp_path / "written")):
+        source, target = loaded.source.encode(TEXTS[0])[:-1], loaded.target.encode(TEXTS[0])
+        assert target == [turned[after[i]] for i in source] != source
+
+
+@pytest.mark.oracle("sentencepiece")
+@pytest.mark.parametrize("name", ["vocab.json", "target_vocab.json"])
+def test_a_vocabulary_with_ids_beyond_the_table_is_refused(marian: Path, name: str) -> None:
+    vocabulary = json.loads((marian / "vocab.json").read_text())
+    (marian / name).write_text(json.dumps({**vocabulary, "▁the": 97}))
+    with pytest.raises(UserError, match=rf"/{name}: has ids up to 97, the model 97 tokens"):
+        pellucid.load(marian)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("gpt2", "tokenizer.json"), ("bart", "tokenizer.json"), ("bart", "target_tokenizer.json")],
+)
+def test_a_tokenizer_with_few_tokens_and_an_id_beyond_the_table_is_refused(
+    family: str, name: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / family
+    shutil.copytree(FIXTURES / family, folder)
+    for file, id_ in (("tokenizer.json", 2), (name, 120)):
+        model = tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "b": id_}, "<unk>")
+        tokenizers.Tokenizer(model).save(str(folder / file))
+    with pytest.raises(UserError, match=rf"/{name}: has ids up to 120, the model 97 tokens"):
+        pellucid.load(folder)
 
 
 @pytest.fixture

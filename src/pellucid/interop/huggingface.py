@@ -39,9 +39,13 @@ INT8_WEIGHTS = "model.int8.safetensors"
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
 TOKENIZER_CONFIG, TARGET_TOKENIZER = "tokenizer_config.json", "target_tokenizer.json"
 """The second is written for models of ours with two vocabularies."""
+TARGET_VOCABULARY = "target_vocab.json"
+"""Of Marian models with two vocabularies."""
 STARTS_AND_ENDS = ("eos_token_id", "decoder_start_token_id")
 """Settings that count in generation_config.json first, as in `transformers`."""
-TOKENIZER_FILES = (TOKENIZER, TARGET_TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, *SPM)
+TOKENIZER_FILES = (
+    TOKENIZER, TARGET_TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, TARGET_VOCABULARY, *SPM
+)  # fmt: skip
 BESIDE = {*TOKENIZER_FILES, GENERATION}
 """Files of a folder that are neither settings nor weights."""
 
@@ -83,12 +87,8 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
         raise theirs.fault(
             f"has {layers} layers, its weights are {len(tensors)} arrays; copy both again"
         )
-    entries = theirs.whole("vocab_size")
-    if tokenizer is not None and tokenizer.vocab_size > entries:
-        raise UserError(
-            f"{folder / TOKENIZER}: has {tokenizer.vocab_size} tokens, {CONFIG} says {entries}; "
-            "it belongs to another model"
-        )
+    if tokenizer is not None:
+        _check_ids(folder / TOKENIZER, tokenizer, theirs.whole("vocab_size"))
     config = _with_specials(config, family, tokenizer)
     if tokenizer is not None and isinstance(config, CausalLMConfig):
         begin = _begin(folder, tokenizer)
@@ -136,19 +136,41 @@ def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[
     """
     if (folder / TOKENIZER).is_file():
         found = target = ForeignTokenizer.load(folder / TOKENIZER, _begins(folder))
+        if not isinstance(model, Seq2Seq):
+            return [found]
         if (folder / TARGET_TOKENIZER).is_file():
             target = ForeignTokenizer.load(folder / TARGET_TOKENIZER)
-        return [found.framed(), target] if isinstance(model, Seq2Seq) else [found]
+            _check_ids(folder / TARGET_TOKENIZER, target, model.config.target_vocab_size)
+        return [found.framed(), target]
     if isinstance(model, Seq2Seq) and (folder / SPM[0]).is_file():
-        vocabulary = read_json(folder / VOCABULARY)
-        if not all(type(i) is int for i in vocabulary.values()):
-            raise UserError(f"{folder / VOCABULARY}: is damaged (ids are not whole numbers)")
-        ends = (model.config.eos_token_id, None)
+        c, apart = model.config, (folder / TARGET_VOCABULARY).is_file()
+        both = folder / VOCABULARY, folder / (TARGET_VOCABULARY if apart else VOCABULARY)
         return [
-            SentencePieceTokenizer(folder / file, vocabulary, end)
-            for file, end in zip(SPM, ends, strict=True)
+            _pieces(folder / SPM[0], both[0], c.source_vocab_size, c.eos_token_id),
+            _pieces(folder / SPM[1], both[1], c.target_vocab_size),
         ]
     return [MissingTokenizer(folder)]
+
+
+def _pieces(
+    model: Path, vocabulary: Path, entries: int, end: int | None = None
+) -> SentencePieceTokenizer:
+    """Return the tokenizer of one side."""
+    ids = read_json(vocabulary)
+    if not all(type(i) is int for i in ids.values()):
+        raise UserError(f"{vocabulary}: is damaged (ids are not whole numbers)")
+    made = SentencePieceTokenizer(model, ids, end)
+    _check_ids(vocabulary, made, entries)
+    return made
+
+
+def _check_ids(path: Path, tokenizer: TokenizerLike, entries: int) -> None:
+    """Raise `UserError` naming the file when it has ids that the model has no entry for."""
+    if tokenizer.vocab_size > entries:
+        raise UserError(
+            f"{path}: has ids up to {tokenizer.vocab_size - 1}, the model {entries} tokens; it "
+            "belongs to another model"
+        )
 
 
 def _begins(folder: Path) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,11 @@ class ForeignTokenizer(TokenizerLike):
         self.begin: int | None = next(iter(around[0])) if around[0][:1] != around[1][:1] else None
         """The token that the file puts in front of a text."""
         self.begins = self.begin is not None if begins is None else begins
-        self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
+
+    @cached_property
+    def vocab_size(self) -> int:  # type: ignore[override]
+        """The largest id and one: there may be fewer tokens."""
+        return 1 + max(self._core.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @staticmethod
     def load(path: Path, begins: bool | None = None) -> ForeignTokenizer:
@@ -95,7 +100,7 @@ class SentencePieceTokenizer(TokenizerLike):
         self._ids, self._end = vocabulary, end
         self._written = {i: piece for piece, i in vocabulary.items()}
         self._unknown = vocabulary.get("<unk>", 0)
-        self.vocab_size = len(vocabulary)
+        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, and the end if this side has one.
