@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pellucid.apps import view
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import TextPair
-from pellucid.generation import search
+from pellucid.generation import Constraints, search
 from pellucid.interop.huggingface import write_pretrained
 from pellucid.interop.tokenizer import SentencePieceTokenizer
 from pellucid.tasks import CausalLMTask, Seq2SeqTask
@@ -131,6 +132,18 @@ def test_a_tokenizer_json_frames_the_source_only(bart: Seq2SeqTask) -> None:
     assert bart.source.encode("the cat") == [0, 4, 5, 2]
     assert bart.target.encode("the cat") == [4, 5]
     assert bart.search.beam == 1
+
+
+def test_log_p_counts_a_forced_first_token_whatever_else_is_set(bart: Seq2SeqTask) -> None:
+    forced = replace(bart.search, max_length=5, constraints=Constraints(forced_bos_token_id=0))
+    task = replace(bart, search=forced)
+    answer, other = (
+        task.generate_answers(["the cat"], repetition_penalty=penalty)[0][0]
+        for penalty in (1.0, 1.0000001)
+    )
+    own = task.token_scores([(task.source.encode("the cat"), answer.tokens)])[0].log_p
+    assert answer.log_p == pytest.approx(own[: 5 + answer.finished].sum(), rel=1e-5)
+    assert answer.log_p == pytest.approx(other.log_p, rel=1e-5)
 
 
 def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:

@@ -478,7 +478,8 @@ class GenerationTask(Task):
             found = [[h._replace(score=h.log_p)] for (h,) in self._with_own_log_p(rows, found)]
         else:
             found = search(decoder, source, self.search, prefixes, first)
-            if self.search.constraints.repetition_penalty != 1.0:
+            constraints = self.search.constraints
+            if constraints.repetition_penalty != 1.0 or constraints.forced_bos_token_id is not None:
                 found = self._with_own_log_p(rows, found)
         return [
             [
