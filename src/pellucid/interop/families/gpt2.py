@@ -12,6 +12,7 @@ from pellucid.models.config import CausalLMConfig
 def _gpt2_config(theirs: Foreign) -> CausalLMConfig:
     theirs.only("scale_attn_by_inverse_layer_idx", False)
     theirs.only("add_cross_attention", False)
+    theirs.only("is_causal", True)
     e = theirs.whole("n_embd")
     return CausalLMConfig(
         vocab_size=theirs.whole("vocab_size"),

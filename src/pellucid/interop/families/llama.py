@@ -12,6 +12,8 @@ from pellucid.models.config import CausalLMConfig
 
 
 def _llama_config(theirs: Foreign) -> CausalLMConfig:
+    theirs.only("is_causal", True)
+    theirs.only("use_bidirectional_attention", False)
     heads = theirs.whole("num_attention_heads")
     bias = theirs.flag("attention_bias", False)
     if theirs.flag("mlp_bias", False) != bias:
