@@ -489,6 +489,25 @@ def test_starts_and_ends_are_those_of_the_generation_config(tmp_path: Path) -> N
             assert (config.bos_token_id == 5) == (family == "bart")
 
 
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_bad_words_of_one_token_are_never_generated(file: str, tmp_path: Path) -> None:
+    """Marian's padding: its row and bias are 0, which may be the largest logit."""
+    folder, source = tmp_path / "marian", Packed.of([[5, 9, 4]])
+    shutil.copytree(FIXTURES / "marian", folder)
+    eos = read_pretrained(folder).config.eos_token_id
+    (first, *_) = search(read_pretrained(folder), source)[0][0].tokens
+    words = {"bad_words_ids": [[first], [3, 4], [eos]], "suppress_tokens": [7]}
+    (folder / "generation_config.json").write_text("{}")
+    (folder / file).write_text(json.dumps({**read_json(folder / file), **words}))
+    for computed in (nullcontext(), reference()):
+        with computed:
+            model = read_pretrained(folder)
+            assert model.config.suppress_tokens == (7, first)
+            assert first not in search(model, source)[0][0].tokens
+            log_p, _ = model.step(model.start(source), np.array([model.config.bos_token_id]))
+            assert np.flatnonzero(np.isneginf(log_p[0])).tolist() == sorted((7, first))
+
+
 def test_an_answer_ends_at_each_of_several_ends(tmp_path: Path) -> None:
     folder = tmp_path / "llama"
     shutil.copytree(FIXTURES / "llama", folder)

@@ -18,8 +18,8 @@ from pellucid.apps import view
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import TextPair
-from pellucid.generation import Constraints, search
-from pellucid.interop.huggingface import write_pretrained
+from pellucid.generation import Constraints, SearchConfig, search
+from pellucid.interop.huggingface import read_search, write_pretrained
 from pellucid.interop.tokenizer import SentencePieceTokenizer
 from pellucid.tasks import CausalLMTask, Seq2SeqTask
 
@@ -163,6 +163,43 @@ def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps({"num_beams": 0}))
     with pytest.raises(UserError, match=r"generation_config\.json: beam must be at least 1 and"):
         pellucid.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "found", "warning"),
+    [
+        ({"max_length": 20, "max_new_tokens": 9}, SearchConfig(max_length=9), None),
+        (
+            {"no_repeat_ngram_size": 3},
+            SearchConfig(constraints=Constraints(no_repeat_ngram=3)),
+            None,
+        ),
+        ({"length_penalty": 100}, SearchConfig(length_penalty=10), "length_penalty = 100.0 is tak"),
+        ({"length_penalty": -11.0}, SearchConfig(length_penalty=-10), "-11.0 is taken as -10"),
+        (
+            {"min_length": 5, "do_sample": True, "repetition_penalty": 1.3},
+            SearchConfig(),
+            "not followed here: do_sample, min_length, repetition_penalty",
+        ),
+        ({"bad_words_ids": [[3, 4]]}, SearchConfig(), "not followed here: bad_words_ids"),
+        (
+            {"min_length": 0, "do_sample": False, "repetition_penalty": 1, "bad_words_ids": [[4]]},
+            SearchConfig(),
+            None,
+        ),
+    ],
+)
+def test_settings_of_generation_are_followed_or_named(
+    settings: dict[str, Any],
+    found: SearchConfig,
+    warning: str | None,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+    assert read_search(tmp_path) == found
+    assert len(caplog.messages) == (warning is not None)
+    assert (warning or "") in caplog.text
 
 
 @pytest.mark.parametrize(

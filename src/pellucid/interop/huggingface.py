@@ -25,6 +25,7 @@ from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer, MissingTokenizer, SentencePieceTokenizer
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, StackConfig
+from pellucid.models.decoding import MOST_PENALTY
 from pellucid.models.quantize import Arithmetic, QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
@@ -41,8 +42,15 @@ TOKENIZER_CONFIG, TARGET_TOKENIZER = "tokenizer_config.json", "target_tokenizer.
 """The second is written for models of ours with two vocabularies."""
 TARGET_VOCABULARY = "target_vocab.json"
 """Of Marian models with two vocabularies."""
-STARTS_AND_ENDS = ("eos_token_id", "decoder_start_token_id")
+CHOICES = ("eos_token_id", "decoder_start_token_id", "bad_words_ids", "suppress_tokens")
 """Settings that count in generation_config.json first, as in `transformers`."""
+UNREAD = {
+    "do_sample": False, "min_length": 0, "min_new_tokens": 0, "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "diversity_penalty": 0.0,
+    "begin_suppress_tokens": [], "forced_decoder_ids": [], "exponential_decay_length_penalty": None,
+    "sequence_bias": None, "guidance_scale": 1.0,
+}  # fmt: skip
+"""Settings of generation that answers here do not follow, and their values that do nothing."""
 TOKENIZER_FILES = (
     TOKENIZER, TARGET_TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, TARGET_VOCABULARY, *SPM
 )  # fmt: skip
@@ -79,7 +87,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
     try:
         config = family.config(theirs)
         if family.model is not MaskedLM:
-            config = replace(config, end_token_ids=theirs.tokens("eos_token_id")[1:])
+            config = _with_choices(config, theirs)
     except UsageError as error:  # the file is at fault, not a setting of the user's
         raise theirs.fault(str(error)) from None
     layers = sum(getattr(config, depth) for depth in config.depths.values())
@@ -117,7 +125,7 @@ def _settings(folder: Path) -> tuple[Foreign, Family]:
     values = read_json(folder / CONFIG)
     if (folder / GENERATION).is_file():
         later = read_json(folder / GENERATION)
-        values |= {x: later[x] for x in STARTS_AND_ENDS if later.get(x) is not None}
+        values |= {x: later[x] for x in CHOICES if later.get(x) is not None}
     theirs = Foreign(values, folder / CONFIG)
     name = theirs.values.get("model_type")
     family = FAMILIES.get(str(name))
@@ -196,22 +204,45 @@ def read_arithmetic(folder: Path) -> Arithmetic:
 
 
 def read_search(folder: Path) -> SearchConfig:
-    """Return how the folder's generation_config.json searches: its beam, length, penalty and forced
-    first token. Where it is missing, config.json may have them."""
+    """Return how the folder's generation_config.json searches: its beam, length, penalty, n-grams
+    and forced first token. Where it is missing, config.json may have them. A warning names what
+    else is set there."""
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
     given = Foreign(read_json(path), path)
-    forced = given.values.get("forced_bos_token_id")
+    others = [x for x, off in UNREAD.items() if given.values.get(x) not in (None, off)]
+    others += ["bad_words_ids"] * any(len(word) > 1 for word in _bad_words(given))
+    if others:
+        _log.warning("%s: these settings are not followed here: %s", path, ", ".join(others))
+    wanted = given.number("length_penalty", 1.0)
+    alpha = min(max(wanted, -float(MOST_PENALTY)), float(MOST_PENALTY))
+    if alpha != wanted:
+        _log.warning("%s: length_penalty = %s is taken as %s", path, wanted, alpha)
     try:
         return SearchConfig(
             beam=given.whole("num_beams", 1),
-            max_length=given.whole("max_length", 128),
-            length_penalty=given.number("length_penalty", 1.0),
+            max_length=given.whole("max_new_tokens", given.whole("max_length", 128)),
+            length_penalty=alpha,
             constraints=Constraints(
-                forced_bos_token_id=None if forced is None else given.whole("forced_bos_token_id")
+                no_repeat_ngram=given.whole("no_repeat_ngram_size", 0),
+                forced_bos_token_id=given.maybe_whole("forced_bos_token_id"),
             ),
         )
     except UsageError as error:
         raise given.fault(str(error)) from None
+
+
+def _with_choices(config: Config, theirs: Foreign) -> Config:
+    """Add the further end tokens, and the tokens that are never generated: Marian's padding."""
+    ends = theirs.tokens("eos_token_id")
+    config = replace(config, end_token_ids=ends[1:])
+    never = [word[0] for word in _bad_words(theirs) if len(word) == 1 and type(word[0]) is int]
+    never = [token for token in never if token not in (config.eos_token_id, *ends)]
+    return replace(config, suppress_tokens=(*theirs.tokens("suppress_tokens"), *never))
+
+
+def _bad_words(theirs: Foreign) -> list[list[Any]]:
+    words = theirs.values.get("bad_words_ids")
+    return [word for word in words if isinstance(word, list)] if isinstance(words, list) else []
 
 
 def _with_specials(config: Config, family: Family, tokenizer: ForeignTokenizer | None) -> Config:
