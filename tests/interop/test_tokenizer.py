@@ -286,6 +286,28 @@ def test_a_mask_written_as_robertas_is_filled_where_it_stands(tmp_path: Path) ->
     assert theirs[0][0].text.endswith("big")
 
 
+@pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
+def test_a_roberta_may_have_berts_tokens(mask: str, tmp_path: Path) -> None:
+    """KLUE's Korean ones do; a tokenizer with neither is named."""
+    folder = tmp_path / "roberta"
+    shutil.copytree(FIXTURES / "roberta", folder)
+    words = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", mask, "paris", "is", "big"]
+    model = tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, "[UNK]")
+    core = tokenizers.Tokenizer(model)
+    core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    core.add_special_tokens([mask])
+    core.save(str(folder / "tokenizer.json"))
+    if mask == "<mask>":
+        message = r"/tokenizer\.json: has no tokens <s> </s> <mask> or \[CLS\] \[SEP\] \[MASK\]"
+        with pytest.raises(UserError, match=message):
+            pellucid.load(folder)
+        return
+    roberta: Any = pellucid.load(folder)
+    config = roberta.model.config
+    assert (config.bos_token_id, config.eos_token_id, config.mask_token_id) == (0, 2, 4)
+    assert len(roberta.guesses("paris [MASK] big", 1)) == 1
+
+
 class Pieces:
     """In place of a SentencePiece model: a piece is a word."""
 

@@ -97,7 +97,8 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
         )
     if tokenizer is not None:
         _check_ids(folder / TOKENIZER, tokenizer, theirs.whole("vocab_size"))
-    config = _with_specials(config, family, tokenizer)
+    if tokenizer is not None and family.specials:
+        config = _with_specials(config, family.specials, tokenizer, folder / TOKENIZER)
     if tokenizer is not None and isinstance(config, CausalLMConfig):
         begin = _begin(folder, tokenizer)
         config = config if begin is None else replace(config, bos_token_id=begin)
@@ -245,13 +246,17 @@ def _bad_words(theirs: Foreign) -> list[list[Any]]:
     return [word for word in words if isinstance(word, list)] if isinstance(words, list) else []
 
 
-def _with_specials(config: Config, family: Family, tokenizer: ForeignTokenizer | None) -> Config:
+def _with_specials(
+    config: Config, specials: Sequence[tuple[str, ...]], tokenizer: ForeignTokenizer, path: Path
+) -> Config:
     """Fill in begin, end and mask from the tokenizer, where config.json does not give them."""
-    if tokenizer is None or family.specials is None:
-        return config
-    names = ("bos_token_id", "eos_token_id", "mask_token_id")
-    ids: Any = dict(zip(names, map(tokenizer.token_id, family.specials), strict=True))
-    return replace(config, **ids)
+    for written in specials:
+        ids: list[Any] = [tokenizer.token_id(token) for token in written]
+        if None not in ids:
+            names = ("bos_token_id", "eos_token_id", "mask_token_id")
+            return replace(config, **dict(zip(names, ids, strict=True)))
+    wanted = " or ".join(" ".join(written) for written in specials)
+    raise UserError(f"{path}: has no tokens {wanted}; it belongs to another model")
 
 
 def _tensors(folder: Path, path: Path) -> dict[str, Array]:

@@ -72,12 +72,10 @@ class ForeignTokenizer(TokenizerLike):
         """Return the text of each id by itself, special tokens as they are written."""
         return [self._core.decode([i], skip_special_tokens=False) for i in ids]
 
-    def token_id(self, written: str) -> int:
-        """Return the id of a token. Raises `UserError` when there is none."""
-        found = self._core.token_to_id(written)
-        if found is None:
-            raise UserError(f"the tokenizer has no token {written}")
-        return int(found)
+    def token_id(self, written: str) -> int | None:
+        """Return the id of a token, if there is one."""
+        found: int | None = self._core.token_to_id(written)
+        return found
 
 
 class SentencePieceTokenizer(TokenizerLike):

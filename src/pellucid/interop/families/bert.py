@@ -145,7 +145,7 @@ def _names(
     }
 
 
-_BRACKETS = ("[CLS]", "[SEP]", "[MASK]")
+_BRACKETS = (("[CLS]", "[SEP]", "[MASK]"),)
 _ROWS = (
     (
         "bert", _bert_config, _bert_names,
@@ -156,7 +156,7 @@ _ROWS = (
     (
         "roberta", _roberta_config, _roberta_names,
         ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"),
-        ("<s>", "</s>", "<mask>"), ("position_ids", "lm_head.decoder"),
+        (("<s>", "</s>", "<mask>"), *_BRACKETS), ("position_ids", "lm_head.decoder"),
     ),
     (
         "distilbert", _distilbert_config, _distilbert_names,

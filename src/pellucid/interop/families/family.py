@@ -66,8 +66,9 @@ class Family(NamedTuple):
     only other models of the family have."""
     unused: tuple[str, ...]
     """Parts of names of arrays that are no parameters, or that are not read."""
-    specials: tuple[str, str, str] | None = None
-    """The texts of the begin, end and mask tokens, where config.json does not give them."""
+    specials: tuple[tuple[str, str, str], ...] = ()
+    """The texts of the begin, end and mask tokens, where config.json does not give them; the first
+    that a tokenizer has."""
     values: Callable[[Any], dict[str, Any]] | None = None
     """From our settings to config.json: `config` undone, for models of ours that the family may
     hold; None: none is written."""
