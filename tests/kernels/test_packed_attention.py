@@ -141,10 +141,11 @@ def test_keys_that_nobody_may_see_get_zero_gradient() -> None:
     assert not dv[2:].any()
 
 
+@pytest.mark.parametrize("rule", [rules.causal, rules.alibi], ids=["causal", "alibi"])
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0]])
-def test_nothing_at_all(lengths: list[int]) -> None:
+def test_nothing_at_all(lengths: list[int], rule: rules.Rule) -> None:
     args, dout = draw(lengths, None) if lengths else draw([0], None)
-    out, dq, _, _ = compare(ops.packed_attention, args, {}, dout)
+    out, dq, _, _ = compare(ops.packed_attention, args, {"rule": rule}, dout)
     assert out.shape == dq.shape == args[0].shape
 
 

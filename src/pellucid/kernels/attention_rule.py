@@ -129,15 +129,16 @@ def prepared(
         extra = _rows(_joined(np.add, added).astype(np.float32, copy=False), scores)
     cap = next((part.cap for part in rule.score if isinstance(part, SoftCap)), 0.0)
     origin = length - 1 + int(offsets.max(initial=0))
+    reach = max(origin + keys, 0)
     by_distance, learnt = _NO_DISTANCES, [np.empty((heads, 0), np.float32)]
     pulls: list[Callable[[Array, Array], tuple[Array, ...]]] = []
     for part in rule.score:
         if isinstance(part, Distances):
             if not by_distance.size:
-                by_distance = np.zeros((heads, origin + keys + LANES), np.float32)
-            values, pull = part.values(origin - np.arange(origin + keys), heads)
-            by_distance[:, : origin + keys] += values
-            pulls.append(partial(_pulled, pull, origin + keys))
+                by_distance = np.zeros((heads, reach + LANES), np.float32)
+            values, pull = part.values(origin - np.arange(reach), heads)
+            by_distance[:, :reach] += values
+            pulls.append(partial(_pulled, pull, reach))
         elif isinstance(part, Applied | Sinks):
             check_heads(part.parameters, heads)
             pulls.append(partial(_split, part.parameters, sum(x.shape[1] for x in learnt)))
