@@ -122,8 +122,8 @@ if runs:
 #
 # On the article's own measure, the training loss of the chatbot, the difference is at most 0.014 of
 # a gain of about 0.08: additive, as far as three runs can tell. On unseen answers of the chatbot
-# the three differences are −0.098, −0.003 and 0.020: they do not tell. On German to English, one
-# run, / d_k helps without small positions and hurts with them.
+# the three differences are −0.098, −0.003 and 0.020: they do not tell. On German to English, in
+# both runs, / d_k helps without small positions and hurts with them.
 
 # %%
 

@@ -17,6 +17,7 @@ from pellucid.apps.lab.statistics import signed
 
 ROOT = Path(__file__).parents[1]
 STEP, D_K = 300, 32
+COUNTS = ["none", "one", "two", "three", "four", "five", "six", "seven"]
 UPPER = ("decoder.layers.1.self_attn", "decoder.layers.2.self_attn")
 
 
@@ -203,22 +204,56 @@ def test_cross_attention_in_the_chatbot_sees_all_tokens_alike(page: str) -> None
     ) in page
 
 
-def test_d_k_on_german_to_english_so_far(page: str) -> None:
+def test_d_k_on_german_to_english(page: str) -> None:
     section = page[page.index("on German to English?", page.index("## ")) :]
-    lower = differences("scaling-multi30k", "d_k", "sqrt_d_k", "best_valid_loss", pairs=2)
+    lower = differences("scaling-multi30k", "d_k", "sqrt_d_k", "best_valid_loss")
     assert max(lower) < 0
     assert f"/ d_k is lower by {spread([-x for x in lower], 3)} nats" in section
-    first, second = sorted(differences("scaling-multi30k", "d_k", "sqrt_d_k", "bleu", pairs=2))
-    assert f"higher by {second:.1f} in one pair and lower by {-first:.1f} in the other" in section
+    bleu = differences("scaling-multi30k", "d_k", "sqrt_d_k", "bleu")
+    higher, fallen = [x for x in bleu if x > 0], [-x for x in bleu if x < 0]
+    counts = [COUNTS[len(found)] for found in (higher, fallen)]
+    assert (
+        f"higher in {counts[0]} pairs (by {spread(higher, 1)}) and lower in {counts[1]} "
+        f"(by {spread(fallen, 1)})"
+    ) in section
     runs = stored("scaling-multi30k")
     square, places, both = (
         [r["metrics"]["bleu"] for r in runs if r["change"] == change]
         for change in ("d_k^2", "positions", "positions_and_d_k")
     )
-    assert f"/ d_k² has BLEU {spread(square, 1)}" in section
-    assert f"positions / √d_model {spread(places, 1)}, and" in section
-    assert f"that with / d_k {both[0]:.1f} (one seed)" in section
-    assert len(both) == 1
+    assert f"BLEU {spread(square, 1)} and {spread(both, 1)}." in section
+    assert f"have {spread(places, 1)}." in section
+    lost = differences("scaling-multi30k", "positions", "positions_and_d_k", "bleu", pairs=2)
+    assert f"/ d_k with positions / √d_model costs {spread(lost, 1)} BLEU (two pairs)" in page
+
+
+def test_cross_attention_chooses_on_german_to_english(page: str) -> None:
+    ends = [(run["change"], run["probes"][-1]) for run in stored("scaling-multi30k")]
+    inside = [
+        100 * p["memory"]["within"] / (p["memory"]["within"] + p["memory"]["between"])
+        for _, p in ends
+        if "memory" in p
+    ]
+
+    def even(*changes: str) -> str:
+        found = [
+            100 * share
+            for change, probe in ends
+            if change in changes
+            for name, seen in probe["attention"].items()
+            if name.endswith("multihead_attn")
+            for share in seen["evenness"]
+        ]
+        return spread(found, 0)
+
+    assert (
+        f"at the end {spread(inside, 0)} % of it lies within sentences, in all {len(inside)} runs "
+        "where it was measured"
+    ) in page
+    assert (
+        f"its heads end at {even('sqrt_d_k', 'd_k')} % of the maximal entropy, under / d_k² at "
+        f"{even('d_k^2')} %"
+    ) in page
 
 
 def test_many_heads_and_several_networks_are_worse(page: str) -> None:
