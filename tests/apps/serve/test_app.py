@@ -408,6 +408,7 @@ def rest(opened: socket.socket) -> bytes:
 
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+FORM = b"application/x-www-form-urlencoded"
 
 
 def test_headers_that_come_too_slowly_or_never_end_close_the_connection() -> None:
@@ -428,6 +429,43 @@ def test_headers_are_counted_within_one_packet(server: Running) -> None:
         assert received.endswith(b"the headers are too long")
     enough = GET + b"X: y\r\n" * 10_000 + b"Connection: close\r\n\r\n"
     assert rest(begun(server, enough)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_request_to_upgrade_is_read_as_any_other(server: Running, framing: str) -> None:
+    body = GET + b"\r\n"  # what would be taken for another request
+    long, written = b"Content-Length: %d\r\n" % len(body), body
+    if framing == "chunked":
+        long, written = (
+            b"Transfer-Encoding: chunked\r\n",
+            b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body),
+        )
+    asked = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n%s%s\r\n" % (asked, long)
+    last = GET + b"Connection: close\r\n\r\n"
+    for parts in (
+        (head + written, last),
+        (head, written, last),
+        (head[:99], head[99:] + written + last),
+    ):
+        opened = begun(server)
+        for part in parts:
+            opened.sendall(part)
+            time.sleep(0.05)
+        received = rest(opened)
+        assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"400", b"200"]
+        assert b"not JSON" in received
+    form = b"q=der+Hund&source=de&target=en"
+    head = head.replace(long, b"Content-Length: %d\r\nContent-Type: %s\r\n" % (len(form), FORM))
+    received = rest(begun(server, head + form + last))
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"200"]
+    assert b"translatedText" in received
+
+
+def test_no_byte_after_a_request_to_connect_is_read(server: Running) -> None:
+    for there in (b"/health", b"localhost:80"):
+        sent = GET.replace(b"GET /health", b"CONNECT " + there) + b"\r\n" + GET + b"\r\n"
+        assert re.findall(rb"HTTP/1.1 (\d+)", rest(begun(server, sent))) == [b"400"]
 
 
 def test_a_request_has_one_host(server: Running) -> None:

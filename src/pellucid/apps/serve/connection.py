@@ -10,6 +10,7 @@ import asyncio
 import sys
 from typing import Any
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -28,6 +29,26 @@ class State(ServerState):
         """Connections without a request being answered, the one that waits longest first."""
 
 
+class _Parser(HttpRequestParser):
+    """Reads a request to upgrade as one that does not ask for it (RFC 9110, 7.8).
+
+    httptools skips such a request's body, and would read it as the next request.
+    """
+
+    without_upgrade = b""
+    """The head of such a request, without its Upgrade header."""
+
+    def feed_data(self, data: bytes | bytearray | memoryview) -> None:
+        """Read on."""
+        while data:
+            try:
+                super().feed_data(data)
+                return
+            except HttpParserUpgrade as upgrade:
+                super().feed_data(self.without_upgrade)
+                data = data[upgrade.args[0] :]
+
+
 class Connection(HttpToolsProtocol):
     """A connection that is closed when it takes too long.
 
@@ -38,6 +59,8 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.parser: _Parser = _Parser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
         self._limits = self.server_state.limits
         self._timer: asyncio.TimerHandle | None = None
         self._read = 0  # bytes since the last answer
@@ -73,6 +96,9 @@ class Connection(HttpToolsProtocol):
         self._long = size > self._limits.head
         if self._long:
             raise ValueError("the headers are too long")  # ends in `send_400_response`
+        if self.parser.should_upgrade():
+            self.parser.without_upgrade = self._without_upgrade()
+            return
         super().on_headers_complete()
         if self.server_state.stopping:
             self.cycle.keep_alive = False
@@ -80,6 +106,11 @@ class Connection(HttpToolsProtocol):
         limits = self._limits
         whole = limits.body_seconds + limits.seconds + limits.read_seconds
         self._set_timer(self.transport.abort, whole)
+
+    def on_message_complete(self) -> None:
+        """End a body; a request to upgrade is read again."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -93,6 +124,13 @@ class Connection(HttpToolsProtocol):
             self._refuse(431, "the headers are too long")
         else:
             self._refuse(400, msg)
+
+    def _without_upgrade(self) -> bytes:
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        if method == b"CONNECT":
+            raise ValueError("this server is no proxy")
+        kept = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([b"%s %s HTTP/%s" % (method, self.url, version), *kept, b"", b""])
 
     def _wait(self) -> None:
         self._read = 0
