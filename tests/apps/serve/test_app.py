@@ -140,6 +140,26 @@ def test_a_client_that_hangs_up_stops_costing(server: Running) -> None:
     assert works(server)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_client_that_hangs_up_with_a_request_waiting_stops_costing(
+    server: Running, together: bool
+) -> None:
+    before = server.service.worker.tokens
+    body = json.dumps(chat("hello", "endless", max_tokens=4000)).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    asked = head % len(body) + body
+    with begun(server, asked * (1 + together)) as client:
+        assert until(lambda: server.service.worker.running == 1)
+        if not together:
+            client.sendall(asked)
+            assert until(
+                lambda: any(one.pipeline for one in server.server.server_state.connections)
+            )
+    assert until(lambda: server.service.worker.running == 0)
+    assert server.service.worker.tokens - before < 4000
+    assert works(server)
+
+
 def test_a_request_has_a_time_limit() -> None:
     with running(Limits(seconds=0.02, tokens=4000)) as server:
         status, _, answer = ask(server, "/v1/chat/completions", chat("hello", "endless"))

@@ -100,6 +100,31 @@ def test_requests_sent_but_not_yet_read_when_the_server_stops_are_answered() -> 
 
 
 @pytest.mark.alone
+def test_requests_that_wait_for_another_of_their_connection_are_answered_or_counted() -> None:
+    def post(model: str, **more: object) -> bytes:
+        body = json.dumps({"model": model, "prompt": "hello", **more}).encode()
+        return POST % (len(body), body)
+
+    with running(grace=1.0) as server:
+        used = socket.create_connection(("127.0.0.1", server.port), 30)
+        streamed = socket.create_connection(("127.0.0.1", server.port), 30)
+        server.server.should_exit = True
+        while not server.server.server_state.stopping:
+            time.sleep(0.01)
+        streamed.sendall(post("endless", max_tokens=1500, stream=True))
+        assert b"connection: close" in streamed.recv(4096)
+        streamed.sendall(post("chat"))  # after the answer that is the last
+        used.sendall(post("chat") * 3)
+        with used, used.makefile("rb") as answers:
+            received = answers.read()
+        assert received.count(b"HTTP/1.1 200") == 3
+        assert received.count(b"connection: close") == 1
+        with streamed, streamed.makefile("rb") as answers:
+            assert answers.read().endswith(b"0\r\n\r\n")
+    assert server.server.unanswered == 1
+
+
+@pytest.mark.alone
 def test_a_stop_that_is_forced_says_what_had_no_answer(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "pellucid", "serve", str(write(tmp_path / "endless")), "--port", "0",

@@ -27,6 +27,8 @@ class State(ServerState):
         self.stopping = False
         self.idle: dict[Connection, None] = {}
         """Connections without a request being answered, the one that waits longest first."""
+        self.dropped = 0
+        """Requests that came after an answer that said it was the connection's last."""
 
 
 class _Parser(HttpRequestParser):
@@ -65,6 +67,8 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._read = 0  # bytes since the last answer
         self._long = False
+        self._kept = False  # whether the client goes on after the newest request
+        self._running: Any = None  # the cycle of the request being answered; `cycle` is the newest
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, for which the one that has waited longest may have to go."""
@@ -78,8 +82,10 @@ class Connection(HttpToolsProtocol):
         self._set_timer(None)
         self.server_state.idle.pop(self, None)
         super().connection_lost(exc)
-        if self.cycle is not None and self.cycle.disconnected:
-            leave = self.cycle.scope["state"].get("leave")
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+            leave = self._running.scope["state"].get("leave")
             if leave is not None:
                 leave()
 
@@ -99,9 +105,15 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self.parser.without_upgrade = self._without_upgrade()
             return
+        before, kept = self.cycle, self._kept
         super().on_headers_complete()
-        if self.server_state.stopping:
+        self._kept = self.cycle.keep_alive
+        if self.server_state.stopping:  # the newest answer is the last, unless one says so already
             self.cycle.keep_alive = False
+            if before is not None and not before.response_started:
+                before.keep_alive = kept
+        if len(self.pipeline) == 1:
+            self.flow.resume_reading()  # else a client that goes is not noticed
         self.server_state.idle.pop(self, None)
         limits = self._limits
         whole = limits.body_seconds + limits.seconds + limits.read_seconds
@@ -115,8 +127,14 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()
+        if self.transport.is_closing() and self.server_state.stopping:
+            self.server_state.dropped += len(self.pipeline)
         if not self.transport.is_closing() and self.cycle.response_complete:
             self._wait()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request."""

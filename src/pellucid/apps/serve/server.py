@@ -87,7 +87,7 @@ class Server(uvicorn.Server):
         self.service.stopping = self.server_state.stopping = True
         await asyncio.sleep(GRACE)
         await super().shutdown(sockets)
-        self.unanswered = len(self.server_state.tasks)
+        self.unanswered = len(self.server_state.tasks) + self.server_state.dropped
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
