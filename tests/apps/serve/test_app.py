@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,11 +22,13 @@ import pytest
 from tests.apps.serve.servers import PIPELINES, Running, ask, running
 
 from pellucid.apps.cli.serve import _keys
-from pellucid.apps.serve.batcher import Batcher
+from pellucid.apps.serve import openai
+from pellucid.apps.serve.batcher import Batcher, Job
 from pellucid.apps.serve.connection import Connection
 from pellucid.apps.serve.limits import Limits
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import SearchConfig
 from pellucid.tasks import Seq2SeqTask
 
 
@@ -343,6 +346,19 @@ def test_a_letter_that_joins_the_prompts_last_one_is_sent(server: Running) -> No
     source, answer = letters.encode("안녀"), letters.encode("안녕")[len(letters.encode("안녀")) :]
     text = replace(served, pipeline=task).text(source, answer)
     assert unicodedata.normalize("NFC", "안녀" + text) == "안녕"
+
+
+def test_a_stop_text_ends_an_answer_at_one_token_whatever_came_after_it(server: Running) -> None:
+    served = server.service.models["sounds"]
+    tokens = served.pipeline.target.encode("tɹænspəɹənt")
+    seen = Counter[tuple[str, int]]()
+    for n in range(1, len(tokens) + 1):
+        job = Job((), SearchConfig(), each=True, answer=tokens[:n], done=n == len(tokens))
+        one = openai.Answer(job, served, (), ["nspəɹ", "sp"])  # the first begins before, ends later
+        new, _ = one.more()
+        if one.stopped:
+            seen[new, openai._usage([one], 1)["completion_tokens"]] += 1
+    assert seen == {("tɹæn", 6): 6}
 
 
 def test_keys_are_read_from_a_file_of_windows(tmp_path: Path) -> None:

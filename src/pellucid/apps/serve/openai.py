@@ -7,6 +7,7 @@ import base64
 import json
 import random
 import time
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -233,6 +234,8 @@ class Answer:
     """Characters of the text that were returned."""
     stopped: bool = False
     """Whether a stop text came."""
+    used: int | None = None
+    """How many tokens there are with the stop text; None without one."""
 
     @property
     def reason(self) -> str:
@@ -250,17 +253,31 @@ class Answer:
             raise job.error
         if not (done or job.each):
             return "", False
-        text = self.served.text(self.source, list(job.answer))
-        text = text if done else settled(text, self.served.pipeline.target)
-        found = [place for stop in self.stops if (place := text.find(stop)) >= 0]
-        if found:
-            text, self.stopped = text[: min(found)], True
+        tokens = list(job.answer)
+        text = self._text(tokens, done)
+        if self._end(text) is not None:
+            # The fewest tokens that hold one: how many came after it is a matter of timing.
+            self.used = bisect_left(
+                range(len(tokens)),
+                True,
+                key=lambda n: self._end(self._text(tokens[:n])) is not None,
+            )
+            text = self._text(tokens[: self.used], done and self.used == len(tokens))
+            text, self.stopped = text[: self._end(text)], True
             job.cancel()
         elif self.stops and not done:
             text = text[: max(0, len(text) - max(map(len, self.stops)) + 1)]
         new = text[self.shown :]
         self.shown += len(new)
         return new, done or self.stopped
+
+    def _text(self, tokens: Sequence[int], done: bool = False) -> str:
+        text = self.served.text(self.source, tokens)
+        return text if done else settled(text, self.served.pipeline.target)
+
+    def _end(self, text: str) -> int | None:
+        """Return where the first stop text begins; None without one."""
+        return min((place for stop in self.stops if (place := text.find(stop)) >= 0), default=None)
 
 
 async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str]) -> Response:
@@ -375,7 +392,7 @@ def _choice(asked: Generation, index: int, text: str | None, reason: str | None)
 def _usage(answers: Sequence[Answer], copies: int) -> dict[str, int]:
     """Count tokens; a text is read once for all of its answers."""
     prompt = sum(len(answer.source) for answer in answers[::copies])
-    made = sum(len(answer.job.answer) for answer in answers)
+    made = sum(len(answer.job.answer) if answer.used is None else answer.used for answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
 
 
