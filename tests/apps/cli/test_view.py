@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apps.view.samples import bert, gpt, shaken, speaking
+from tests.apps.view.samples import bert, bpe, gpt, shaken, speaking
 
 from pellucid.apps.cli.main import main
 from pellucid.tasks import Task
@@ -291,10 +291,10 @@ def test_the_end_of_a_filmed_run_says_how_to_watch_it(
     assert "leave --film out" in " ".join(capsys.readouterr().err.split())
 
 
-def other(page: str) -> dict[str, Any]:
-    """Return the second record of a page."""
+def other(page: str, name: str = "other") -> dict[str, Any]:
+    """Return the second record of a page, or another."""
     text = Path(page).read_text(encoding="utf-8")
-    record = text.split('<script id="other"')[1].partition(">")[2].partition("</script>")[0]
+    record = text.split(f'<script id="{name}"')[1].partition(">")[2].partition("</script>")[0]
     found: dict[str, Any] = json.loads(record)
     return found
 
@@ -310,3 +310,20 @@ def test_a_second_model_and_a_second_text_are_in_the_page(
     assert [label[0] for label in other("text.html")["source"]] == list("바사")
     assert main(["view", model, "가", "--with", "no-such-model"]) == 1
     assert "no-such-model: there is no such folder" in capsys.readouterr().err
+
+
+def test_the_other_model_is_given_the_same_tokens(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(Path("bytes"), speaking(bpe()), "")  # whose answer is not what its text is cut into
+    for given in ([], ["--answer", ""]):
+        asked = ["bytes", "가", "--with", "bytes", "--no-run", "--output", "c.html", *given]
+        assert main(["view", *asked]) == 0
+        first, second = (other("c.html", name) for name in ("record", "other"))
+        assert [step["token"] for step in first["steps"]] == [
+            step["token"] for step in second["steps"]
+        ]
+        assert first["loss"] == second["loss"]
+    assert "other tokens" not in capsys.readouterr().err
+    assert main(["view", "bytes", "가", "--with", model, "--no-run", "--output", "c.html"]) == 0
+    assert "this one's text is of other tokens" in " ".join(capsys.readouterr().err.split())

@@ -17,15 +17,16 @@ from pellucid.apps.cli.options import Flat, accepts_changes, named, parse
 from pellucid.apps.view import attention
 from pellucid.apps.view.film import film_page, film_text, frames
 from pellucid.apps.view.picture import drawable
-from pellucid.apps.view.record import NO_LAYERS
+from pellucid.apps.view.record import NO_LAYERS, Record
 from pellucid.apps.view.runnable import runnable
 from pellucid.apps.view.terminal import attention_map
 from pellucid.core.errors import UsageError
 from pellucid.core.files import write_atomically
 from pellucid.core.language import Language, plural
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models.walk import UnsupportedError
-from pellucid.tasks import Task
+from pellucid.tasks import GenerationTask, Task
 from pellucid.tasks.folder import find_model, load_model
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
@@ -125,7 +126,11 @@ def run(arguments: list[str]) -> int:
         if with_ is not None or with_text is not None:
             other = trained if with_ is None else load_model(with_, accept_changes)
             # The same text has the same answer in both, so that their rows are of the same tokens.
-            same = (answer or picture.record.own or None) if with_text is None else None
+            same: str | Sequence[int] | None = answer
+            if with_text is not None:
+                same = None
+            elif answer is None:
+                same = _own_answer(picture.record, trained, other)
             compared = attention(
                 other,
                 text if with_text is None else with_text,
@@ -151,6 +156,18 @@ def run(arguments: list[str]) -> int:
         return _shown(output, pages, more, open)
 
     return parse(view, f"view {name or 'MODEL'}", rest)
+
+
+def _own_answer(record: Record, trained: Task, other: Task) -> str | Sequence[int] | None:
+    """Return a model's answer for another: tokens, where both have the same ones, else its text."""
+    mine, theirs = trained.target, other.target
+    ours = isinstance(mine, Tokenizer) and isinstance(theirs, Tokenizer)
+    if ours and mine.to_json() == theirs.to_json():
+        return record.answer
+    encode = trained.answer_ids if isinstance(trained, GenerationTask) else mine.encode
+    if record.answer is not None and encode(record.own) != list(record.answer):
+        warn("the other model may be shown another answer: this one's text is of other tokens")
+    return record.own or None
 
 
 def _labelled(trained: Any, text: str) -> int:

@@ -306,6 +306,8 @@ class Record:
     tree: tuple[Node, ...] = ()
     own: str = ""
     """The model's own answer, also where another is given; "" where nothing is searched."""
+    answer: tuple[int, ...] | None = None
+    """The tokens of the answer in view; None where nothing is generated or masked."""
     ended: bool = True
     """Whether the end token was expected after the answer; False for one that was cut."""
     check: Check | None = None

@@ -262,6 +262,7 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
         source=(*begin, *vocabulary.labels(ids, written), *end),
         target=(),
         notes=tuple(notes),
+        answer=tuple(expected) if masked and places else None,
         # A text that other tokens are made of could not be given to another model.
         own=own if own and vocabulary.ids(own) == expected else "",
     )
@@ -292,7 +293,8 @@ def _answered(
         en = f"The answer did not end within {len(answer)} tokens."
         notes = (Text(en, f"토큰 {len(answer)}개 안에 답이 끝나지 않았습니다."),)
     own = vocabulary.text(list(answers[0].tokens)) if answers else ""
-    return answer, expected, {"tree": tree, "own": own, "notes": notes, "ended": ended}
+    found = {"tree": tree, "own": own, "notes": notes, "ended": ended, "answer": tuple(answer)}
+    return answer, expected, found
 
 
 def _recorded(
