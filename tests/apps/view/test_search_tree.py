@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.apps.view.samples import CONFIG, shaken
@@ -75,3 +77,12 @@ def test_dropped_tokens_are_as_many_as_the_beam_at_each_length() -> None:
             lengths[length] = lengths.get(length, 0) + 1
     assert lengths
     assert max(lengths.values()) == 3
+
+
+def test_a_token_that_is_never_generated_is_no_node() -> None:
+    model = shaken(replace(CONFIG, suppress_tokens=(0, 1, 3, 4), end_token_ids=(7,)))
+    config = SearchConfig(beam=8, max_length=4)
+    answers, tree = search_tree(model, SOURCE, config, VOCABULARY, (1, BEGIN))
+    assert answers
+    assert np.isfinite([node.log_p for node in tree]).all()
+    assert not {node.label.text for node in tree[1:]} & {"0", "1", "3", "4", "7"}

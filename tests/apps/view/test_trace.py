@@ -256,3 +256,18 @@ def test_guesses_that_are_other_tokens_as_a_text_are_not_passed_on() -> None:
     task = bert("bpe")  # a guess may be a part of a character
     record = view.attention(task, "a[MASK][MASK]").record
     assert record.own == "" or len(task.source.encode(record.own)) == 2
+
+
+@pytest.mark.parametrize("end", [2, 7])
+def test_an_answers_end_is_the_likeliest_of_several(end: int) -> None:
+    model = shaken(replace(CONFIG, end_token_ids=(7,), suppress_tokens=(5,)), np.float64)
+    model.output.bias.data[end] += 5
+    record = view.attention(model, [5, 6, 7], [4, 8]).record
+    last = record.steps[-1]
+    batch = Batch(Packed.of([[5, 6, 7]]), Packed.of([[1, 4, 8, end]]))
+    assert last.token == end
+    np.testing.assert_allclose(record.loss, model.loss(batch)[0].nats, rtol=1e-9)
+    best = next(node for node in record.tree if node.rank == 1)
+    own = view.attention(model, [5, 6, 7]).record
+    np.testing.assert_allclose(own.loss, -best.log_p, rtol=1e-5)
+    assert not any(c.label.text == "5" for step in record.steps for c in step.candidates)

@@ -153,11 +153,16 @@ def _input_gradients(
 
 
 def steps_of(
-    logits: Array, expected: Sequence[int], places: Sequence[int], vocabulary: Vocabulary
+    logits: Array,
+    expected: Sequence[int],
+    places: Sequence[int],
+    vocabulary: Vocabulary,
+    never: Sequence[int] = (),
 ) -> tuple[Step, ...]:
     """Return each expected token with the most likely tokens in its place.
 
-    logits: (T, V); `places` are the rows that predict the expected tokens.
+    logits: (T, V); `places` are the rows that predict the expected tokens. Those that the model
+    `never` generates are none of the likely ones.
     """
     whole = vocabulary.labels(expected)
 
@@ -168,7 +173,8 @@ def steps_of(
     steps = []
     for n, (token, place) in enumerate(zip(expected, places, strict=True)):
         row = np.exp(log_p[place])
-        likely = np.argsort(-row, kind="stable")[:CANDIDATES].tolist()
+        order = np.argsort(-row, kind="stable")
+        likely = order[~np.isin(order, never)][:CANDIDATES].tolist()
         candidates = tuple(Candidate(label(n, i), float(row[i])) for i in likely)
         steps.append(Step(label(n, token), float(row[token]), place, token, candidates))
     return tuple(steps)

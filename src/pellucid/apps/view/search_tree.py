@@ -75,7 +75,8 @@ class _Recording:
         dropped: dict[int, list[Node]] = {}
         for number, (path, next_log_p) in enumerate(extended.items()):
             rank, finished = ranks.get(path[1:], (0, False))
-            likeliest = np.argsort(-next_log_p, kind="stable")[: 2 * beam].tolist()
+            order = np.argsort(-next_log_p, kind="stable")[: 2 * beam]
+            likeliest = order[next_log_p[order] > -np.inf].tolist()
             if finished and eos not in likeliest:
                 likeliest.append(eos)
             for token in likeliest:

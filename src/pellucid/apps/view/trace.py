@@ -308,13 +308,19 @@ def _recorded(
     """Run a sentence, and return its record: the maps, every part of the forward pass, the backward
     pass of those that are no attention, and a finite difference at the cell the page opens on.
 
-    `texts` are what each stack reads, `expected` the token that a row of logits should predict.
+    `texts` are what each stack reads, `expected` the token that a row of logits should predict. An
+    answer's end may be any of the model's.
     """
     run = partial(capture, model, texts)
     places, tokens = list(expected), list(expected.values())
     score = partial(capture, texts=texts, places=places, expected=tokens)
+    ends = [model.config.eos_token_id, *model.config.end_token_ids]
+    if len(ends) > 1 and labels.get("ended") and tokens:
+        row = score(model, maps=False).logits[places[-1]]
+        tokens[-1] = max(ends, key=lambda end: float(row[end]))  # as `models.model.choices` has it
+        expected = dict(zip(places, tokens, strict=True))
     seen = score(model)
-    steps = steps_of(seen.logits, tokens, places, vocabulary)
+    steps = steps_of(seen.logits, tokens, places, vocabulary, model.config.suppress_tokens)
     record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
     if not whole or not record.maps:
         return record
