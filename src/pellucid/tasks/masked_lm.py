@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -21,6 +22,9 @@ from pellucid.tasks.task import Task, check_best, check_text, checked_texts, sim
 
 MASK = "[MASK]"
 """How a masked token is written, for every tokenizer."""
+
+GLUED = re.compile(r"(?<=\S)(?=\[MASK\])|(?<=\[MASK\])(?=\S)")
+"""Where a mask and other text touch."""
 
 _HOLE = "\ufffc"  # one character, which a tokenizer joins to no other, while a text is tokenized
 
@@ -71,6 +75,7 @@ class MaskedLMTask(Task):
         check_best(best)
         if not isinstance(self.source, Tokenizer):  # its own way to write a mask, such as <mask>
             text = text.replace(self.source.tokens([self.model.config.mask_id])[0], MASK)
+        text = self.spaced(text)
         ids = self._framed(text)
         places = [i for i, token in enumerate(ids) if token == self.model.config.mask_id]
         if not places:
@@ -108,6 +113,11 @@ class MaskedLMTask(Task):
         self.model.rows(Packed.of([ids]), inference=True)
         return {"encoder": ids}
 
+    def spaced(self, text: str) -> str:
+        """Return a text with each [MASK] a word of its own, where tokens are words."""
+        words = getattr(self.source, "kind", None) == "word"
+        return GLUED.sub(" ", text) if words else text
+
     def token_ids(self, text: str) -> list[int]:
         """Return the ids of a text, each [MASK] one, without begin and end.
 
@@ -115,7 +125,7 @@ class MaskedLMTask(Task):
         `UserError` for more than `max_source_length` tokens.
         """
         if isinstance(self.source, Tokenizer):
-            ids = self._encode_around_holes(self.source, text)
+            ids = self._encode_around_holes(self.source, self.spaced(text))
         else:
             (written,) = self.source.tokens([self.model.config.mask_id])
             ids = self.source.encode(text.replace(MASK, written))

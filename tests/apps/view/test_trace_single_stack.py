@@ -174,3 +174,27 @@ def test_ids_are_drawn_where_a_checkpoint_has_no_tokenizer(family: str) -> None:
 def test_other_models_are_refused() -> None:
     with pytest.raises(UserError, match="there is no task for a Linear"):
         view.attention(nn.Linear(3, 5, seed=0), [5])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "filled"),
+    [
+        ("[MASK][MASK] bc", ["[MASK]", "[MASK]", "bc"], 3),
+        ("[MASK]bc", ["[MASK]", "bc"], 2),
+        ("a [MASK] bc", ["a", "[MASK]", "bc"], 3),
+    ],
+)
+def test_a_mask_is_a_word_of_its_own(text: str, read: list[str], filled: int) -> None:
+    task = bert("word")
+    record = view.attention(task, text).record
+    assert [label.text for label in record.source[1:-1]] == read
+    guesses = task.guesses(text, 1)
+    assert len(guesses) == read.count("[MASK]")
+    assert len(guesses[0][0].text.split()) == filled
+
+
+@pytest.mark.parametrize(("kind", "title"), [("char", "a[MASK]c"), ("word", "가나다라 [MASK]")])
+def test_the_title_of_masked_ids_has_the_masks(kind: str, title: str) -> None:
+    task = bert(kind)
+    record = view.attention(task, task.token_ids(title)).record
+    assert record.title.startswith(f"{title} → ")

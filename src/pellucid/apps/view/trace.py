@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -249,9 +250,14 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
         [filled.get(place, ids[place - 1]) for place in range(1, len(text) - 1)]
     )
     own = vocabulary.text(expected) if masked and pipeline and target is None else ""
-    written = source.replace(MASK, "\ufffc") if isinstance(source, str) else source
+    written: Input = source
+    if pipeline and isinstance(source, str):
+        written = pipeline.spaced(source).replace(MASK, "\ufffc")
     begin, end = vocabulary.labels([text[0]]), vocabulary.labels([text[-1]])
     shown = source if isinstance(source, str) else vocabulary.text(ids)
+    if pipeline and not isinstance(source, str):  # no tokenizer writes the mask
+        between = pairwise([0, *masked, len(text) - 1])
+        shown = pipeline.spaced(MASK.join(vocabulary.text(text[a + 1 : b]) for a, b in between))
     return _recorded(
         model,
         {"source": text},
