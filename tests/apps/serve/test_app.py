@@ -23,9 +23,12 @@ from tests.apps.serve.servers import PIPELINES, Running, ask, running
 
 from pellucid.apps.cli.serve import _keys
 from pellucid.apps.serve import openai
+from pellucid.apps.serve.app import ENDPOINTS, _curl
 from pellucid.apps.serve.batcher import Batcher, Job
 from pellucid.apps.serve.connection import Connection
 from pellucid.apps.serve.limits import Limits
+from pellucid.apps.serve.models import serve_model
+from pellucid.apps.serve.service import Service
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
@@ -211,6 +214,23 @@ def test_api_keys() -> None:
         for body, status in ((form, 200), ({**form, "api_key": "third"}, 401)):
             kind = {"Content-Type": "application/x-www-form-urlencoded"}
             assert ask(server, "/translate", urlencode(body).encode(), **kind)[0] == status
+
+
+def test_a_body_in_parts_is_refused_by_its_name(server: Running) -> None:
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    status, _, answer = ask(server, "/translate", b"--x--", **kind)
+    assert status == 400
+    assert answer["error"] == (
+        "the body is multipart/form-data; send application/json or "
+        "application/x-www-form-urlencoded"
+    )
+
+
+def test_a_name_with_a_space_is_quoted_in_the_address() -> None:
+    served = serve_model("my model", PIPELINES["chat"])
+    service = Service({"my model": served})
+    endpoint = next(one for one in ENDPOINTS if "{name}" in one.path)
+    assert shlex.split(_curl(service, endpoint)) == ["curl", "SERVER/v1/models/my%20model"]
 
 
 def test_a_form_may_hold_text_that_is_not_percent_encoded(server: Running) -> None:

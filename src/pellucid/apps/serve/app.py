@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -150,7 +151,7 @@ def _curl(service: Service, endpoint: Endpoint) -> str:
         "NAME": one.name if one else "MODEL", "TEXT": one.texts[0] if one else "TEXT",
         "SOURCE": source, "TARGET": target,
     }  # fmt: skip
-    words = ["curl", f"SERVER{endpoint.path}".replace("{name}", values["NAME"])]
+    words = ["curl", f"SERVER{endpoint.path}".replace("{name}", quote(values["NAME"]))]
     if service.keys and not endpoint.open:
         words += ["-H", "Authorization: Bearer KEY"]
     if endpoint.method == "POST":

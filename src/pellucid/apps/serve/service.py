@@ -135,6 +135,12 @@ class Exchange:
             raise RequestError(413, f"the body has more than {limits.body} bytes")
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         form = forms and kind == "application/x-www-form-urlencoded"
+        if forms and kind == "multipart/form-data":
+            raise RequestError(
+                400,
+                "the body is multipart/form-data; send application/json or "
+                "application/x-www-form-urlencoded",
+            )
         self.body = from_form(bytes(raw)) if form else from_json(bytes(raw))
 
     async def aside(self, function: Callable[[str], T], text: str) -> T:
