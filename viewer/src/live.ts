@@ -105,6 +105,7 @@ export class Live {
     const hint = el("p", { class: "hint" });
     const search = [labelled(t.live.beam, beam), labelled(t.live.temperature, temperature)];
     const choose = () => {
+      beam.max = String(Math.max(WIDEST_BEAM, this.served?.beam ?? 1));
       const fills = this.served?.kind === "fill";
       for (const one of search) one.hidden = fills;
       hint.textContent = t.live.kinds[this.served?.kind ?? ""] ?? "";
@@ -170,7 +171,8 @@ export class Live {
     const body = {
       model: asked.model,
       text: asked.text,
-      ...(!fills && asked.beam !== "" ? { beam: Number(asked.beam) } : {}),
+      // The model's own needs no permission, however wide it is.
+      ...(!fills && !["", String(this.served?.beam)].includes(asked.beam) ? { beam: Number(asked.beam) } : {}),
       ...(temperature > 0 ? { temperature, seed: asked.seed++ } : {}),
       ...place,
     };

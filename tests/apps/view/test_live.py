@@ -142,6 +142,14 @@ def test_another_model_has_its_own_example_and_settings(opened: Open, stub: Stub
     assert page.get_by_label("model", exact=True).input_value() == "fill"
 
 
+def test_a_models_own_beam_may_be_wider_than_others(opened: Open, stub: Stub) -> None:
+    wide = [MODELS[0] | {"beam": 12}]
+    page = opened({"models": wide, "opened": {"model": "chat", "text": "가나"}})
+    page.get_by_label("Text").fill("다")
+    submit(page, "다 →")
+    assert "beam" not in stub.asked[0]
+
+
 def test_errors_are_shown_and_the_record_stays(opened: Open, stub: Stub) -> None:
     page = opened()
     title = page.locator("h1").text_content()
