@@ -161,8 +161,11 @@ def run(arguments: list[str]) -> int:
 def _own_answer(record: Record, trained: Task, other: Task) -> str | Sequence[int] | None:
     """Return a model's answer for another: tokens, where both have the same ones, else its text."""
     mine, theirs = trained.target, other.target
-    ours = isinstance(mine, Tokenizer) and isinstance(theirs, Tokenizer)
-    if ours and mine.to_json() == theirs.to_json():
+    if (
+        isinstance(mine, Tokenizer)
+        and isinstance(theirs, Tokenizer)
+        and mine.to_json() == theirs.to_json()
+    ):
         return record.answer
     encode = trained.answer_ids if isinstance(trained, GenerationTask) else mine.encode
     if record.answer is not None and encode(record.own) != list(record.answer):

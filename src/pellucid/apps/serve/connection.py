@@ -40,7 +40,7 @@ class _Parser(HttpRequestParser):
     without_upgrade = b""
     """The head of such a request, without its Upgrade header."""
 
-    def feed_data(self, data: bytes | bytearray | memoryview) -> None:
+    def feed_data(self, data: Any) -> None:
         """Read on."""
         while data:
             try:
