@@ -196,6 +196,8 @@ def test_int8_is_smaller_and_near(tmp_path: Path) -> None:
         ({"qk_norm": True}, "q_norm.* in cross-attention"),
         ({"encoder_layers": 0}, "without layers: the encoder"),
         ({"decoder_layers": 0}, "without layers: the decoder"),
+        ({"suppress_tokens": (5, 7)}, r"suppress_tokens = \(5, 7\): give suppress_sequences"),
+        ({"end_token_ids": (5,)}, r"end_token_ids = \(5,\): give end_token with every call"),
     ],
 )
 def test_what_it_cannot_express_is_named(

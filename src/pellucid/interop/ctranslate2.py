@@ -37,6 +37,9 @@ Quantization = Literal["float32", "int8"]
 RMS_NORM = {"layer_norm": False, "rms_norm": True}
 """The norms that CTranslate2 has, and what its specifications call each."""
 
+PER_CALL = {"suppress_tokens": "suppress_sequences", "end_token_ids": "end_token"}
+"""Settings that its folders do not have, and the argument of every call that does the same."""
+
 READER = walk.Reader(
     "CTranslate2",
     walk.GENERATIVE,
@@ -76,12 +79,18 @@ def write_ctranslate2(
     stacks = READER.read(model)
     for stack in stacks.values():
         _check(stack, alone="encoder" not in stacks)
+    settings = model.config
+    for name, theirs in PER_CALL.items():
+        if value := getattr(settings, name):
+            raise walk.UnsupportedError(
+                f"a CTranslate2 folder cannot hold {name} = {value}: give {theirs} with every call "
+                f"instead, and export a model without {name}"
+            )
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
     spec = _Spec(specs).of(stacks.get("encoder"), stacks["decoder"], model.output)
     # Its quantizer multiplies in place.
     specs.model_spec.visit_spec(spec, _own)
-    settings = model.config
     if "encoder" not in stacks:
         spec.register_vocabulary(target.vocabulary)
     else:
