@@ -1,7 +1,7 @@
 """From a trained model to sentences."""
 
 from pellucid.generation.ensemble import Ensemble, mean_probability
-from pellucid.generation.model import compile_model
+from pellucid.generation.model import compile_model, stepped
 from pellucid.generation.sampling import SampleConfig, sample, sample_stream
 from pellucid.generation.search import search
 from pellucid.models.decoding import GREEDY, Constraints, Decodes, Hypothesis, SearchConfig
@@ -19,4 +19,5 @@ __all__ = [
     "sample",
     "sample_stream",
     "search",
+    "stepped",
 ]

@@ -9,12 +9,15 @@ from functools import cache
 import numpy as np
 
 from pellucid import kernels
-from pellucid.core.array import host_dtype
+from pellucid.core.array import host_dtype, to_host
+from pellucid.core.batch import Batch
 from pellucid.kernels.backend.compile import compiling
 from pellucid.models.decoding import Decodes
 from pellucid.models.quantize import Arithmetic
 from pellucid.models.walk import UnsupportedError
 from pellucid.nn import Module
+
+Array = np.ndarray
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +48,19 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
     except UnsupportedError as error:
         _warn_once(str(error).partition(";")[0])
         return model
+
+
+def stepped(model: Decodes, batch: Batch) -> Array:
+    """Return log p (T, V) of each next target token, from a model that only decodes."""
+    state, read = model.start(batch.source), batch.target.without_last()
+    left, rows, log_p = np.arange(len(read)), [], []
+    for place in range(int(read.lengths.max(initial=0))):
+        longer = read.lengths[left] > place
+        state, left = state.select(np.flatnonzero(longer)), left[longer]
+        rows.append(read.cu_seqlens[left] + place)
+        found, state = model.step(state, read.tokens[rows[-1]])
+        log_p.append(to_host(found))
+    return np.concatenate(log_p)[np.argsort(np.concatenate(rows))]
 
 
 @cache

@@ -28,11 +28,12 @@ from pellucid.generation import (
     sample,
     sample_stream,
     search,
+    stepped,
 )
 from pellucid.models.decoding import Hypothesis
 from pellucid.models.model import choices
 from pellucid.models.quantize import Arithmetic
-from pellucid.nn import Recorder
+from pellucid.nn import Module, Recorder
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
 
 MOST_SCORED = 2**22
@@ -236,18 +237,21 @@ class GenerationTask(Task):
         both, eos = zip(first, answers, strict=True), self.model.config.eos_token_id
         return Batch(source, Packed.of([[begin, *answer, eos] for begin, answer in both]))
 
-    def _logits(self, batch: Batch) -> Any:
-        """Return the logits (T, V) of the tokens of teacher-forced answers, and of their ends."""
+    def _log_p(self, batch: Batch) -> np.ndarray:
+        """Return log p (T, V) of the tokens of teacher-forced answers, and of their ends."""
+        if not isinstance(self.model, Module):  # another engine's: it decodes, and no more
+            with unobserved():  # its steps are no layers over a whole answer
+                return stepped(self.model, batch)
         rows, _, _ = self.model.predicting(batch, None, inference=True)
-        return self.model.output(rows)
+        return ops.log_softmax(to_host(self.model.output(rows)))[0]
 
     def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Return what `token_scores` does, for pairs that are small enough to go together."""
         batch = self._batch(pairs)
         with Recorder() as recorder:
-            logits = self._logits(batch)
+            log_p = self._log_p(batch)
         wanted = batch.target.without_first()
-        log_p = choices(ops.log_softmax(to_host(logits))[0], self.model.config)
+        log_p = choices(log_p, self.model.config)
         chosen = np.split(log_p[np.arange(len(log_p)), wanted.tokens], wanted.cu_seqlens[1:-1])
         weights = [np.zeros((len(answer) + 1, len(source))) for source, answer in pairs]
         maps = [each for name, each in recorder.maps.items() if name.startswith("decoder")]

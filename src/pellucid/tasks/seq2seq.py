@@ -11,8 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from pellucid import ops
-from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.vjp import unobserved
@@ -153,19 +151,18 @@ class Seq2SeqTask(GenerationTask):
         found = []
         for batch in batches:
             wanted = batch.target.without_first().tokens
-            log_p = self._logits(batch)  # of several models these are log p
+            log_p = self._log_p(batch)
             nats = -float(log_p[np.arange(len(wanted)), wanted].sum(dtype=np.float64))
             found.append((nats, len(wanted)))
         return mean_loss(found)
 
-    def _logits(self, batch: Batch) -> Any:
-        """Return the logits (T, V) of each next target token; those of several are their log p."""
-        logits = super()._logits(batch)
+    def _log_p(self, batch: Batch) -> np.ndarray:
+        """Return log p (T, V) of each next target token."""
+        log_p = super()._log_p(batch)
         if not self.others:
-            return logits
+            return log_p
         with unobserved():  # what a recorder keeps is the first model's
-            every = [logits, *(task._logits(batch) for task in self.others)]
-        return mean_probability([ops.log_softmax(to_host(each))[0] for each in every])
+            return mean_probability([log_p, *(task._log_p(batch) for task in self.others)])
 
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
