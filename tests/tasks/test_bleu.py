@@ -60,3 +60,5 @@ def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) 
 def test_a_missing_reference_is_an_error() -> None:
     with pytest.raises(ValueError, match="1 outputs and 0 lists"):
         bleu(["a"], [])
+    with pytest.raises(ValueError, match="output 1 has none"):
+        bleu(["a", "b"], [["a"], []])

@@ -34,6 +34,8 @@ def test_a_set_is_scored_against_the_nearest_reference() -> None:
 def test_a_missing_reference_is_an_error() -> None:
     with pytest.raises(ValueError, match="1 outputs and 0 lists"):
         error_rates(["a"], [])
+    with pytest.raises(ValueError, match="output 1 has none"):
+        error_rates(["a", "b"], [["a"], []])
 
 
 def test_the_interval_holds_the_rate_and_narrows_with_more_words() -> None:

@@ -42,7 +42,7 @@ def bleu(
     are its paired bootstrap's (Koehn 2004), which takes the seed from SACREBLEU_SEED, else 12345.
 
     Raises `UserError` when sacreBLEU is not installed, `ValueError` when there are not as many
-    references as outputs, or none at all.
+    references as outputs, none at all, or an output without one.
 
     >>> round(bleu(["A dog runs fast."], [["a dog runs fast."]], intervals=False)[1].value, 6)
     100.0

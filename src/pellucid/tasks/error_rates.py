@@ -36,7 +36,8 @@ def error_rates(
     Each is a text, of which code points are compared, or a list of words. `intervals` adds those
     of the bootstrap, which draws the words 1,000 times.
 
-    Raises `ValueError` when there are not as many references as outputs, or none at all.
+    Raises `ValueError` when there are not as many references as outputs, none at all, or an output
+    without one.
 
     >>> rates = error_rates(["abc", "ax"], [["abc"], ["ay", "abcd"]])
     >>> rates.per, rates.wer, rates.words

@@ -19,12 +19,17 @@ class Measured(NamedTuple):
 
 
 def check_references(outputs: Sequence[Any], references: Sequence[Sequence[Any]]) -> None:
-    """Raise `ValueError` unless there are outputs, and a list of references for each."""
+    """Raise `ValueError` unless there are outputs, and references for each."""
     if len(outputs) != len(references) or not outputs:
         raise ValueError(
             f"expected one list of references for each output, at least one; got {len(outputs)} "
             f"outputs and {len(references)} lists"
         )
+    for i, row in enumerate(references):
+        if not row:
+            raise ValueError(
+                f"expected at least one reference for each output; output {i} has none"
+            )
 
 
 @dataclass(frozen=True)
