@@ -202,6 +202,20 @@ def test_settings_of_generation_are_followed_or_named(
     assert (warning or "") in caplog.text
 
 
+@pytest.mark.parametrize("family", ["llama", "bart"])
+def test_a_decoder_alone_warns_that_its_prompt_s_n_grams_do_not_count(
+    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / family
+    shutil.copytree(FIXTURES / family, folder)
+    for size in (2, 0):
+        (folder / "generation_config.json").write_text(json.dumps({"no_repeat_ngram_size": size}))
+        caplog.clear()
+        assert pellucid.load(folder).search.constraints.no_repeat_ngram == size  # type: ignore[attr-defined]
+        warned = "no_repeat_ngram_size counts the answer here" in caplog.text
+        assert warned == (family == "llama" and size > 0)
+
+
 @pytest.mark.parametrize(
     ("frame", "settings", "begins"),
     [

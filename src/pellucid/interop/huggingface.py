@@ -204,16 +204,18 @@ def read_arithmetic(folder: Path) -> Arithmetic:
     return "int8" if (folder / INT8_WEIGHTS).is_file() else "float32"
 
 
-def read_search(folder: Path) -> SearchConfig:
+def read_search(folder: Path, alone: bool = False) -> SearchConfig:
     """Return how the folder's generation_config.json searches: its beam, length, penalty, n-grams
     and forced first token. Where it is missing, config.json may have them. A warning names what
-    else is set there."""
+    else is set there, and n-grams of a decoder `alone`, whose prompt does not count here."""
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
     given = Foreign(read_json(path), path)
     others = [x for x, off in UNREAD.items() if given.values.get(x) not in (None, off)]
     others += ["bad_words_ids"] * any(len(word) > 1 for word in _bad_words(given))
     if others:
         _log.warning("%s: these settings are not followed here: %s", path, ", ".join(others))
+    if alone and given.whole("no_repeat_ngram_size", 0):
+        _log.warning("%s: no_repeat_ngram_size counts the answer here, not the prompt too", path)
     wanted = given.number("length_penalty", 1.0)
     alpha = min(max(wanted, -float(MOST_PENALTY)), float(MOST_PENALTY))
     if alpha != wanted:

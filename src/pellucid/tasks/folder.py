@@ -38,6 +38,7 @@ from pellucid.interop.huggingface import (
     read_search,
     read_tokenizers,
 )
+from pellucid.models import CausalLM
 from pellucid.models.quantize import (
     Arithmetic,
     QuantizeError,
@@ -123,7 +124,8 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
     settings = read_json(folder / CONFIG)
     if is_huggingface(settings):
         theirs = read_pretrained(folder)
-        made, search = read_tokenizers(folder, theirs), read_search(folder)
+        made = read_tokenizers(folder, theirs)
+        search = read_search(folder, isinstance(theirs, CausalLM))
         return task_of(theirs).of(theirs, made, search, read_arithmetic(folder))
     model_type = settings.pop("model_type", None)
     if not isinstance(model_type, str) or not has(TASKS, model_type):
