@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.training.checkpoint import TrainerState
 from pellucid.training.events import EpochEnded
 from pellucid.training.lock import Lock
@@ -53,6 +53,21 @@ def test_a_new_run(tmp_path: Path) -> None:
         run.begin()
     assert read_settings(folder) == SETTINGS
     assert recorded(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "files", "named"),
+    [
+        ("run\udcff", ["a.tsv"], "run: '.*run.udcff'"),
+        ("run", ["a", "b\udcff"], "data.train: 'b.udcff'"),
+    ],
+)
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_written(
+    tmp_path: Path, folder: str, files: list[str], named: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{named} is not UTF-8.*; rename it"):
+        RunFolder(tmp_path / folder, {**SETTINGS, "data": {"train": files}})
+    assert not list(tmp_path.iterdir())
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
@@ -382,7 +397,7 @@ def test_metrics_that_cannot_be_written_are_one_clear_error(tmp_path: Path) -> N
     script = """
 import resource, signal, sys
 from pathlib import Path
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.training.events import EpochEnded
 from pellucid.training.run import RunFolder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -137,6 +137,7 @@ class RunFolder:
     Raises `UserError` when the folder is in use, cannot be written, already holds a run or anything
     else that a new one would overwrite (and `resume` is off), holds none (and `resume` is on),
     holds a damaged checkpoint, or was made with other settings: each of these is listed.
+    `UsageError` for a name, of the folder or in the settings, that is not UTF-8.
     """
 
     metrics: MetricsFile
@@ -153,6 +154,7 @@ class RunFolder:
         scoring: Mapping[str, Any] | None = None,
         device: Mapping[str, str] | None = None,
     ) -> None:
+        _check_utf8(path, settings)
         self.path = path
         self.checkpoints = path / CHECKPOINTS
         self.settings = tomllib.loads(tomli_w.dumps(settings))
@@ -363,6 +365,19 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         return []
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as lines of JSON: {error}") from None
+
+
+def _check_utf8(path: Path, settings: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for what neither config.toml nor the model card could be written with."""
+    names = {"run": [str(path), path.resolve().name], **flat(settings)}
+    for name, value in names.items():
+        for text in value if isinstance(value, list) else [value]:
+            try:
+                str(text).encode()
+            except UnicodeEncodeError:
+                raise UsageError(
+                    f"{name}: {text!r} is not UTF-8, which a run's files are written in; rename it"
+                ) from None
 
 
 def _holds_run(path: Path) -> bool:
