@@ -12,6 +12,7 @@ from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import Flat, SamplingOptions, accepts_changes, parse, value_of
 from pellucid.apps.cli.train import run_folder, show_run
 from pellucid.core.errors import UsageError
+from pellucid.core.settings import flat, to_mapping
 from pellucid.generation import SearchConfig
 from pellucid.tasks import task_of
 from pellucid.tasks.folder import CONFIG, load_model, save_model
@@ -27,6 +28,7 @@ def run(arguments: list[str]) -> int:
     named = value_of(arguments, "--recipe") or RECIPE
     folder = run_folder(named, arguments)
     begun = (folder / "config.toml").is_file()
+    both = None not in (value_of(arguments, "--recipe"), value_of(arguments, "--run"))
     config = load_recipe(str(folder) if begun else named)
     made = (folder / "model" / CONFIG).is_file()
     trained: Any = load_model(folder, accepts_changes(arguments)) if made else None
@@ -60,12 +62,27 @@ def run(arguments: list[str]) -> int:
                 f"{folder}: this run exists, so --minutes has no effect; leave it out, or give "
                 "another --run"
             )
+        if begun and both and _content(load_recipe(named)) != _content(config):
+            raise UsageError(
+                f"{folder}: this run exists with other settings, so --recipe has no effect; leave "
+                "it out, or give another --run"
+            )
         if trained is None and (code := _train(config, folder, begun, minutes)):
             return code
         model: Any = trained or load_model(folder)
         return converse(replace(model, search=search, sampling=how))
 
     return parse(chat, "chat", arguments)
+
+
+def _content(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of a model and its data, without those that follow from the data."""
+    follow = ("sha256", "vocab_size")
+    return {
+        name: value
+        for name, value in flat(to_mapping(config)).items()
+        if name.startswith(("data.", "tokenizer.", "model.")) and not name.endswith(follow)
+    }
 
 
 def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None) -> int:
