@@ -192,8 +192,9 @@ def test_a_model_of_labels_is_drawn_in_the_terminal(
     reported = capsys.readouterr().out
     assert reported.startswith("헤어졌어 → parting\n")
     assert len(reported.splitlines()) == 9  # a row for each character
-    assert main(["view", "topics-ko", "헤어졌어", "--output", "a.html"]) == 2
-    assert "only the terminal shows the attention" in " ".join(capsys.readouterr().err.split())
+    for option in ("--output=a.html", "--with=g2p-en", "--with-text=a", "--open", "--lang=ko"):
+        assert main(["view", "topics-ko", "헤어졌어", option]) == 2, option
+        assert "only the terminal shows the attention" in " ".join(capsys.readouterr().err.split())
     assert list(tmp_path.iterdir()) == []
 
 

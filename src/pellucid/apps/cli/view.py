@@ -114,10 +114,11 @@ def run(arguments: list[str]) -> int:
         if search != saved and not trained.generates:
             raise UsageError("this model answers without a search: leave out its options")
         if trained.kind == "label":
-            if (output, answer, kind, layer, head) != ((page,), None, None, None, None):
+            drawn = (answer, kind, layer, head, with_, with_text, lang)
+            if output != (page,) or open or any(one is not None for one in drawn):
                 raise UsageError(
                     "of a model that gives labels only the terminal shows the attention, of the "
-                    "last layer: leave out what to draw, and --output"
+                    "last layer: leave out what to draw or to compare, and the page's options"
                 )
             return _labelled(trained, text)
         if open and not pages:
