@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,19 @@ def test_progress_is_kept_and_lost_with_the_answer(capsys: Capture) -> None:
     assert "Try again" in capsys.readouterr().out
     assert main(["exercise"]) == 0
     assert "Solved: 0 of 15" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("body", "solved"), [(RIGHT, True), ("return p", False)])
+def test_a_closed_output_keeps_the_progress_and_is_no_success(body: str, solved: bool) -> None:
+    answer(body)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "pellucid", "exercise", "softmax_backward"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=120)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+    kept = json.loads(Path("exercises/progress.json").read_text("utf-8"))
+    assert kept == {"softmax_backward": {"solved": solved, "hints": 0}}
 
 
 def test_hints_come_one_by_one_and_the_solution_when_asked(capsys: Capture) -> None:

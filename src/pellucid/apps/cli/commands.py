@@ -36,8 +36,12 @@ COMMANDS = {
 }
 """What each command does, in one line."""
 
-UNFINISHED = (["demo"], ["chat"], ["train"], ["lab", "run"])
-"""Commands that stop before their work is done when their output is closed."""
+UNFINISHED = (
+    *(["demo"], ["chat"], ["train"], ["lab", "run"]),
+    *(["check"], ["exercise"], ["explain"]),
+)
+"""Commands that stop before their work is done when their output is closed, or before their exit
+code can say that all is right."""
 
 
 def run_command(name: str, arguments: list[str]) -> int:

@@ -45,6 +45,10 @@ def exercise(
     def say(line: str) -> None:
         console.say(wrapped(line, console.width))
 
+    def keep() -> None:  # before anything is printed: the output may be closed
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "progress.json", json.dumps(progress, indent=2).encode())
+
     if not name:
         width = max(map(len, EXERCISES))
         for number, each in enumerate(EXERCISES, start=1):
@@ -65,10 +69,11 @@ def exercise(
     elif hint:
         hints = read(name)["hints"]
         mine["hints"] = min(mine["hints"] + 1, len(hints))
+        keep()
         for number, each in enumerate(hints[: mine["hints"]], start=1):
             say(f"{number}. {text(each, printed_language())}")
     elif not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        keep()
         path.write_text(page(name, printed_language()), encoding="utf-8")
         console.say(textwrap.indent(read(name)["equation"].strip(), "  "))
         say(tr("Wrote {}. Fill in the function, then run this command again.").format(path))
@@ -78,15 +83,14 @@ def exercise(
         except NotImplementedError:
             say(tr("{} is still empty; --hint helps.").format(path))
             return 1
-        for result in results:
-            say(verdict(result))
         failed = not all(result.passed for result in results)
         mine["solved"] = not failed
+        keep()
+        for result in results:
+            say(verdict(result))
         say(tr("Try again; --hint helps.") if failed else _standing(progress))
         if not failed:
             say(tr("Our own derivation: {}").format(f"pellucid explain {read(name)['topic']}"))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "progress.json", json.dumps(progress, indent=2).encode())
     return 1 if failed else 0
 
 
