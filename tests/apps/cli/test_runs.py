@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import tomli_w
 
 from pellucid.apps.cli.main import main
-from pellucid.apps.cli.runs import TICKS, WIDEST, compared, sparkline
+from pellucid.apps.cli.runs import TICKS, WIDEST, compared, differences, sparkline
 from pellucid.core.settings import to_mapping
 from pellucid.training.config import RunConfig
 
@@ -66,6 +67,20 @@ def test_runs_are_compared(folder: Path, capsys: Capture) -> None:
 def test_one_run_differs_in_nothing(folder: Path, capsys: Capture) -> None:
     assert main(["runs", str(folder / "slow")]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["slow", "40"]
+
+
+def test_a_corpus_that_files_replace_is_not_listed(tmp_path: Path) -> None:
+    data = {"corpus": "g2p-en", "split": "words"}
+    for name, train in (("own", ["a.tsv"]), ("corpus", [])):
+        config = write_run(tmp_path / name, 0.001, [1.0]) / "config.toml"
+        settings = tomllib.loads(config.read_text(encoding="utf-8"))
+        settings["data"] |= data | {"train": train}
+        config.write_bytes(tomli_w.dumps(settings).encode())
+    runs = [tmp_path / "own", tmp_path / "corpus"]
+    assert list(differences(runs)) == [
+        ["data.train=a.tsv"],
+        ["data.corpus=g2p-en", "data.split=words"],
+    ]
 
 
 def test_the_records_of_runs_are_one_csv(folder: Path, capsys: Capture) -> None:

@@ -92,6 +92,9 @@ def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
     """
     usual = flat(to_mapping(RunConfig()))
     found = [{**usual, **flat(read_settings(folder) or {})} for folder in folders]
+    for settings in found:
+        if settings["data.train"]:  # the user's files replace the corpus
+            settings |= {"data.corpus": "", "data.split": ""}
     names = dict.fromkeys(name for settings in found for name in settings)
     named = [name for name in names if name.rpartition(".")[2] not in FOLLOW]
     other = [n for n in named if len({str(settings.get(n)) for settings in found}) > 1]
