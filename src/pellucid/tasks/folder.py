@@ -129,6 +129,11 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
         return task_of(theirs).of(theirs, made, search, read_arithmetic(folder))
     model_type = settings.pop("model_type", None)
     if not isinstance(model_type, str) or not has(TASKS, model_type):
+        if str(model_type).startswith("pellucid-"):
+            raise UserError(
+                f"{folder / CONFIG}: a model of the kind {model_type}, which is not known here; "
+                "--import FILE (in Python import) reads the file that defines it"
+            )
         raise UserError(
             f"{folder / CONFIG}: not a model of Pellucid's (model_type is {model_type!r}"
             f"{nearest(str(model_type), TASKS)}; expected one of {', '.join(TASKS)})"

@@ -233,7 +233,9 @@ def test_a_model_folder_is_checked_and_stored_in_fewer_bytes(
     (broken / "config.json").write_text(json.dumps(config | {"vocab_size": 97}), encoding="utf-8")
     failed(pellucid("generate", broken, "a"), 1, "tokenizer.json", "belongs to another model")
     (broken / "config.json").write_text(json.dumps(config | {"model_type": "pellucid-rnn"}))
-    failed(pellucid("generate", broken, "a"), 1, "not a model of Pellucid's", "pellucid-rnn")
+    done = pellucid("generate", broken, "a")
+    failed(done, 1, "a model of the kind pellucid-rnn, which is not known", "--import FILE")
+    assert "did you mean" not in done.stderr
 
 
 def test_load_reads_runs_huggingface_folders_and_bare_weights(place: Path, tmp_path: Path) -> None:
