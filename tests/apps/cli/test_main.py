@@ -215,6 +215,15 @@ def test_a_closed_pipe_ends_quietly() -> None:
 
 def test_version() -> None:
     assert pellucid("--version").stdout.startswith("pellucid 0.")
+    failed(pellucid("--version", "x"), 2, "x: more than this command takes; see pellucid --help")
+
+
+@pytest.mark.parametrize("word", ["help", "--help", "-h"])
+def test_help_of_a_command_may_come_first(word: str) -> None:
+    assert pellucid(word, "recipes").stdout == pellucid("recipes", "--help").stdout
+    assert "usage: pellucid lab run" in pellucid(word, "lab", "run").stdout
+    assert pellucid(word, "--help").stdout == pellucid().stdout
+    failed(pellucid(word, "trian"), 2, "no command 'trian' (did you mean train?)")
 
 
 def test_check_shows_the_rows_that_are_asked_for() -> None:

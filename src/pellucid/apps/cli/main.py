@@ -25,6 +25,7 @@ from pellucid.core.language import Language, speaking
 from pellucid.core.parts import use
 from pellucid.core.settings import nearest
 
+HELP = ("-h", "--help", "help")
 USAGE = "usage: pellucid COMMAND [OPTIONS]"
 HEAD = "Transformers whose every derivative is written by hand: train, measure and use them."
 FOOT = (
@@ -111,10 +112,16 @@ def _shown(message: str) -> str:
 
 
 def _run(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if arguments and arguments[0] in HELP:
+        named = [word for word in arguments if word not in HELP]
+        if named:
+            return _run([*named, "--help"])
+    if not arguments or arguments[0] in HELP:
         print(_usage())
         return 0 if arguments else 2
     if arguments[0] == "--version":
+        if more := " ".join(arguments[1:]):
+            raise UsageError(f"{more}: more than this command takes; see pellucid --help")
         print(f"pellucid {__version__}")
         return 0
     name, *rest = arguments
