@@ -51,6 +51,12 @@ def test_a_failure_leaves_what_was_there(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"written: there is no folder .*nowhere; make it") as found:
+        write_atomically(tmp_path / "nowhere" / "file", b"text")
+    assert "space" not in str(found.value)
+
+
 def test_an_interruption_between_two_renames_loses_neither_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

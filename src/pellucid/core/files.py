@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -21,15 +22,20 @@ MOST_BYTES = 2**30
 
 
 class SavingError(UserError):
-    """A full disk, or a place that cannot be written."""
+    """A full disk, or a place that cannot be written or is not there."""
 
 
 @contextmanager
 def saving(path: Path, kept: str = "what was saved before is whole") -> Iterator[None]:
-    """Turn a full disk or an unwritable folder into a `SavingError` that names `path`."""
+    """Turn a full disk, or an unwritable or absent folder, into a `SavingError` of `path`."""
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENOENT and not path.parent.is_dir():
+            raise SavingError(
+                f"{path}: cannot be written: there is no folder {path.parent}; make it, or choose "
+                "another place"
+            ) from error
         reason = error.strerror or str(error)
         raise SavingError(
             f"{path}: cannot be written: {reason}; {kept}. Free some space or fix the "
