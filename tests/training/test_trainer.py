@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
@@ -499,6 +500,27 @@ def test_changed_evaluation_settings_reset_the_best_score(
         result, _, _ = fit(longer, run, **rate)
     assert (result.best_step, result.best_score) == best
     assert result.step == (6 if scorer == "one" else 8)
+
+
+@pytest.mark.parametrize(("use", "chosen"), [("best", (14,)), ("average", (8, 12, 14))])
+def test_a_best_checkpoint_deleted_since_is_not_looked_for(
+    tmp_path: Path, use: str, chosen: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Resumed from before a damaged checkpoint, which had replaced older ones."""
+    folder, scores = tmp_path / "run", iter([0.9, 0.5, 0.6, 0.7, 0.8, 0.4, 0.95, 0.93, 0.94])
+    config = replace(SHORT, steps=12, validate_every=2, monitor="rate", keep=2)
+    config = replace(config, use=use, average=5)
+    rate = {"metric": lambda _: {"rate": next(scores)}}
+    run_and_fit(folder, config, **rate)
+    for name in {"best": ("12",), "average": ("02", "04", "06", "10")}[use]:
+        shutil.rmtree(folder / f"checkpoints/step-000000{name}", ignore_errors=True)
+    longer = replace(config, steps=14)
+    with RunFolder(folder, settings(longer), resume=True, accept_changes=True) as run:
+        result, events, _ = fit(longer, run, **rate)
+    assert only(events, Chosen)[0].steps == chosen
+    if use == "best":
+        assert (result.best_step, result.best_score) == (14, 0.93)
+        assert "the best checkpoint (step 4) is gone; resetting the best score" in caplog.text
 
 
 def test_a_run_that_is_over_keeps_its_best(tmp_path: Path) -> None:

@@ -26,14 +26,16 @@ from pellucid.training.checkpoint import (
     Checkpoint,
     TrainerState,
     checkpoint_path,
+    checkpoint_paths,
     keep_checkpoints,
     read_checkpoint,
+    step_of,
 )
 from pellucid.training.config import PARTS, TrainingConfig
 from pellucid.training.ema import MovingAverage
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.parts import PartSum
-from pellucid.training.run import RunFolder
+from pellucid.training.run import MODEL, RunFolder
 from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import StopRequest, stop_on_signals
 from pellucid.training.step import DivergedError, Tally, train_step
@@ -157,8 +159,18 @@ class Trainer:
             state.stopped = self.config.reason_to_stop(**self._used())
         averaged = self.config.use == "ema"
         other_weights = checkpoint is not None and bool(checkpoint.average) != averaged
-        if (run.rescored and state.stopped is None) or other_weights:
-            if run.rescored == {"held_out"} and not other_weights:
+        # A later checkpoint, damaged and deleted since, may have replaced some that this one names.
+        there = set(map(step_of, checkpoint_paths(run.checkpoints)))
+        state.checkpoints = tuple(step for step in state.checkpoints if step in there)
+        ended = state.stopped is not None and (run.path / MODEL).exists()
+        lost = state.best_step not in {None, *there} and not ended
+        if (run.rescored and state.stopped is None) or other_weights or lost:
+            if lost:
+                logger.warning(
+                    "the best checkpoint (step %d) is gone; resetting the best score",
+                    state.best_step,
+                )
+            elif run.rescored == {"held_out"} and not other_weights:
                 logger.warning("the validation data changed; resetting the best score")
             else:
                 logger.warning("evaluation settings changed; resetting the best score")
