@@ -228,6 +228,27 @@ def test_scores_of_other_validation_data_are_not_compared(
     assert "evaluation settings changed" not in caplog.text
 
 
+def test_a_run_resumed_on_another_split_may_have_seen_what_is_held_out(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    config = settings(data)
+    train_run(config, run)
+    before = data.read_text("utf-8")
+    for steps, line, changes, warned in (
+        (6, "", {}, False),
+        (7, "", {"batch_tokens": 80}, False),
+        (8, "", {"held_out": 0.3}, True),
+        (9, "abcd\tDCBA\n", {"held_out": 0.3}, True),
+        (10, "", {"held_out": 0.0}, False),
+    ):
+        caplog.clear()
+        data.write_text(before + line, "utf-8")
+        own = replace(config.data, **changes)
+        go_on(run, data=own, training=replace(config.training, steps=steps))
+        assert ("not known to have been trained on the same split" in caplog.text) is warned
+
+
 def test_a_run_that_saved_nothing_learns_its_tokenizers_again(data: Path, tmp_path: Path) -> None:
     def fall(event: object) -> None:
         raise InterruptedError

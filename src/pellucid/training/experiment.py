@@ -42,6 +42,7 @@ from pellucid.tasks.folder import (
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, examples_of, note_quantized
+from pellucid.training.checkpoint import checkpoint_paths
 from pellucid.training.config import (
     PARTS,
     RunConfig,
@@ -49,6 +50,7 @@ from pellucid.training.config import (
 )
 from pellucid.training.events import Listener
 from pellucid.training.run import (
+    CHECKPOINTS,
     CONFIG,
     START,
     Remembered,
@@ -349,11 +351,14 @@ def _prepare(
     prepared.batches()  # raises for wrong sizes before there is a folder
     held_out = scoring(config, pairs.valid)["held_out"]
     compared = {"training data": digest[:12], "validation data": held_out[:12]}
+    seen = checkpoint_paths(folder / CHECKPOINTS)[-1:] if goes_on else []
     if start is not None:
         run = start.config.folder.parent
-        if pairs.scored and not resume and (run / CONFIG).is_file():
-            warn_of_other_data(config.data, [run])
+        if not resume and (run / CONFIG).is_file():
+            seen = [run]
         compared["model to begin with"] = start.config.sha256[:12]
+    if pairs.scored:
+        warn_of_other_data(config.data, seen)
     workers.agree("data", compared)
     return prepared
 
