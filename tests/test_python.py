@@ -82,6 +82,19 @@ def test_a_run_begins_with_another_model() -> None:
     assert Path("second/start").is_dir()
 
 
+def test_other_data_than_the_recipes_are_those_of_the_command() -> None:
+    """The corpus's description is not said of them, and settings without effect are refused."""
+    own: dict[str, Any] = {"train": "pairs.tsv", "steps": 1, **SMALL}
+    own["evaluation"] = {"metric": "none"}
+    for run, given in (("own", {}), ("described", {"description": "Mine."})):
+        pellucid.train("chatbot-ko", run=run, **own, **given)
+        settings = read_settings(Path(run))
+        assert settings is not None
+        assert settings["description"] == given.get("description", "")
+    with pytest.raises(UserError, match="held-out is for files of your own without validation"):
+        pellucid.train("chatbot-ko", run="idle", valid="pairs.tsv", data={"held_out": 0.4}, **own)
+
+
 def test_an_interrupt_saves_the_run() -> None:
     def stop(event: Event) -> None:
         if isinstance(event, Stepped) and event.step == 3:

@@ -107,7 +107,7 @@ def train(
     """
     from pathlib import Path
 
-    from pellucid.apps.cli.train import show_run
+    from pellucid.apps.cli.train import changed, show_run
     from pellucid.apps.view.film import filming
     from pellucid.core.settings import from_mapping, plain
     from pellucid.training.config import RunConfig
@@ -124,7 +124,7 @@ def train(
         "training": {k: v for k, v in ends.items() if v is not None},
     }
     config = from_mapping(RunConfig, plain(given), "train", base)
-    config = from_mapping(RunConfig, plain(tables), "train", config)
+    config = changed(from_mapping(RunConfig, plain(tables), "train", config), base)
     watch = filming(folder, film, film_answer, resume=resume)
     outcome = show_run(
         config, folder, listeners, resume=resume, accept_changes=accept_changes, watch=watch,

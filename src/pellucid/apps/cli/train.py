@@ -115,11 +115,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
                 run learning. A resumed run goes on with its film.
             film_answer: Its answer; unset: that of the data.
         """
-        _refuse_idle(config.data, base.data)
-        config = replace(config, start=begin)
-        replaced = bool(config.data.train and base.data.corpus and not base.data.train)
-        if replaced and config.description == base.description:  # it is the corpus's
-            config = replace(config, description="")
+        config = replace(changed(config, base), start=begin)
         parts = config.training.parts or PARTS
         if device != CPU and (workers > 1 or joined.size > 1):
             raise UsageError(
@@ -179,8 +175,19 @@ def _refuse_another_family(arguments: list[str]) -> None:
             )
 
 
+def changed(config: RunConfig, base: RunConfig) -> RunConfig:
+    """Return a recipe's settings as changed; other data than its corpus lose its description.
+
+    Raises `UsageError` for options that would have no effect; the recipe's own may have none.
+    """
+    _refuse_idle(config.data, base.data)
+    replaced = bool(config.data.train and base.data.corpus and not base.data.train)
+    if replaced and config.description == base.description:  # it is the corpus's
+        return replace(config, description="")
+    return config
+
+
 def _refuse_idle(data: DataConfig, base: DataConfig) -> None:
-    """Refuse options that would have no effect; the recipe's own settings may have none."""
     own, corpus = "files of your own", bool(data.corpus) and not data.train
     for name, use, idle in (
         ("split", "a corpus; files of your own replace it", bool(data.train)),
