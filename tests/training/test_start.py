@@ -155,6 +155,28 @@ def test_ours_is_trained_on_with_its_tokenizers(recipe: Path, tmp_path: Path) ->
     assert bits(third / "model") == bits(second / "model")
 
 
+def test_bpe_dropout_is_kept_and_the_vocabularys_size_is_the_tokenizers(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    small = ["--model.d-model", "12", "--model.num-attention-heads", "3", "--model.ffn-dim", "7"]
+    small += ["--training.steps", "1"]
+    assert main(["train", str(recipe), "--run", str(first), *small]) == 0
+    begun = ["train", str(recipe), "--from", str(first), "--run", str(second)]
+    own = ["--tokenizer.dropout", "0.1", "--tokenizer.vocab-size", "5000"]
+    assert main([*begun, "--training.steps", "1", *own]) == 0, capsys.readouterr().err
+    settings = tomllib.loads((second / "config.toml").read_text())
+    assert settings["tokenizer"]["dropout"] == 0.1
+    vocabulary = pellucid.load(first).tokenizers[0].vocab_size
+    assert settings["tokenizer"]["vocab_size"] == vocabulary < 5000
+    assert main(["train", "--resume", str(second)]) == 0, capsys.readouterr().err
+    start = open_start(first)
+    assert load_recipe_from("multi30k-en-de", start).tokenizer.dropout == 0.05
+    assert load_recipe_from("g2p-small", start).tokenizer.dropout == 0.0
+    of_letters = open_start(Path("g2p-demo"))
+    assert load_recipe_from("multi30k-en-de", of_letters).tokenizer.dropout == 0.0
+
+
 def test_a_start_that_may_have_seen_the_held_out_pairs_is_named(
     recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

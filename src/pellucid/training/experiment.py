@@ -336,6 +336,9 @@ def _prepare(
     check_scores(config, pairs)
     if start is not None:
         trained = start.task(config)
+        if not resume:  # the tokenizer's own, whatever the settings allow
+            size = start.tokenizer.vocab_size
+            config = replace(config, tokenizer=replace(config.tokenizer, vocab_size=size))
     else:
         made = _tokenizers(config, pairs, folder if goes_on else None, workers)
         trained = task_of(config.model).build(config.model, made, config.search, config.seed)

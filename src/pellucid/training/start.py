@@ -39,7 +39,7 @@ FREE = {
         "activation_dropout",
         "masked_share",
     ),
-    "tokenizer": ("vocab_size",),
+    "tokenizer": ("vocab_size", "dropout"),
 }
 """Settings that may differ from the model's: neither its tensors nor its answers depend on them."""
 
@@ -200,9 +200,9 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
     """Return the settings that continue `start`'s model with a recipe's data and training.
 
     The model, tokenizers and search are those of `start`. The recipes that come with Pellucid
-    lose theirs; a TOML file of the user's that sets them otherwise is an error. `max_tokens` falls
-    to what the model can read. Raises `UsageError` for such a file, and for a recipe of another
-    family of models.
+    lose theirs, but for BPE-dropout, which is a matter of training; a TOML file of the user's that
+    sets them otherwise is an error. `max_tokens` falls to what the model can read. Raises
+    `UsageError` for such a file, and for a recipe of another family of models.
     """
     values, source, own = recipe_values(name)
     model, task = start.trained.model.config, start.trained
@@ -216,6 +216,8 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
     if (wanted := table("model").get("model_type", usual)) != task.name:
         raise _another_family(wanted, start)
     held: dict[str, Any] = {"model": to_mapping(model), "tokenizer": to_mapping(start.tokenizer)}
+    if all(isinstance(each, Tokenizer) and each.kind == "bpe" for each in task.tokenizers):
+        held["tokenizer"]["dropout"] = table("tokenizer").get("dropout", 0.0)
     if isinstance(task, GenerationTask):
         held["search"] = to_mapping(task.search)
     merged = {key: {**kept, **(table(key) if own else {})} for key, kept in held.items()}
