@@ -14,13 +14,14 @@ import tomli_w
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, read_toml, to_mapping
 from pellucid.generation import Constraints
-from pellucid.models.config import StackConfig
+from pellucid.models.config import CausalLMConfig, MaskedLMConfig, StackConfig
 from pellucid.tasks import TASKS
 from pellucid.training.config import (
     OptimizerConfig,
     RunConfig,
     ScheduleConfig,
     StartConfig,
+    TokenizerConfig,
     TrainingConfig,
     load_recipe,
     recipe_names,
@@ -52,6 +53,18 @@ from pellucid.training.config import (
 def test_settings_out_of_range_are_named(wrong: dict) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         TrainingConfig(**wrong)
+
+
+@pytest.mark.parametrize("size", [-1, 10**11])
+def test_sizes_of_a_vocabulary_that_nothing_can_hold_are_refused(size: int) -> None:
+    with pytest.raises(UsageError, match=f"vocab_size must be at least 1 and .* got {size}"):
+        TokenizerConfig(vocab_size=size)
+
+
+@pytest.mark.parametrize("model", [CausalLMConfig(), MaskedLMConfig()])
+def test_a_model_of_one_text_has_no_tokenizer_of_the_target(model: StackConfig) -> None:
+    with pytest.raises(UsageError, match=r"one tokenizer: leave tokenizer\.target_kind out"):
+        RunConfig(model=model, tokenizer=TokenizerConfig(target_kind="char"))
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,34 @@ def test_a_run_resumed_on_another_split_may_have_seen_what_is_held_out(
         assert ("not known to have been trained on the same split" in caplog.text) is warned
 
 
+def test_columns_of_text_files_are_refused(data: Path, tmp_path: Path) -> None:
+    lines = data.read_text("utf-8").splitlines()
+    for side, name in enumerate(("a.src", "a.txt")):
+        (tmp_path / name).write_text("".join(f"{x.split()[side]}\n" for x in lines), "utf-8")
+    parallel = (tmp_path / "a.src", tmp_path / "a.txt")
+    data.write_text("x\ty\n" + data.read_text("utf-8"), "utf-8")
+    own = DataConfig(train=parallel, columns=("x", "y"), max_tokens=11)
+    texts = {"data": replace(own, train=parallel[1:]), **alone(CausalLMConfig)}
+    for changes in ({"data": own}, texts):
+        with pytest.raises(UsageError, match=r"data\.columns is for \.tsv, .*: leave it out"):
+            read_material(replace(settings(data), **changes))
+    for changes in ({"valid": (data,)}, {"more": (data,)}, {"train": (data,), "valid": parallel}):
+        assert read_material(replace(settings(data), data=replace(own, **changes))).train
+
+
+def test_what_needs_validation_pairs_is_refused_without_any(data: Path, tmp_path: Path) -> None:
+    config = settings(data)
+    config = replace(config, data=replace(config.data, held_out=0.0))
+    for changes, words in (
+        ({"patience": 2}, "training.patience = 2 needs validation pairs: .* patience at None"),
+        ({"monitor": "per"}, "training.monitor = 'per' needs validation .* monitor at 'loss'"),
+    ):
+        wrong = replace(config, training=replace(config.training, **changes))
+        with pytest.raises(UsageError, match=words):
+            train_run(wrong, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_that_saved_nothing_learns_its_tokenizers_again(data: Path, tmp_path: Path) -> None:
     def fall(event: object) -> None:
         raise InterruptedError

@@ -130,7 +130,7 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know
-        check_ranges(self, dropout="[0, 1]")
+        check_ranges(self, vocab_size="[1, 1e7]", dropout="[0, 1]")
         if self.target_kind == self.kind:
             object.__setattr__(self, "target_kind", None)
         if self.shared and self.target_kind is not None:
@@ -298,12 +298,19 @@ class TrainingConfig:
         check_ranges(self, **above, seed="[0, inf]", label_smoothing="[0, 1)", ema="[0, 1)")
 
     def check(self, offered: Collection[str] | None) -> None:
-        """Raise `UsageError` when nothing ends training, or nothing gives the score to monitor.
+        """Raise `UsageError` when nothing ends training, or nothing gives the score asked for.
 
         offered: the names of the validation scores that there will be; None: no validation.
         """
         if self.steps is None and self.epochs is None and self.minutes is None:
             raise UsageError("training has no end: set steps, epochs or minutes")
+        idle = (("patience", None, self.patience), ("monitor", "loss", self.monitor))
+        for name, default, value in idle if offered is None else ():
+            if value != default:
+                raise UsageError(
+                    f"training.{name} = {value!r} needs validation pairs: give data.valid or "
+                    f"data.held_out, or leave {name} at {default!r}"
+                )
         if offered is not None and self.monitor not in offered:
             giving = [name for name, metric in METRICS.items() if self.monitor in metric.scores]
             raise UsageError(
@@ -402,6 +409,10 @@ class RunConfig:
             raise UsageError(
                 f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; this '
                 "model is scored by its loss: leave it out"
+            )
+        if self.tokenizer.target_kind is not None and len(task.vocabularies) == 1:
+            raise UsageError(
+                "a model of one text has one tokenizer: leave tokenizer.target_kind out"
             )
         all_one = isinstance(self.model, Seq2SeqConfig) and self.model.tie_embeddings == "all"
         if all_one and not self.tokenizer.shared:

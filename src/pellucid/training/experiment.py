@@ -25,7 +25,7 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.bpe_dropout import bpe_dropout
 from pellucid.data.corpora import load_corpus
-from pellucid.data.files import is_text_file, read_split, with_more
+from pellucid.data.files import is_file_of_pairs, is_text_file, read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, as_texts, report_shared
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
@@ -107,6 +107,11 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
         pairs = load_corpus(data.corpus, data.split or None)
     else:
         raise UsageError("no training data: set data.corpus, or give files as data.train")
+    files = (*data.train, *data.valid, *data.test, *data.more)
+    if data.columns and data.train and not any(map(is_file_of_pairs, files)):
+        raise UsageError(
+            "data.columns is for .tsv, .csv and .jsonl files; text files have none: leave it out"
+        )
     return with_more(pairs, data.more, data.columns, same)
 
 

@@ -14,6 +14,7 @@ from pellucid.apps.cli.language import printed_language
 from pellucid.apps.cli.options import Flat, ModelOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
+from pellucid.data.files import is_file_of_pairs
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Task
@@ -114,7 +115,8 @@ def _given(
     config: RunConfig, data: tuple[Path, ...], columns: tuple[str, ...] | None
 ) -> Sequence[TextPair]:
     own = config.data
-    columns = columns or own.columns
+    if columns is None and any(map(is_file_of_pairs, data)):
+        columns = own.columns
     given = replace(own, train=data, more=(), valid=(), test=(), columns=columns, held_out=0.0)
     return read_material(replace(config, data=given)).train
 
