@@ -431,6 +431,11 @@ def test_damaged_settings_are_named(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
-    (tmp_path / "metrics.jsonl").write_text('{"event": "ended"}\n{"ev', encoding="utf-8")
-    with pytest.raises(UserError, match=r"metrics.jsonl: cannot be read as lines of JSON"):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"ev\n{"step": 2}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"metrics.jsonl, line 2: not valid JSON: Unterminated"):
         read_metrics(tmp_path)
+
+
+def test_a_record_that_was_not_written_whole_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"st', encoding="utf-8")
+    assert read_metrics(tmp_path) == [{"step": 1}]

@@ -355,16 +355,20 @@ def _other_settings(path: Path, found: Sequence[str], remedy: str = "") -> UserE
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     """Return the records of a run's metrics.jsonl, none before its first.
 
-    Raises `UserError` for a file that is damaged.
+    What follows the last line's end is a record that was not written whole, and left out. Raises
+    `UserError` for a file that is damaged, naming the line.
     """
-    path = run / METRICS
+    path, records = run / METRICS, list[dict[str, Any]]()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            records.append(json.loads(line))
     except FileNotFoundError:
         return []
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as lines of JSON: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{path}, line {len(records) + 1}: not valid JSON: {error}") from None
+    return records
 
 
 def _check_utf8(path: Path, settings: Mapping[str, Any]) -> None:

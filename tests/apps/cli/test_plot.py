@@ -43,6 +43,16 @@ def test_wrong_use_is_named(
     assert message in capsys.readouterr().err
 
 
+def test_a_run_without_records_is_told_from_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plot", "curves", str(tmp_path)]) == 1
+    assert f"{tmp_path}: there is no run here with a metrics.jsonl" in capsys.readouterr().err
+    (tmp_path / "metrics.jsonl").touch()
+    assert main(["plot", "curves", str(tmp_path)]) == 1
+    assert f"{tmp_path}: its metrics.jsonl has no records yet" in capsys.readouterr().err
+
+
 def test_a_missing_matplotlib_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,8 @@ def plot(
     if picture == CURVES:
         records = {str(run): read_metrics(run) for run in runs}
         if empty := [run for run, lines in records.items() if not lines]:
+            if (Path(empty[0]) / METRICS).exists():
+                raise UserError(f"{empty[0]}: its {METRICS} has no records yet")
             raise UserError(f"{empty[0]}: there is no run here with a {METRICS}")
         figure = curves(records, language)
     else:
