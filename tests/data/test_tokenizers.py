@@ -8,6 +8,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,9 +203,20 @@ def test_half_a_surrogate_pair_is_refused() -> None:
         *[CHAR.spans, BPE.spans, composing.normalised, normaliser(["nfc"])],
         lambda text: composing.unknown(["a", text]),
     ]
+    paths += [partial(lambda kind, x: train_tokenizer([x], kind, 300), kind) for kind in KINDS]
     for path in paths:
         with pytest.raises(UserError, match=r"not Unicode text: 'b\\ud800'"):
             path("b\ud800")
+
+
+def test_a_label_spelled_as_a_special_token_is_an_unknown_one() -> None:
+    tokenizer = train_tokenizer(["yes", "<pad>"], "label")
+    assert tokenizer.encode("<pad>") == [UNK]
+    assert tokenizer.encode_all(["</s>", "yes"]) == [[UNK], [4]]
+
+
+def test_a_vocabulary_larger_than_memory_is_no_more_than_the_texts_give() -> None:
+    assert train_tokenizer(["ab ab"], "bpe", 10**12).vocab_size == 262
 
 
 TRAIN = """

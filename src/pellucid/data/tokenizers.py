@@ -177,8 +177,8 @@ class Tokenizer(TokenizerLike):
             raise _not_unicode([text]) from None
 
     def _own(self, ids: list[int]) -> list[int]:
-        """Return the ids of a text: a word that is spelled as a special token is an unknown one."""
-        return [max(i, UNK) for i in ids] if self.kind == "word" else ids
+        """Return the ids of a text: a unit spelled as a special token is an unknown one."""
+        return [max(i, UNK) for i in ids] if self.kind in ("word", "label") else ids
 
     @property
     def vocabulary(self) -> list[str]:
@@ -281,16 +281,20 @@ def train_tokenizer(
     it, and None takes every character or word. `normalise` names steps of `NORMALISERS`,
     in order.
 
-    Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet.
+    Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet,
+    `UserError` for half of a surrogate pair.
     """
-    way = KINDS[kind]
+    way, texts = KINDS[kind], list(texts)
     core = tokenizers.Tokenizer(models.BPE())
     core.normalizer = _normalizer([*normalise, *["whitespace"] * (kind == "word")])
     core.pre_tokenizer, core.decoder = way.pre_tokenizer, way.decoder
-    if way.bytewise:
-        _learn_pieces(core, texts, vocab_size)
-    else:
-        _learn_units(core, way, texts, vocab_size)
+    try:
+        if way.bytewise:
+            _learn_pieces(core, texts, vocab_size)
+        else:
+            _learn_units(core, way, texts, vocab_size)
+    except (TypeError, UnicodeEncodeError):
+        raise _not_unicode(texts) from None
     return Tokenizer(core, kind)
 
 
@@ -347,7 +351,7 @@ def _learn_pieces(core: tokenizers.Tokenizer, texts: Iterable[str], vocab_size: 
             f"tokens) for byte-level BPE, got {vocab_size}"
         )
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
+        vocab_size=min(vocab_size, 10**7),  # the library reserves it at once
         special_tokens=list(SPECIALS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
