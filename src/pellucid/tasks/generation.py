@@ -33,7 +33,7 @@ from pellucid.generation import (
 from pellucid.models.decoding import Hypothesis
 from pellucid.models.model import choices
 from pellucid.models.quantize import Arithmetic
-from pellucid.nn import Module, Recorder
+from pellucid.nn import Recorder
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
 
 MOST_SCORED = 2**22
@@ -239,11 +239,12 @@ class GenerationTask(Task):
 
     def _log_p(self, batch: Batch) -> np.ndarray:
         """Return log p (T, V) of the tokens of teacher-forced answers, and of their ends."""
-        if not isinstance(self.model, Module):  # another engine's: it decodes, and no more
+        if not hasattr(self.model, "predicting"):  # another engine's: it decodes, and no more
             with unobserved():  # its steps are no layers over a whole answer
                 return stepped(self.model, batch)
         rows, _, _ = self.model.predicting(batch, None, inference=True)
-        return ops.log_softmax(to_host(self.model.output(rows)))[0]
+        log_p: np.ndarray = ops.log_softmax(to_host(self.model.output(rows)))[0]
+        return log_p
 
     def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Return what `token_scores` does, for pairs that are small enough to go together."""
