@@ -8,11 +8,10 @@ from typing import Any
 
 from pellucid.apps.cli.answers import converse
 from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.language import tr, warn
 from pellucid.apps.cli.options import Flat, SamplingOptions, accepts_changes, parse, value_of
 from pellucid.apps.cli.train import run_folder, show_run
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import flat, to_mapping
 from pellucid.generation import SearchConfig
 from pellucid.tasks import task_of
 from pellucid.tasks.folder import CONFIG, load_model, save_model
@@ -62,27 +61,15 @@ def run(arguments: list[str]) -> int:
                 f"{folder}: this run exists, so --minutes has no effect; leave it out, or give "
                 "another --run"
             )
-        if begun and both and _content(load_recipe(named)) != _content(config):
-            raise UsageError(
-                f"{folder}: this run exists with other settings, so --recipe has no effect; leave "
-                "it out, or give another --run"
-            )
+        if begun and both:
+            load_recipe(named)  # a name that no recipe has is a mistake all the same
+            warn(f"{folder}: this run exists, so --recipe has no effect")
         if trained is None and (code := _train(config, folder, begun, minutes)):
             return code
         model: Any = trained or load_model(folder)
         return converse(replace(model, search=search, sampling=how))
 
     return parse(chat, "chat", arguments)
-
-
-def _content(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of a model and its data, without those that follow from the data."""
-    follow = ("sha256", "vocab_size")
-    return {
-        name: value
-        for name, value in flat(to_mapping(config)).items()
-        if name.startswith(("data.", "tokenizer.", "model.")) and not name.endswith(follow)
-    }
 
 
 def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None) -> int:
