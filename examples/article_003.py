@@ -96,8 +96,8 @@ for variant, figures in ARTICLE_003.items() if runs else ():
 # "There must be an optimal scale that feels mathematically beautiful", the author writes. Here is a
 # candidate. √d_k makes the variance of the scores about 1 *before* training; it then grows. Under
 # d_k it is tiny before, and 1 *after*. In the smaller model of the study `exponent` p = 0.75 ends
-# nearest to 1, and p = 0.75 has the lowest training loss, at every width. What that does and does
-# not show, and a prediction, is in docs/findings.md.
+# nearest to 1, and p = 0.75 has the lowest training loss, at every width. A prediction made from it
+# failed in three other settings: docs/findings.md.
 
 # %%
 over_steps, at_the_end = trained_variances() if runs else ({}, {})

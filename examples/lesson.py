@@ -156,13 +156,13 @@ def prediction_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def width_and_power(change: str) -> tuple[int, float]:
-    """Return (d_k, p) of a variant of the studies article-003 and exponent: scores / d_k^p.
+    """Return (d_k, p) of a variant of article-003, exponent or score-variance: scores / d_k^p.
 
-    >>> width_and_power("d16_p0.75"), width_and_power("d_k")
-    ((16, 0.75), (32, 1.0))
+    >>> width_and_power("d16_p0.75"), width_and_power("wide_p0.5"), width_and_power("d_k")
+    ((16, 0.75), (32, 0.5), (32, 1.0))
     """
-    if found := re.fullmatch(r"d(\d+)_p([\d.]+)", change):
-        return int(found[1]), float(found[2])
+    if found := re.fullmatch(r"(?:d(\d+)|[a-z]+)_p([\d.]+)", change):
+        return int(found[1] or 32), float(found[2])
     return 32, POWERS.get(change, 0.5)
 
 

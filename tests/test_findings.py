@@ -36,7 +36,8 @@ def stored(study: str) -> list[dict[str, Any]]:
 def spread(values: Iterable[float], digits: int) -> str:
     """Return the range of some values as the page writes it."""
     found = list(values)
-    return f"{min(found):.{digits}f} to {max(found):.{digits}f}"
+    least, most = f"{min(found):.{digits}f}", f"{max(found):.{digits}f}"
+    return least if least == most else f"{least} to {most}"
 
 
 def variances(
@@ -115,6 +116,47 @@ def test_the_exponent_that_learns_best_ends_with_a_variance_of_one(page: str) ->
     runs = stored("exponent")
     ends = [one for d in (16, 32, 64) for one in variances(runs, f"d{d}_p0.75", -1)]
     assert f"at each head width ({spread(ends, 2)})" in page
+
+
+def test_the_rule_that_the_variance_ends_near_one_failed_its_test(page: str) -> None:
+    runs = stored("score-variance")
+    starts: list[float] = []
+    for setting, about, predicted in (
+        ("packed", "q, k and v drawn as one matrix", 0.75),
+        ("long", "three times the epochs", 1.0),
+        ("wide", "width 256", 1.0),
+    ):
+        losses: dict[float, dict[int, float]] = {}
+        variance: dict[float, dict[int, tuple[float, float]]] = {}
+        for run in runs:
+            if run["change"].startswith(f"{setting}_"):
+                _, p = lesson.width_and_power(run["change"])
+                losses.setdefault(p, {})[run["seed"]] = run["metrics"]["train_loss"]
+                ends = lesson.scaled_variance(run, 0), lesson.scaled_variance(run, -1)
+                variance.setdefault(p, {})[run["seed"]] = ends
+        assert sorted(losses) == [0.5, 0.75, 1.0, 1.25]
+        seeds = sorted(set.intersection(*map(set, losses.values())))
+        at_end = {p: median(of[seed][1] for seed in seeds) for p, of in variance.items()}
+        assert min(at_end, key=lambda p: abs(math.log(at_end[p]))) == predicted
+        best = min(losses, key=lambda p: median(losses[p][seed] for seed in seeds))
+        assert best != predicted
+        first = sum(min(losses, key=lambda p: losses[p][seed]) == best for seed in seeds)
+        gains = [losses[predicted][seed] - losses[best][seed] for seed in seeds]
+        at_start = [variance[best][seed][0] for seed in seeds]
+        cells = (
+            about,
+            f"{predicted:g}",
+            spread([variance[predicted][seed][1] for seed in seeds], 2),
+            f"{best:g} ({first} of {len(seeds)})",
+            spread(gains, 3),
+            spread(at_start, 3),
+        )
+        assert f"| {' | '.join(cells)} |" in page
+        starts += at_start
+    widths = [one for d in (16, 32, 64) for one in variances(stored("exponent"), f"d{d}_p0.75", 0)]
+    assert f"the best p has a variance of {spread([*starts, *widths], 2)} before training" in page
+    root = [one / 32**0.5 for one in variances(stored("article-003"), "sqrt_d_k", 0)]
+    assert f"p = 0.75, which would ({spread(root, 2)}), was not tried" in page
 
 
 def test_heads_that_learn_their_scale_end_elsewhere(page: str) -> None:
