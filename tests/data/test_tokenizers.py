@@ -209,6 +209,12 @@ def test_half_a_surrogate_pair_is_refused() -> None:
             path("b\ud800")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_text_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError, match="expected a sequence of str"):
+        train_tokenizer([b"b"], kind, 300)  # type: ignore[list-item]
+
+
 def test_a_label_spelled_as_a_special_token_is_an_unknown_one() -> None:
     tokenizer = train_tokenizer(["yes", "<pad>"], "label")
     assert tokenizer.encode("<pad>") == [UNK]

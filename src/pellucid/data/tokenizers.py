@@ -452,6 +452,8 @@ def _not_unicode(texts: Sequence[str]) -> UserError:
             text.encode("utf-8")
         except UnicodeEncodeError:
             return UserError(f"not Unicode text: {text!a}")
+        except AttributeError:
+            break
     raise TypeError("expected a sequence of str")
 
 

@@ -36,10 +36,7 @@ COMMANDS = {
 }
 """What each command does, in one line."""
 
-UNFINISHED = (
-    *(["demo"], ["chat"], ["train"], ["lab", "run"]),
-    *(["check"], ["exercise"], ["explain"]),
-)
+UNFINISHED = (["demo"], ["chat"], ["train"], ["lab", "run"], ["check"], ["exercise"], ["explain"])
 """Commands that stop before their work is done when their output is closed, or before their exit
 code can say that all is right."""
 

@@ -319,12 +319,13 @@ def _recorded(
     """
     run = partial(capture, model, texts)
     places, tokens = list(expected), list(expected.values())
-    score = partial(capture, texts=texts, places=places, expected=tokens)
     ends = [model.config.eos_token_id, *model.config.end_token_ids]
     if len(ends) > 1 and labels.get("ended") and tokens:
-        row = score(model, maps=False).logits[places[-1]]
-        tokens[-1] = max(ends, key=lambda end: float(row[end]))  # as `models.model.choices` has it
+        row = run(places=places, expected=tokens, maps=False).logits[places[-1]]
+        likeliest = max(ends, key=lambda end: float(row[end]))  # as `models.model.choices` has it
+        tokens = [*tokens[:-1], likeliest]
         expected = dict(zip(places, tokens, strict=True))
+    score = partial(capture, texts=texts, places=places, expected=tokens)
     seen = score(model)
     steps = steps_of(seen.logits, tokens, places, vocabulary, model.config.suppress_tokens)
     record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
