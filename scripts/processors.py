@@ -37,6 +37,10 @@ BFLOAT16 = {
     "NUMBA_CPU_NAME": "cooperlake",
     "NUMBA_CPU_FEATURES": f"{VNNI['NUMBA_CPU_FEATURES']},+avx512bf16",
 }
+AMX = {
+    "NUMBA_CPU_NAME": "sapphirerapids",
+    "NUMBA_CPU_FEATURES": f"{BFLOAT16['NUMBA_CPU_FEATURES']},+amx-tile,+amx-bf16",
+}
 AVX2 = {
     "NUMBA_CPU_NAME": "haswell",  # the first that had it
     "NUMBA_CPU_FEATURES": "+avx2,+fma,-avx512f",
@@ -47,7 +51,6 @@ PLAIN = {
     "NUMBA_CPU_FEATURES": "-avx,-avx2,-fma,-avx512f",
     "OPENBLAS_CORETYPE": "Nehalem",
 }
-TESTED = {"AVX-512": BFLOAT16, "AVX2": AVX2, "x86-64-v2": PLAIN}
 
 TESTS = (
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/kernels/test_*.py")),
@@ -57,6 +60,14 @@ TESTS = (
     "tests/nn/test_whole_gradients.py",
 )
 """What a kernel computes; how it is compiled, cached and run in threads is the same everywhere."""
+OF_TILES = tuple(
+    f"tests/kernels/{name}.py" for name in ("test_linear", "test_precision", "backend/test_peak")
+)
+TESTED = {
+    "AVX-512": (BFLOAT16, TESTS), "AMX": (AMX, OF_TILES), "AVX2": (AVX2, TESTS),
+    "x86-64-v2": (PLAIN, TESTS),
+}  # fmt: skip
+"""Of each processor its environment, and what is tested."""
 OTHER_PROCESS = "tests/kernels/test_attention_function.py::test_bits_do_not_depend_on_the_threads"
 """It starts processes, which would not have the plugin."""
 POOL_TESTS = tuple(f"tests/kernels/backend/test_{name}.py" for name in ("threads", "many_threads"))
@@ -76,20 +87,20 @@ def main() -> None:
         sys.exit("These processors are x86-64; this one is not.")
     here = llvm.get_host_cpu_features()
     failed = []
-    for name, environment in TESTED.items():
+    for name, (environment, tests) in TESTED.items():
         features = environment["NUMBA_CPU_FEATURES"].split(",")
         contained = all(here[feature[1:]] for feature in features if feature.startswith("+"))
         if all(here[feature[1:]] == feature.startswith("+") for feature in features):
             print(f"{name}: tested by `make test`", flush=True)
             continue
-        wide = environment is BFLOAT16 and not contained
+        wide = environment in (BFLOAT16, AMX) and not contained
         if not (contained or wide):
             print(f"{name}: not here", flush=True)
             continue
         print(f"The kernels' tests, compiled for {name}:", flush=True)
         plugin = ["-p", "wide_vectors", "--deselect", OTHER_PROCESS] * wide
-        command = [sys.executable, "-m", "pytest", "-q", *plugin, *sys.argv[1:], *TESTS]
-        own = environment if wide else without_simd(environment)
+        command = [sys.executable, "-m", "pytest", "-q", *plugin, *sys.argv[1:], *tests]
+        own = {**environment, "PELLUCID_THREADS": "1"} if wide else without_simd(environment)
         run = subprocess.run(command, cwd=ROOT, env=os.environ | own)
         failed += [name] if run.returncode else []
     for system in ("macos", "windows"):

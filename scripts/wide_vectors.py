@@ -4,17 +4,19 @@
 
 Their text in LLVM's language is made and optimised for the processor that is named. The machine
 code is for this one: LLVM makes two vectors of 8 numbers of one of 16. Only the products of int8
-and bfloat16 by missing instructions have to be written out, below.
+and bfloat16 by missing instructions have to be written out, below. Those of AMX, whose tiles are
+memory here, are right in one thread only (PELLUCID_THREADS=1).
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from pellucid.kernels.backend import machine_code
+from pellucid.kernels.backend import amx, machine_code
 
 
 def _neighbours(lanes: int) -> str:
@@ -114,17 +116,93 @@ define <16 x float> @wide.dpbf16ps.512(
   ret <16 x float> %sum
 }}
 """
-INSTRUCTIONS = {
-    "vpdpbusd.256": "avx512", "vpdpbusd.512": "avx512", "pmaddubs.w.512": "avx512",
-    "pmaddw.d.512": "avx512", "cvtne2ps2bf16.512": "avx512bf16", "dpbf16ps.512": "avx512bf16",
-}  # fmt: skip
-WRITTEN_OUT = "".join([*map(_neighbours, (8, 16, 32)), _dots(8), _dots(16), _PAIRS, _ROUNDED])
+
+
+def _of_rows(head: str, first: str, body: str) -> str:
+    """Return a function that does something for every row of tile %t, after something else."""
+    return f"""
+define void {head} alwaysinline {{
+entry:
+  %tile = getelementptr [8 x [16 x <16 x i32>]], ptr @wide.tiles, i64 0, i8 %t
+  %counted = getelementptr [8 x i8], ptr @wide.rows, i64 0, i8 %t
+  %count = load i8, ptr %counted
+  %rows = zext i8 %count to i64
+{first}  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %row = getelementptr [16 x <16 x i32>], ptr %tile, i64 0, i64 %i
+{body}  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %rows
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}}
+"""
+
+
+_EMPTY = "  store [16 x <16 x i32>] zeroinitializer, ptr %tile\n"
+_PLACE = "  %at = mul i64 %i, %step\n  %place = getelementptr i8, ptr %p, i64 %at\n"
+_READ = f"""{_PLACE}  %read = load <16 x i32>, ptr %place, align 1
+  store <16 x i32> %read, ptr %row
+"""
+_WRITE = f"""{_PLACE}  %written = load <16 x i32>, ptr %row
+  store <16 x i32> %written, ptr %place, align 1
+"""
+_FACTORS = "".join(
+    f"  %{name}.tile = getelementptr [8 x [16 x <16 x i32>]], ptr @wide.tiles, i64 0, i8 %{name}\n"
+    for name in "xw"
+)
+_STEPS = "".join(
+    f"""  %x.place.{k} = getelementptr [16 x [16 x i32]], ptr %x.tile, i64 0, i64 %i, i64 {k}
+  %x.word.{k} = load i32, ptr %x.place.{k}
+  %x.one.{k} = insertelement <16 x i32> poison, i32 %x.word.{k}, i64 0
+  %x.all.{k} = shufflevector <16 x i32> %x.one.{k}, <16 x i32> poison, <16 x i32> zeroinitializer
+  %x.{k} = bitcast <16 x i32> %x.all.{k} to <32 x bfloat>
+  %w.place.{k} = getelementptr [16 x <16 x i32>], ptr %w.tile, i64 0, i64 {k}
+  %w.words.{k} = load <16 x i32>, ptr %w.place.{k}
+  %w.{k} = bitcast <16 x i32> %w.words.{k} to <32 x bfloat>
+  %sums.{k} = load <16 x float>, ptr %row
+  %sum.{k} = call <16 x float> @wide.dpbf16ps.512(
+    <16 x float> %sums.{k}, <32 x bfloat> %x.{k}, <32 x bfloat> %w.{k})
+  store <16 x float> %sum.{k}, ptr %row
+"""
+    for k in range(16)
+)
+_TILES = f"""
+@wide.tiles = internal global [8 x [16 x <16 x i32>]] zeroinitializer
+@wide.rows = internal global [8 x i8] zeroinitializer
+
+define void @wide.ldtilecfg(ptr %settings) alwaysinline {{
+  %from = getelementptr i8, ptr %settings, i64 48
+  %counts = load i64, ptr %from, align 1
+  store i64 %counts, ptr @wide.rows, align 1
+  ret void
+}}
+
+define void @wide.tilerelease() alwaysinline {{
+  store i64 0, ptr @wide.rows, align 1
+  ret void
+}}
+{_of_rows("@wide.tilezero(i8 %t)", _EMPTY, "")}
+{_of_rows("@wide.tileloadd64(i8 %t, ptr %p, i64 %step)", _EMPTY, _READ)}
+{_of_rows("@wide.tilestored64(i8 %t, ptr %p, i64 %step)", "", _WRITE)}
+{_of_rows("@wide.tdpbf16ps(i8 %t, i8 %x, i8 %w)", _FACTORS, _STEPS)}
+"""
+INSTRUCTIONS = (
+    "avx512.vpdpbusd.256", "avx512.vpdpbusd.512", "avx512.pmaddubs.w.512", "avx512.pmaddw.d.512",
+    "avx512bf16.cvtne2ps2bf16.512", "avx512bf16.dpbf16ps.512", "ldtilecfg", "tilerelease",
+    "tilezero", "tileloadd64", "tilestored64", "tdpbf16ps",
+)  # fmt: skip
+WRITTEN_OUT = "".join(
+    [*map(_neighbours, (8, 16, 32)), _dots(8), _dots(16), _PAIRS, _ROUNDED, _TILES]
+)
 
 
 def written_out(text: str) -> str:
     """Return a module that calls functions of its own in the place of missing instructions."""
-    for name, part in INSTRUCTIONS.items():
-        text = text.replace(f"@llvm.x86.{part}.{name}(", f"@wide.{name}(")
+    for name in INSTRUCTIONS:
+        own = re.sub(r"avx512(bf16)?\.", "", name)
+        text = text.replace(f"@llvm.x86.{name}(", f"@wide.{own}(")
     if "@wide." not in text:
         return text
     lines = text.splitlines(keepends=True)
@@ -138,6 +216,8 @@ def install() -> None:
     here = llvm.get_host_cpu_features()
     if all(here.get(one[1:]) for one in machine_code.FEATURES if one.startswith("+")):
         return
+    if "+amx-tile" in machine_code.FEATURES:
+        amx.available = lambda: True  # type: ignore[assignment]
     named, compiled = machine_code._machine, machine_code.compiled
     named()  # LLVM knows no processor before it
     this = llvm.Target.from_default_triple().create_target_machine(

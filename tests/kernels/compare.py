@@ -11,8 +11,8 @@ import pytest
 
 from pellucid import kernels, ops
 from pellucid.core.vjp import Call, Declined, Result, observing, pair_of
-from pellucid.kernels.backend import bfloat16
-from pellucid.kernels.backend.matmul import BFLOAT16, FLOAT32
+from pellucid.kernels.backend import amx, bfloat16
+from pellucid.kernels.backend.matmul import BFLOAT16, BFLOAT16_TILES, FLOAT32
 
 Run = Callable[[], Result]
 ULP = float(np.finfo(np.float32).eps)
@@ -21,9 +21,11 @@ FUSED = frozenset(name for name in ops.__all__ if kernels.kernel_of(name))
 
 
 HAS_BFLOAT16 = pytest.mark.skipif(not bfloat16.AVAILABLE, reason="no AVX512-BF16 here")
+HAS_TILES = pytest.mark.skipif(not amx.available(), reason="no AMX here")
 PRODUCTS = [
     pytest.param(FLOAT32, id="float32"),
     pytest.param(BFLOAT16, id="bfloat16", marks=HAS_BFLOAT16),
+    pytest.param(BFLOAT16_TILES, id="tiles", marks=HAS_TILES),
 ]
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.compare import HAS_BFLOAT16, planned, results, rounded
+from tests.kernels.compare import HAS_BFLOAT16, HAS_TILES, planned, results, rounded
 
 from pellucid import ops, reference
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
-from pellucid.kernels.backend import bfloat16
+from pellucid.kernels.backend import amx, bfloat16
 from pellucid.kernels.precision import bfloat16_products
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.training.config import TrainingConfig
@@ -20,6 +20,17 @@ from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 
 Array = np.ndarray
+
+
+@pytest.fixture(params=["words", pytest.param("tiles", marks=HAS_TILES)])
+def _products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either way to multiply numbers of bfloat16."""
+    monkeypatch.setattr(amx, "available", lambda: request.param == "tiles")
+
+
+def on_both(test: Any) -> Any:
+    """Mark a test that runs with either."""
+    return HAS_BFLOAT16(pytest.mark.usefixtures("_products")(test))
 
 
 def draw(*shape: int) -> Array:
@@ -34,7 +45,7 @@ def rounded64(*arrays: Array) -> list[Array]:
     return [rounded(x).astype(np.float64) for x in arrays]
 
 
-@HAS_BFLOAT16
+@on_both
 def test_linear_multiplies_rounded_numbers_and_adds_the_others() -> None:
     x, weight, bias, dy = draw(131, 37), draw(71, 37), draw(71), draw(131, 71)
     with bfloat16_products():
@@ -49,7 +60,7 @@ def test_linear_multiplies_rounded_numbers_and_adds_the_others() -> None:
     near(plain[0], x.astype(np.float64) @ weight.T + bias)
 
 
-@HAS_BFLOAT16
+@on_both
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_that_of_rounded_rows_and_weights(smoothing: float) -> None:
     x, weight, bias = draw(131, 17), draw(53, 17), draw(53)
@@ -70,7 +81,7 @@ def test_the_loss_is_that_of_rounded_rows_and_weights(smoothing: float) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=2.0**-8 * np.abs(wanted).max())
 
 
-@HAS_BFLOAT16
+@on_both
 def test_a_row_has_the_same_bits_whatever_the_other_rows() -> None:
     x, weight, bias = draw(331, 37), draw(71, 37), draw(71)
     with bfloat16_products():
@@ -80,7 +91,7 @@ def test_a_row_has_the_same_bits_whatever_the_other_rows() -> None:
             np.testing.assert_array_equal(y, whole[some])
 
 
-@HAS_BFLOAT16
+@on_both
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_special_values_stay_in_their_row(value: float) -> None:
     x, weight = draw(23, 11), draw(13, 11)
@@ -107,7 +118,7 @@ def trained(steps: int) -> tuple[list[float], dict[str, Array]]:
     return losses, {name: p.data for name, p in model.named_parameters()}
 
 
-@HAS_BFLOAT16
+@on_both
 def test_a_model_learns_as_with_float32_and_its_weights_are_float32() -> None:
     plain, weights = trained(120)
     with bfloat16_products():

@@ -44,7 +44,7 @@ whole:
 def guarded(memory: str) -> str:
     """Return `machine_code._MEMORY` with bytes behind every array, looked at when it is freed."""
     for old, new in (
-        ("%room, 40", f"%room, {40 + GUARD}"),
+        ("%size, 104", f"%size, {104 + GUARD}"),
         ("store ptr %data, ptr %place\n", f"store ptr %data, ptr %place\n{MADE}"),
         ("  call void @free(", f"{FREED}  call void @free("),
     ):

@@ -14,7 +14,5 @@ def test_every_multiply_add_is_counted(products: Products, monkeypatch: pytest.M
     monkeypatch.setattr(peak, "STEPS", 1_000)
     clock = iter(range(100))
     monkeypatch.setattr(peak.time, "perf_counter", lambda: float(next(clock)))
-    each = 2 * products.numbers
-    assert (
-        peak.multiply_add_rate(products) == each * 1_000 * threads.count() * peak.ROWS * peak.WIDTH
-    )
+    each = 2 * products.numbers * products.rows * peak.WIDTH
+    assert peak.multiply_add_rate(products) == each * 1_000 * threads.count()

@@ -12,7 +12,7 @@ import pytest
 
 from pellucid.kernels.backend import prepared
 from prepare_kernels import write
-from processors import AVX2, BFLOAT16
+from processors import AMX, AVX2, BFLOAT16
 
 ROOT = Path(__file__).parents[3]
 RUN = """
@@ -46,7 +46,7 @@ def run(how: str, folder: Path, environment: dict[str, str]) -> tuple[str, list[
 
 
 @pytest.mark.skipif(not prepared.entries(), reason="no prepared kernels for this system")
-@pytest.mark.parametrize("environment", [BFLOAT16, AVX2], ids=["AVX-512", "AVX2"])
+@pytest.mark.parametrize("environment", [BFLOAT16, AMX, AVX2], ids=["AVX-512", "AMX", "AVX2"])
 def test_every_kernel_is_prepared_and_has_the_bits_of_its_source(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -64,7 +64,9 @@ def test_only_entries_for_these_instructions_multiply_in_int8() -> None:
     assert all(name.endswith((" with vnni", " with pairs")) for name in multiply)
     assert bool(multiply) == bool(texts)
     rounds = {name for name, text in texts.items() if "bf16" in text}
-    assert all("bfloat16" in name or "_of_words" in name for name in rounds)
+    tiles = {"pellucid.kernels.backend.amx.product"}
+    assert all("bfloat16" in name or "_of_words" in name for name in rounds - tiles)
+    assert {name for name, text in texts.items() if "llvm.x86.tile" in text} <= tiles
 
 
 def test_a_text_names_nothing_of_python_and_no_place_of_this_machine() -> None:

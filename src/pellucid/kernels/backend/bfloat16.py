@@ -30,6 +30,8 @@ from pellucid.kernels.backend.simd import (
 from pellucid.kernels.backend.tile import product_by
 
 AVAILABLE = LANES == 16 and "+avx512bf16" in FEATURES
+WHOLE = 2 * LANES
+"""Numbers of k in the smallest piece of a panel: a vector of words."""
 _f = np.float32
 
 
@@ -73,27 +75,26 @@ def _words_across(builder, x, y):
 
 
 @inner()
-def _round_along(a, at, row_step, rows, numbers, words, words_row):
-    """Write words of rows whose numbers lie next to each other, zeros after the last."""
-    for i in range(rows):
-        x = address_of(a, at + i * row_step)
-        for j in range(0, numbers, 2 * LANES):
-            first = load_from(x + 4 * j, numbers - j)
-            second = load_from(x + 4 * (j + LANES), numbers - j - LANES)
-            store(words, i * words_row + j // 2, _words_along(first, second))
+def round_row(x, numbers, words, to, step):
+    """Write words of the numbers at an address, a vector every `step`; zeros after the last."""
+    for j in range(0, numbers, WHOLE):
+        first = load_from(x + 4 * j, numbers - j)
+        second = load_from(x + 4 * (j + LANES), numbers - j - LANES)
+        store(words, to + j // WHOLE * step, _words_along(first, second))
 
 
 @inner()
-def _round_across(a, at, row_step, rows, numbers, words, to, words_row, width):
-    """Write words of two rows each, of `width` numbers: zeros after the last row and number."""
-    for i in range(0, rows, 2):
+def round_across(a, at, row_step, rows, numbers, words, to, words_row, steps, width):
+    """Write `steps` rows of `width` words, of two rows each; zeros after what there is."""
+    for step in range(steps):
+        i = 2 * step
         x, y = address_of(a, at + i * row_step), address_of(a, at + (i + 1) * row_step)
-        below = numbers if i + 1 < rows else 0
+        of_x, of_y = numbers if i < rows else 0, numbers if i + 1 < rows else 0
         for j in range(0, width, LANES):
             words_of_j = _words_across(
-                load_from(x + 4 * j, numbers - j), load_from(y + 4 * j, below - j)
+                load_from(x + 4 * j, of_x - j), load_from(y + 4 * j, of_y - j)
             )
-            store(words, to + i // 2 * words_row + j, words_of_j)
+            store(words, to + step * words_row + j, words_of_j)
 
 
 @inner(signature="i8,i8,f4[:,:],f4[:,::1]")
@@ -102,18 +103,19 @@ def pack(task, tasks, b, packed):
     k, n = b.shape
     first, last = threads.slice_of(task, tasks, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4
-    steps = (k + 1) // 2
-    words = empty((WIDTH, 0 if right == 1 else (steps + LANES - 1) // LANES * LANES), np.float32)
+    steps = packed.shape[1] // WIDTH
+    words = empty((WIDTH, 0 if right == 1 else steps), np.float32)
     for panel in range(first, last):
         at, to = panel * WIDTH * right, panel * steps * WIDTH
         used = min(WIDTH, n - panel * WIDTH)
         if right == 1:
-            _round_across(b, at, down, k, used, packed, to, WIDTH, WIDTH)
+            round_across(b, at, down, k, used, packed, to, WIDTH, steps, WIDTH)
         else:
-            for i in range(used * words.shape[1], words.size):
+            for i in range(used * steps, words.size):
                 put(words, i, _f(0.0))
-            _round_along(b, at, right, used, k, words, words.shape[1])
-            transpose(words, 0, words.shape[1], WIDTH, steps, packed, to, WIDTH)
+            for i in range(used):
+                round_row(address_of(b, at + i * right), k, words, i * steps, LANES)
+            transpose(words, 0, steps, WIDTH, steps, packed, to, WIDTH)
 
 
 @inner()
@@ -123,7 +125,9 @@ def block(a, at, a_row, a_step, transposed, height, depth, copy):
     If it is `transposed` its columns lie next to each other, otherwise its rows.
     """
     if transposed:
-        _round_across(a, at, a_step, depth, height, copy, 0, copy.shape[1], height)
+        steps = (depth + WHOLE - 1) // WHOLE * (WHOLE // 2)
+        round_across(a, at, a_step, depth, height, copy, 0, copy.shape[1], steps, height)
         return address_of(copy, 0), 1, copy.shape[1]
-    _round_along(a, at, a_row, height, depth, copy, copy.shape[0])
+    for i in range(height):
+        round_row(address_of(a, at + i * a_row), depth, copy, i * copy.shape[0], LANES)
     return address_of(copy, 0), copy.shape[0], 1

@@ -60,9 +60,7 @@ declare ptr @malloc(i64)
 declare void @free(ptr)
 
 define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {
-  %wide = zext i32 %align to i64
-  %room = add i64 %size, %wide
-  %all = add i64 %room, 40
+  %all = add i64 %size, 104
   %block = call ptr @malloc(i64 %all)
   %none = icmp eq ptr %block, null
   br i1 %none, label %end, label %fill
@@ -70,10 +68,8 @@ fill:
   store i64 1, ptr %block
   %first = getelementptr i8, ptr %block, i64 40
   %at = ptrtoint ptr %first to i64
-  %less = sub i64 %wide, 1
-  %past = add i64 %at, %less
-  %mask = sub i64 0, %wide
-  %rounded = and i64 %past, %mask
+  %past = add i64 %at, 63
+  %rounded = and i64 %past, -64
   %data = inttoptr i64 %rounded to ptr
   %place = getelementptr i8, ptr %block, i64 24
   store ptr %data, ptr %place
@@ -87,7 +83,10 @@ define void @NRT_MemInfo_call_dtor(ptr %block) {
   ret void
 }
 """
-"""Arrays that live inside a kernel: a count of who holds it, and in the fourth word its data."""
+"""Arrays that live inside a kernel: a count of who holds it, and in the fourth word its data.
+
+They begin with a line of the cache, whatever is asked for: a vector in two lines is read twice.
+"""
 
 
 class Value(NamedTuple):

@@ -16,13 +16,14 @@ Measured on one thread, 3200 × 256 × 256: 240 GFLOP/s with AVX-512 (NumPy's Op
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid.kernels import precision
-from pellucid.kernels.backend import bfloat16, threads
+from pellucid.kernels.backend import amx, bfloat16, threads
 from pellucid.kernels.backend.compile import empty, inner, variant
 from pellucid.kernels.backend.simd import (
     LANES,
@@ -41,6 +42,7 @@ DEPTH, HEIGHT, FAR = 256, 96, 256
 _LONG = 16 * DEPTH  # k of which C's additions keep what they round away
 _WORK = 1 << 19  # multiply-adds worth a separate task
 _COPIED = 1 << 12  # numbers copied, likewise
+_LINE = 16  # floats in a line of the cache
 
 Array = np.ndarray
 _f = np.float32
@@ -53,6 +55,10 @@ class Products(NamedTuple):
     name: str
     numbers: int
     """How many numbers of k a place of a panel holds."""
+    multiple: int
+    """A panel has a multiple of so many places along k, the last filled up with zeros."""
+    rows: int
+    """How many rows of C stay in registers."""
     pack: Any
     """Inside a kernel: do a task of `panels`."""
     product: Any
@@ -68,7 +74,8 @@ class Products(NamedTuple):
 
     def empty_panels(self, k: int, n: int) -> Array:
         """Return memory for the panels of a matrix of this shape."""
-        return np.empty((-(-n // WIDTH), -(-k // self.numbers) * WIDTH), np.float32)
+        panels, pieces = -(-n // WIDTH), -(-k // (self.numbers * self.multiple))
+        return aligned(panels, pieces * self.multiple * WIDTH)
 
     def multiply(
         self,
@@ -96,6 +103,17 @@ class Products(NamedTuple):
             NOTHING if sums is None else sums,
         )
         return c
+
+
+def aligned(*shape: int) -> Array:
+    """Return memory for floats, the first at the begin of a line of the cache.
+
+    A tile of which every row lies in two lines takes three times as long to read.
+    """
+    size = math.prod(shape)
+    memory = np.empty(size + _LINE, np.float32)
+    begin = -memory.ctypes.data // 4 % _LINE
+    return memory[begin : begin + size].reshape(shape)
 
 
 def copying_tasks(packed: Array) -> int:
@@ -229,7 +247,7 @@ def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
         Every element is one chain of additions, so its bits do not depend on how C is divided.
         """
         k, n = a.shape[1], c.shape[1]
-        steps = (k + numbers - 1) // numbers
+        steps = b.shape[1] // WIDTH
         exactly = numbers == 1 and k > _LONG
         low = empty((HEIGHT if exactly else 0, (n + WIDTH - 1) // WIDTH * WIDTH), np.float32)
         part = empty((HEIGHT if exactly else 0, WIDTH), np.float32)
@@ -291,15 +309,19 @@ def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
     )
 
 
-def _products(name: str, numbers: int, pack: Any, block: Any, product: Any) -> Products:
-    rows = _multiply_rows(name, numbers, block, product)
-    return Products(name, numbers, pack, product, rows)
+def _rounded(name: str, rows: int, block: Any, product: Any) -> Products:
+    multiply_rows = _multiply_rows(name, 2, block, product)
+    return Products(name, 2, bfloat16.WHOLE // 2, rows, bfloat16.pack, product, multiply_rows)
 
 
-FLOAT32 = _products("float32", 1, pack, _block, product)
-BFLOAT16 = _products("bfloat16", 2, bfloat16.pack, bfloat16.block, bfloat16.product)
+_rows = _multiply_rows("float32", 1, _block, product)
+FLOAT32 = Products("float32", 1, 1, ROWS, pack, product, _rows)
+BFLOAT16 = _rounded("bfloat16", ROWS, bfloat16.block, bfloat16.product)
+BFLOAT16_TILES = _rounded("bfloat16_tiles", amx.ROWS, amx.block, amx.product)
 
 
 def products() -> Products:
     """Return what kernels that train multiply with now; see `precision`."""
-    return BFLOAT16 if precision.rounded() else FLOAT32
+    if not precision.rounded():
+        return FLOAT32
+    return BFLOAT16_TILES if amx.available() else BFLOAT16

@@ -1,0 +1,173 @@
+"""Products of bfloat16 by AMX, whose registers are tiles: 16 rows of 16 words, or 16 float32 sums.
+
+One instruction (tdpbf16ps) adds the product of two tiles to a third, 16 · 16 · 32 multiply-adds. A
+panel's 16 steps of 16 columns are a tile of B; of A, a block is copied tile by tile.
+Measured on one thread of an Intel Xeon (Sapphire Rapids): 2,500 GFLOP/s of this instruction alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from pellucid.kernels.backend import bfloat16
+from pellucid.kernels.backend.compile import empty, inner, instruction
+from pellucid.kernels.backend.machine_code import FEATURES, call_named
+from pellucid.kernels.backend.simd import WIDTH, address_of, transpose
+
+SIDE = 16
+"""Rows of a tile, and words or sums in each."""
+ROWS = 2 * SIDE
+_C, _A, _B = (0, 1, 2, 3), (4, 5), (6, 7)  # tiles of C: upper left and right, lower left and right
+_void, _byte, _i32, _i64 = ir.VoidType(), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+
+
+@cache
+def available() -> bool:
+    """Return whether this processor has AMX for bfloat16 and Linux lets this process use it.
+
+    Linux wants to be asked once, since tiles make what it saves of a thread 8 KB larger.
+    """
+    if not (bfloat16.AVAILABLE and {"+amx-tile", "+amx-bf16"} <= FEATURES):
+        return False
+    if sys.platform != "linux":
+        return False
+    return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES)) == 0
+
+
+def _tile(builder: Any, name: str, *values: Any) -> None:
+    call_named(builder, f"llvm.x86.{name}", _void, *values)
+
+
+def _move(builder: Any, name: str, tile: int, address: Any, step: Any) -> None:
+    where = builder.inttoptr(address, _byte.as_pointer())
+    _tile(builder, name, _byte(tile), where, builder.mul(step, _i64(4)))
+
+
+def _cells(upper_only: bool) -> list[tuple[int, int]]:
+    return [(i, j) for i in range(1 if upper_only else 2) for j in range(2)]
+
+
+@instruction("void", "i8", "i8")
+def _configure(builder, upper, lower):
+    """Give the tiles of C and A so many rows, those of the upper and of the lower half."""
+    with builder.goto_entry_block():
+        memory = builder.alloca(ir.ArrayType(_i32, SIDE))
+    rows = [upper, upper, lower, lower, upper, lower, _i64(SIDE), _i64(SIDE)]
+    of_rows = _i64(0)
+    for tile, count in enumerate(rows):
+        of_rows = builder.or_(of_rows, builder.shl(count, _i64(8 * tile)))
+    bytes_ = [64 * 0x10001] * 4  # of a row, 16 bits for each tile
+    words = [1, 0, 0, 0, *bytes_, 0, 0, 0, 0, 0, 0, 0, 0]
+    for i, word in enumerate(words):
+        builder.store(_i32(word), builder.gep(memory, [_i32(0), _i32(i)]))
+    place = builder.gep(memory, [_i32(0), _i32(12)])
+    builder.store(of_rows, builder.bitcast(place, _i64.as_pointer()), align=4)
+    _tile(builder, "ldtilecfg", builder.bitcast(memory, _byte.as_pointer()))
+
+
+@instruction("void")
+def _release(builder):
+    """Make the tiles empty, so that Linux does not save them."""
+    _tile(builder, "tilerelease")
+
+
+def _block(upper_only: bool) -> tuple[Any, Any, Any]:
+    """Return what begins, continues and ends one block, of one or two rows of tiles."""
+    cells = _cells(upper_only)
+
+    def places(builder: Any, address: Any, step: Any) -> list[tuple[int, Any]]:
+        down = builder.mul(step, _i64(4 * SIDE))
+        return [
+            (2 * i + j, builder.add(address, builder.add(builder.mul(down, _i64(i)), _i64(64 * j))))
+            for i, j in cells
+        ]
+
+    @instruction("void", "i8", "i8")
+    def start(builder, d, d_row):
+        with builder.if_else(builder.icmp_signed("!=", d, _i64(0))) as (adding, fresh):
+            with adding:
+                for tile, place in places(builder, d, d_row):
+                    _move(builder, "tileloadd64", tile, place, d_row)
+            with fresh:
+                for i, j in cells:
+                    _tile(builder, "tilezero", _byte(2 * i + j))
+
+    @instruction("void", "i8", "i8", "i8", "i8")
+    def step(builder, a, a_row, b, b_row):
+        down = builder.mul(a_row, _i64(4 * SIDE))
+        for i in range(1 if upper_only else 2):
+            at = builder.add(a, builder.mul(down, _i64(i)))
+            _move(builder, "tileloadd64", _A[i], at, _i64(SIDE))
+        for j in range(2):
+            _move(builder, "tileloadd64", _B[j], builder.add(b, _i64(64 * j)), b_row)
+        for i, j in cells:
+            _tile(builder, "tdpbf16ps", _byte(2 * i + j), _byte(_A[i]), _byte(_B[j]))
+
+    @instruction("void", "i8", "i8")
+    def end(builder, c, c_row):
+        for tile, place in places(builder, c, c_row):
+            _move(builder, "tilestored64", tile, place, c_row)
+
+    return start, step, end
+
+
+_start, _step, _end = _block(False)
+_start_upper, _step_upper, _end_upper = _block(True)
+
+
+@inner(signature="i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8")
+def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
+    """`bfloat16.product` of an A from `block`, n a multiple of WIDTH and k one of SIDE.
+
+    Unlike there, sums start from D.
+    """
+    configured = 0
+    for row in range(0, m, ROWS):
+        height = min(ROWS, m - row)
+        if height != configured:
+            _configure(min(height, SIDE), max(height - SIDE, 1))
+            configured = height
+        a_at, c_at, d_at = a + 4 * row * row_step, c + 4 * row * c_row, d + 4 * row * d_row
+        for j in range(0, n, WIDTH):
+            d_from = d_at + 4 * j if d else 0
+            if height > SIDE:
+                _start(d_from, d_row)
+                for l in range(0, k, SIDE):  # noqa: E741
+                    _step(a_at + 4 * l * k_step, row_step, b + 4 * (l * b_row + j), b_row)
+                _end(c_at + 4 * j, c_row)
+            else:
+                _start_upper(d_from, d_row)
+                for l in range(0, k, SIDE):  # noqa: E741
+                    _step_upper(a_at + 4 * l * k_step, row_step, b + 4 * (l * b_row + j), b_row)
+                _end_upper(c_at + 4 * j, c_row)
+    _release()
+
+
+@inner()
+def block(a, at, a_row, a_step, transposed, height, depth, copy):
+    """`bfloat16.block`, tile by tile: the next rows' tiles come after all of these rows'."""
+    tiles = (depth + bfloat16.WHOLE - 1) // bfloat16.WHOLE
+    if transposed:
+        across = copy.shape[1]
+        words = empty((SIDE, across), np.float32)
+        for k in range(tiles):
+            first = k * bfloat16.WHOLE
+            bfloat16.round_across(
+                a, at + first * a_step, a_step, depth - first, height, words, 0, across,
+                SIDE, height,
+            )  # fmt: skip
+            for i in range(0, height, SIDE):
+                to = (i * tiles + k * SIDE) * SIDE
+                transpose(words, i, across, SIDE, SIDE, copy, to, SIDE)
+    else:
+        for i in range(height):
+            to = (i // SIDE * SIDE * tiles + i % SIDE) * SIDE
+            bfloat16.round_row(address_of(a, at + i * a_row), depth, copy, to, SIDE * SIDE)
+    return address_of(copy, 0), tiles * SIDE, SIDE
