@@ -102,20 +102,24 @@ def read_results(path: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.strip()]
 
 
-SLOWER = "as it is, a slower EPYC"
-"""The setting of a step on another EPYC, whose processors multiply at half the rate."""
-SLOWER_GENERATION = "family 25, model 17"  # Zen 4
+SLOWER, INTEL = "as it is, a slower EPYC", "as it is, an Intel Xeon"
+ELSEWHERE = {
+    "family 25, model 17": SLOWER,  # Zen 4: its processors multiply at half the rate
+    "family 6, model 207": INTEL,  # Emerald Rapids
+}
+"""Other machines than that of the targets, by what a row says of the processor."""
 
 
-def is_slower(row: Mapping[str, Any]) -> bool:
-    """Return whether a result is of the slower of our two EPYCs, with MKL as it is."""
-    return "mkl" not in row and row.get("generation") == SLOWER_GENERATION
+def setting(row: Mapping[str, Any]) -> str | None:
+    """Return what a result was measured with: MKL's path, or the machine; None for the targets'."""
+    told: str | None = row.get("mkl")
+    return told or ELSEWHERE.get(row.get("generation", ""))
 
 
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
     keys = ("benchmark", "length", "mkl", "corpus", "batch_tokens", "beam", "batch")
-    rows = [{"mkl": SLOWER, **row} if is_slower(row) else row for row in rows]
+    rows = [{**row, "mkl": where} if (where := setting(row)) else row for row in rows]
     last = {(*map(row.get, keys), *row.get("rules", ())): row for row in rows}
     return list(last.values())
 
@@ -146,6 +150,7 @@ MKL = {
         "ko": "; MKL 인텔 경로, AVX2까지",
     },
     SLOWER: {"en": "; a slower EPYC", "ko": "; 더 느린 EPYC"},
+    INTEL: {"en": "; an Intel Xeon", "ko": "; 인텔 Xeon"},
 }
 SPEED_NAMES = {
     "train_step": {"en": "training step, length {}, ms", "ko": "학습 스텝 하나, 길이 {}, ms"},
@@ -161,13 +166,18 @@ SPEED_NAMES = {
 }
 
 
+def where(row: Mapping[str, Any], language: str) -> str:
+    """Return what to add to a row's name if it is not of the targets' machine and path."""
+    return MKL[row["mkl"]][language] if "mkl" in row else ""
+
+
 def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
     """Return a Markdown table comparing with PyTorch: medians, and the ratios' quartiles."""
     lines = [SPEED_HEADS[language], "|---|---:|---:|---:|"]
 
     def add(kind: str, what: Any, ours: float, theirs: float, ratio: Sequence[float]) -> None:
         name = SPEED_NAMES[kind][language].format(what)
-        name += MKL[row["mkl"]][language] if "mkl" in row else ""
+        name += where(row, language)
         spread = quartiles(ratio) if len(ratio) == 3 else f"{ratio[0]:.2f}"
         lines.append(f"| {name} | {ours:,} | {theirs:,} | {spread} |")
 
@@ -195,11 +205,11 @@ def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 STEP_HEADS = {
     "en": (
         *("one training step, ms", "PyTorch as it is", "its fast path", "neither with AVX-512"),
-        "PyTorch as it is, a slower EPYC",
+        *("PyTorch as it is, a slower EPYC", "an Intel Xeon"),
     ),
     "ko": (
         *("학습 스텝 하나, ms", "PyTorch 그대로", "PyTorch의 빠른 경로", "양쪽 모두 AVX-512 없이"),
-        "PyTorch 그대로, 더 느린 EPYC",
+        *("PyTorch 그대로, 더 느린 EPYC", "인텔 Xeon"),
     ),
 }
 STEP_ROWS = {
@@ -260,16 +270,17 @@ def bfloat16_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
         "| bfloat16 over float32, ours | times PyTorch's better |",
         "|---" + "|---:" * 6 + "|",
     ]
+    names = ["Pellucid", "PyTorch"]
     for row in rows:
         if "bfloat16_ratio_to_float32" not in row:
             continue
         rates = row["useful_tokens_per_s"]
         ways = ("pellucid", "pellucid_bfloat16", "torch_bucketed", "torch_bucketed_bfloat16")
-        cells = [row["corpus"], *(f"{rates[way][1]:,.0f}" for way in ways)]
+        names.append(row["corpus"] + where(row, language))
+        cells = [names[-1], *(f"{rates[way][1]:,.0f}" for way in ways)]
         cells += [quartiles(row[f"bfloat16_ratio_to_{of}"]) for of in ("float32", "bucketed")]
         lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
-    names = {row["corpus"] for row in rows if "corpus" in row} | {"Pellucid", "PyTorch"}
     return korean_block(table, names) if language == "ko" else table
 
 
@@ -610,9 +621,9 @@ PROOF = {
         "- **Correct.** `pellucid check` compares the derivative of every op and layer with a "
         "finite difference, on your machine. The tests compare both with PyTorch.",
         "- **Fast.** A training step is {slower:.1f} to {plain:.1f} times as fast as PyTorch "
-        "{torch}'s on two AMD EPYC servers, {fast:.1f} times where PyTorch takes its fast path, "
-        "{without:.1f} times without AVX-512, as on most laptops (two cores, pairs of 50 tokens). "
-        "PyTorch's peak memory is "
+        "{torch}'s on two AMD EPYC servers, {intel:.1f} times on an Intel Xeon, {fast:.1f} times "
+        "where PyTorch takes its fast path on an EPYC, {without:.1f} times without AVX-512, as on "
+        "most laptops (two cores, pairs of 50 tokens). PyTorch's peak memory is "
         "{memory:.1f} times ours. {missed} of {goals} targets are missed. No laptop was measured.",
         "- **Useful.** A model of {parameters:,} parameters learns to pronounce English in "
         "{minutes:.0f} minutes on two cores without AVX-512, beside other work. In {words:,} words "
@@ -622,8 +633,9 @@ PROOF = {
         "- **정확합니다.** `pellucid check`가 모든 연산과 층의 미분을 내 컴퓨터에서 유한 차분과 "
         "비교해 검증합니다. 테스트에서는 PyTorch와도 비교합니다.",
         "- **빠릅니다.** 학습 스텝이 PyTorch {torch}보다 AMD EPYC 서버 두 대에서 {slower:.1f}배와 "
-        "{plain:.1f}배, PyTorch가 빠른 경로를 쓸 때는 {fast:.1f}배, 대부분의 노트북처럼 AVX-512가 "
-        "없으면 {without:.1f}배 빠릅니다(코어 두 개, 50토큰 쌍). PyTorch가 쓰는 최대 메모리는 "
+        "{plain:.1f}배, 인텔 Xeon에서 {intel:.1f}배, EPYC에서 PyTorch가 빠른 경로를 쓸 때는 "
+        "{fast:.1f}배, 대부분의 노트북처럼 AVX-512가 없으면 {without:.1f}배 빠릅니다(코어 두 개, "
+        "50토큰 쌍). PyTorch가 쓰는 최대 메모리는 "
         "Pellucid의 {memory:.1f}배입니다. 목표 {goals}개 가운데 {missed}개는 달성하지 못했습니다. "
         "노트북에서는 측정하지 않았습니다.",
         "- **쓸모가 있습니다.** 매개변수 {parameters:,}개인 모델이 AVX-512가 없고 다른 작업과 "
@@ -649,7 +661,7 @@ def proof(
         **{
             name: steps[setting]["ratio"][1]
             for name, setting in zip(
-                ("plain", "fast", "without", "slower"), (None, *MKL), strict=True
+                ("plain", "fast", "without", "slower", "intel"), (None, *MKL), strict=True
             )
         },
         "torch": ".".join(steps[None]["torch"].split(".")[:2]),
