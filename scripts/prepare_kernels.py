@@ -114,7 +114,8 @@ def main() -> None:
         prepare()
         return
     shutil.rmtree(FOLDER, ignore_errors=True)
-    for environment in (AVX512, BFLOAT16, AMX, AVX2):
+    # A later kind's text replaces an earlier one's of the same width, so the commonest comes last.
+    for environment in (AVX512, AMX, BFLOAT16, AVX2):
         with tempfile.TemporaryDirectory() as folder:
             again = [sys.executable, str(Path(__file__).absolute()), "--this-kind"]
             caches = {"NUMBA_CACHE_DIR": folder}

@@ -40,6 +40,7 @@ BFLOAT16 = {
 AMX = {
     "NUMBA_CPU_NAME": "sapphirerapids",
     "NUMBA_CPU_FEATURES": f"{BFLOAT16['NUMBA_CPU_FEATURES']},+amx-tile,+amx-bf16",
+    "PELLUCID_THREADS": "1",  # where `wide_vectors` has the tiles in memory
 }
 AVX2 = {
     "NUMBA_CPU_NAME": "haswell",  # the first that had it
@@ -100,7 +101,7 @@ def main() -> None:
         print(f"The kernels' tests, compiled for {name}:", flush=True)
         plugin = ["-p", "wide_vectors", "--deselect", OTHER_PROCESS] * wide
         command = [sys.executable, "-m", "pytest", "-q", *plugin, *sys.argv[1:], *tests]
-        own = {**environment, "PELLUCID_THREADS": "1"} if wide else without_simd(environment)
+        own = environment if wide else without_simd(environment)
         run = subprocess.run(command, cwd=ROOT, env=os.environ | own)
         failed += [name] if run.returncode else []
     for system in ("macos", "windows"):

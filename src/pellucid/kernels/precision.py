@@ -25,6 +25,7 @@ def bfloat16_products() -> AbstractContextManager[None]:
     multiplies as its forward did. Raises `UserError` where the processor has no such instruction.
     """
     from pellucid.kernels import enabled
+    from pellucid.kernels.backend.amx import available
     from pellucid.kernels.backend.bfloat16 import AVAILABLE
 
     if not AVAILABLE:
@@ -37,6 +38,7 @@ def bfloat16_products() -> AbstractContextManager[None]:
             "bfloat16 on the CPU is computed by kernels, and PELLUCID_KERNELS=off switches them "
             "off: leave out one of the two"
         )
+    available()  # asked for before a thread begins that would make Linux refuse it
     return _inside()
 
 

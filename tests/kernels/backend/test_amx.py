@@ -36,11 +36,14 @@ def test_linux_is_asked_for_tiles(asked: list[tuple[int, ...]]) -> None:
 
 
 def test_a_linux_that_refuses_is_obeyed(
-    asked: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+    asked: list[tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     refuses = SimpleNamespace(syscall=lambda *numbers: -1)
     monkeypatch.setattr(amx.ctypes, "CDLL", lambda name: refuses)
     assert not available()
+    assert "Linux refuses AMX" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ import wide_vectors
 from prepare_kernels import use_kernels
 from pellucid.kernels.backend import prepared
 
-find, missing = prepared.text, []
+find, used, missing = prepared.text, [], []
 def text(name, digest):
+    used.append(name)
     found = None if sys.argv[1] == "source" else find(name, digest)
     if found is None:
         missing.append(name)
@@ -30,19 +31,20 @@ def text(name, digest):
 prepared.text = text
 print(hashlib.sha256(b"".join(use_kernels())).hexdigest())
 print(*missing)
+print(*used)
 """
 
 
-def run(how: str, folder: Path, environment: dict[str, str]) -> tuple[str, list[str]]:
-    """Use the kernels with an empty cache; return a digest of results, and which are missing."""
+def run(how: str, folder: Path, environment: dict[str, str]) -> tuple[str, list[str], list[str]]:
+    """Use the kernels with an empty cache; return a digest of results, what is missing, and all."""
     path = os.pathsep.join([str(ROOT / "scripts"), *filter(None, sys.path)])
     own = {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder / how), "PELLUCID_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", RUN, how], env=os.environ | own | environment,
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    digest, names = done.stdout.splitlines()
-    return digest, names.split()
+    digest, missing, used = done.stdout.splitlines()
+    return digest, missing.split(), used.split()
 
 
 @pytest.mark.skipif(not prepared.entries(), reason="no prepared kernels for this system")
@@ -51,8 +53,9 @@ def test_every_kernel_is_prepared_and_has_the_bits_of_its_source(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     """If it fails after an edit of a kernel: python scripts/prepare_kernels.py."""
-    digest, missing = run("prepared", tmp_path, environment)
+    digest, missing, used = run("prepared", tmp_path, environment)
     assert missing == []
+    assert ("pellucid.kernels.backend.amx.product" in used) == (environment is AMX)
     if environment is BFLOAT16:
         assert run("source", tmp_path, environment)[0] == digest
 

@@ -8,6 +8,7 @@ Measured on one thread of an Intel Xeon (Emerald Rapids): 2,500 GFLOP/s of this 
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
 from functools import cache
 from typing import Any
@@ -23,8 +24,9 @@ from pellucid.kernels.backend.simd import WIDTH, address_of, transpose
 SIDE = 16
 """Rows of a tile, and words or sums in each."""
 ROWS = 2 * SIDE
-_C, _A, _B = (0, 1, 2, 3), (4, 5), (6, 7)  # tiles of C: upper left and right, lower left and right
+_C, _A, _B = ((0, 1), (2, 3)), (4, 5), (6, 7)  # the tiles of C's two rows, of A and of B
 _void, _byte, _i32, _i64 = ir.VoidType(), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_log = logging.getLogger(__name__)
 _ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
 
 
@@ -32,13 +34,17 @@ _ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTI
 def available() -> bool:
     """Return whether this processor has AMX for bfloat16 and Linux lets this process use it.
 
-    Linux wants to be asked once, since tiles make what it saves of a thread 8 KB larger.
+    Linux wants to be asked, since tiles make what it saves of a thread 8 KB larger. It refuses
+    where a thread has a stack for signals that is too small for that.
     """
     if not (bfloat16.AVAILABLE and {"+amx-tile", "+amx-bf16"} <= FEATURES):
         return False
     if sys.platform != "linux":
         return False
-    return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES)) == 0
+    allowed = int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES)) == 0
+    if not allowed:
+        _log.warning("Linux refuses AMX to this process: bfloat16 is slower than float32 without")
+    return allowed
 
 
 def _tile(builder: Any, name: str, *values: Any) -> None:
@@ -50,13 +56,9 @@ def _move(builder: Any, name: str, tile: int, address: Any, step: Any) -> None:
     _tile(builder, name, _byte(tile), where, builder.mul(step, _i64(4)))
 
 
-def _cells(upper_only: bool) -> list[tuple[int, int]]:
-    return [(i, j) for i in range(1 if upper_only else 2) for j in range(2)]
-
-
 @instruction("void", "i8", "i8")
 def _configure(builder, upper, lower):
-    """Give the tiles of C and A so many rows, those of the upper and of the lower half."""
+    """Give the tiles of C and A so many rows, at least 1: the upper half's and the lower half's."""
     with builder.goto_entry_block():
         memory = builder.alloca(ir.ArrayType(_i32, SIDE))
     rows = [upper, upper, lower, lower, upper, lower, _i64(SIDE), _i64(SIDE)]
@@ -78,16 +80,13 @@ def _release(builder):
     _tile(builder, "tilerelease")
 
 
-def _block(upper_only: bool) -> tuple[Any, Any, Any]:
+def _block(rows: int) -> tuple[Any, Any, Any]:
     """Return what begins, continues and ends one block, of one or two rows of tiles."""
-    cells = _cells(upper_only)
 
     def places(builder: Any, address: Any, step: Any) -> list[tuple[int, Any]]:
         down = builder.mul(step, _i64(4 * SIDE))
-        return [
-            (2 * i + j, builder.add(address, builder.add(builder.mul(down, _i64(i)), _i64(64 * j))))
-            for i, j in cells
-        ]
+        at = [builder.add(address, builder.mul(down, _i64(i))) for i in range(rows)]
+        return [(_C[i][j], builder.add(at[i], _i64(64 * j))) for i in range(rows) for j in range(2)]
 
     @instruction("void", "i8", "i8")
     def start(builder, d, d_row):
@@ -96,19 +95,20 @@ def _block(upper_only: bool) -> tuple[Any, Any, Any]:
                 for tile, place in places(builder, d, d_row):
                     _move(builder, "tileloadd64", tile, place, d_row)
             with fresh:
-                for i, j in cells:
-                    _tile(builder, "tilezero", _byte(2 * i + j))
+                for tile, _ in places(builder, d, d_row):
+                    _tile(builder, "tilezero", _byte(tile))
 
     @instruction("void", "i8", "i8", "i8", "i8")
     def step(builder, a, a_row, b, b_row):
         down = builder.mul(a_row, _i64(4 * SIDE))
-        for i in range(1 if upper_only else 2):
+        for i in range(rows):
             at = builder.add(a, builder.mul(down, _i64(i)))
             _move(builder, "tileloadd64", _A[i], at, _i64(SIDE))
         for j in range(2):
             _move(builder, "tileloadd64", _B[j], builder.add(b, _i64(64 * j)), b_row)
-        for i, j in cells:
-            _tile(builder, "tdpbf16ps", _byte(2 * i + j), _byte(_A[i]), _byte(_B[j]))
+        for i in range(rows):
+            for j in range(2):
+                _tile(builder, "tdpbf16ps", _byte(_C[i][j]), _byte(_A[i]), _byte(_B[j]))
 
     @instruction("void", "i8", "i8")
     def end(builder, c, c_row):
@@ -118,15 +118,15 @@ def _block(upper_only: bool) -> tuple[Any, Any, Any]:
     return start, step, end
 
 
-_start, _step, _end = _block(False)
-_start_upper, _step_upper, _end_upper = _block(True)
+_start, _step, _end = _block(2)
+_start_upper, _step_upper, _end_upper = _block(1)
 
 
 @inner(signature="i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8")
 def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
     """`bfloat16.product` of an A from `block`, n a multiple of WIDTH and k one of SIDE.
 
-    Unlike there, sums start from D.
+    Unlike there, sums start from D, and denormals in it are lost.
     """
     configured = 0
     for row in range(0, m, ROWS):
@@ -152,19 +152,19 @@ def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
 
 @inner()
 def block(a, at, a_row, a_step, transposed, height, depth, copy):
-    """`bfloat16.block`, tile by tile: the next rows' tiles come after all of these rows'."""
+    """`bfloat16.block`, tile by tile: those of the first SIDE rows, then those of the next."""
     tiles = (depth + bfloat16.WHOLE - 1) // bfloat16.WHOLE
     if transposed:
         across = copy.shape[1]
         words = empty((SIDE, across), np.float32)
-        for k in range(tiles):
-            first = k * bfloat16.WHOLE
+        for tile in range(tiles):
+            first = tile * bfloat16.WHOLE
             bfloat16.round_across(
                 a, at + first * a_step, a_step, depth - first, height, words, 0, across,
                 SIDE, height,
             )  # fmt: skip
             for i in range(0, height, SIDE):
-                to = (i * tiles + k * SIDE) * SIDE
+                to = (i * tiles + tile * SIDE) * SIDE
                 transpose(words, i, across, SIDE, SIDE, copy, to, SIDE)
     else:
         for i in range(height):

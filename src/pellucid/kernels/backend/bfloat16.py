@@ -31,7 +31,7 @@ from pellucid.kernels.backend.tile import product_by
 
 AVAILABLE = LANES == 16 and "+avx512bf16" in FEATURES
 WHOLE = 2 * LANES
-"""Numbers of k in the smallest piece of a panel: a vector of words."""
+"""Numbers in a vector of words."""
 _f = np.float32
 
 
@@ -104,18 +104,19 @@ def pack(task, tasks, b, packed):
     first, last = threads.slice_of(task, tasks, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4
     steps = packed.shape[1] // WIDTH
-    words = empty((WIDTH, 0 if right == 1 else steps), np.float32)
+    across = (steps + LANES - 1) // LANES * LANES
+    words = empty((WIDTH, 0 if right == 1 else across), np.float32)
     for panel in range(first, last):
         at, to = panel * WIDTH * right, panel * steps * WIDTH
         used = min(WIDTH, n - panel * WIDTH)
         if right == 1:
             round_across(b, at, down, k, used, packed, to, WIDTH, steps, WIDTH)
         else:
-            for i in range(used * steps, words.size):
+            for i in range(used * across, words.size):
                 put(words, i, _f(0.0))
             for i in range(used):
-                round_row(address_of(b, at + i * right), k, words, i * steps, LANES)
-            transpose(words, 0, steps, WIDTH, steps, packed, to, WIDTH)
+                round_row(address_of(b, at + i * right), k, words, i * across, LANES)
+            transpose(words, 0, across, WIDTH, steps, packed, to, WIDTH)
 
 
 @inner()
@@ -125,7 +126,7 @@ def block(a, at, a_row, a_step, transposed, height, depth, copy):
     If it is `transposed` its columns lie next to each other, otherwise its rows.
     """
     if transposed:
-        steps = (depth + WHOLE - 1) // WHOLE * (WHOLE // 2)
+        steps = (depth + 1) // 2
         round_across(a, at, a_step, depth, height, copy, 0, copy.shape[1], steps, height)
         return address_of(copy, 0), 1, copy.shape[1]
     for i in range(height):

@@ -36,6 +36,7 @@ from pellucid.kernels.backend.simd import (
     store,
     transpose,
 )
+from pellucid.kernels.backend.slices import address
 from pellucid.kernels.backend.tile import ROWS, add_product, product
 
 DEPTH, HEIGHT, FAR = 256, 96, 256
@@ -50,7 +51,7 @@ NOTHING = np.empty(0, np.float32)
 
 
 class Products(NamedTuple):
-    """How matrices are multiplied: in float32, or rounded to bfloat16 (`bfloat16`)."""
+    """How matrices are multiplied: in float32, or rounded to bfloat16 (`bfloat16`, `amx`)."""
 
     name: str
     numbers: int
@@ -62,7 +63,7 @@ class Products(NamedTuple):
     pack: Any
     """Inside a kernel: do a task of `panels`."""
     product: Any
-    """Inside a kernel: do a small product, as `tile.product`."""
+    """Inside a kernel: do a small product, as `tile.product` or `amx.product`."""
     multiply_rows: Any
     """Inside a kernel: do some rows of `multiply`."""
 
@@ -112,7 +113,7 @@ def aligned(*shape: int) -> Array:
     """
     size = math.prod(shape)
     memory = np.empty(size + _LINE, np.float32)
-    begin = -memory.ctypes.data // 4 % _LINE
+    begin = -address(memory) // 4 % _LINE
     return memory[begin : begin + size].reshape(shape)
 
 
@@ -238,7 +239,7 @@ def _block(a, at, a_row, a_step, transposed, height, depth, copy):
 def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
     """Return the function that does rows of `Products.multiply`, `numbers` of k at a step.
 
-    `block` and `product` are those of float32 here, or those of `bfloat16`.
+    `block` and `product` are those of float32 here, or those of `bfloat16` or `amx`.
     """
 
     def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
@@ -309,15 +310,19 @@ def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
     )
 
 
-def _rounded(name: str, rows: int, block: Any, product: Any) -> Products:
-    multiply_rows = _multiply_rows(name, 2, block, product)
-    return Products(name, 2, bfloat16.WHOLE // 2, rows, bfloat16.pack, product, multiply_rows)
+def _products(
+    name: str, numbers: int, multiple: int, rows: int, pack: Any, block: Any, product: Any
+) -> Products:
+    multiply_rows = _multiply_rows(name, numbers, block, product)
+    return Products(name, numbers, multiple, rows, pack, product, multiply_rows)
 
 
-_rows = _multiply_rows("float32", 1, _block, product)
-FLOAT32 = Products("float32", 1, 1, ROWS, pack, product, _rows)
-BFLOAT16 = _rounded("bfloat16", ROWS, bfloat16.block, bfloat16.product)
-BFLOAT16_TILES = _rounded("bfloat16_tiles", amx.ROWS, amx.block, amx.product)
+FLOAT32 = _products("float32", 1, 1, ROWS, pack, _block, product)
+BFLOAT16 = _products("bfloat16", 2, 1, ROWS, bfloat16.pack, bfloat16.block, bfloat16.product)
+BFLOAT16_TILES = _products(
+    "bfloat16_tiles", 2, amx.SIDE, amx.ROWS, bfloat16.pack, amx.block, amx.product
+)
+"""Only where `amx.available` has said so: a process that has not asked for tiles dies of them."""
 
 
 def products() -> Products:
