@@ -344,7 +344,10 @@ def round_inputs(x: np.ndarray) -> np.ndarray:
 def test_int8_steps_match_the_model_with_rounded_inputs(
     make: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most do; some differ, because noise of 10⁻⁷ can round an input to the next integer."""
+    """Most rows do; where noise of 10⁻⁷ rounds an input to the next integer, a row differs.
+
+    How many do depends on the processor: 0 to 3 of 17 on those measured.
+    """
     model = rounded(make(**settings))
     engine, source, tokens = compile_model(model, "int8"), Packed.of(sources()), np.full(17, 1)
     found, _ = engine.step(engine.start(source), tokens)
@@ -352,9 +355,9 @@ def test_int8_steps_match_the_model_with_rounded_inputs(
         unrounded, _ = model.step(model.start(source), tokens)
         monkeypatch.setattr(import_module("pellucid.ops.linear"), "_rows", round_inputs)
         expected, _ = model.step(model.start(source), tokens)
-    error, effect = np.abs(found - expected), np.abs(unrounded - expected)
-    assert np.median(error) < 1e-5
-    assert error.mean() < 0.2 * effect.mean()
+    error, effect = (np.abs(x - expected).max(axis=-1) for x in (found, unrounded))
+    assert (error < 1e-5).sum() >= 12
+    assert effect.min() > 1e-3
 
 
 def test_int8_multiplies_the_weights_that_were_stored() -> None:
