@@ -360,3 +360,21 @@ def test_the_newer_parts_translate_better_after_as_many_steps(page: str) -> None
     assert f"raise BLEU by {spread(bleu, 1)} (lower-cased" in page
     assert sum(x > 0 for x in differences(study, "swiglu", "article", "bleu_lower")) == 6
     assert "BLEU is higher in six of them" in page
+
+
+def test_the_best_factor_of_the_tokens_depends_on_the_positions(page: str) -> None:
+    section = page[page.index("which factor of the token vectors is best?", page.index("## ")) :]
+    found: dict[tuple[str, int], dict[int, float]] = {}
+    for run in stored("embedding-factor"):
+        kind, factor = run["change"].split("_")
+        found.setdefault((kind, int(factor)), {})[run["seed"]] = run["metrics"]["train_loss"]
+    for kind, name in (("learned", "learned positions"), ("sinusoidal", "the paper's sinusoids")):
+        cells = [spread(found[kind, factor].values(), 2) for factor in (1, 4, 16, 64)]
+        assert f"| {name} | {' | '.join(cells)} |" in section
+        differences = [x - found[kind, 16][seed] for seed, x in found[kind, 64].items()]
+        assert {x > 0 for x in differences} == {kind == "learned"}
+    short = [("learned", 1), ("sinusoidal", 1), ("sinusoidal", 4), ("sinusoidal", 16)]
+    least = min(x for one in short for x in found[one].values())
+    most = max(x for one, runs in found.items() if one not in short for x in runs.values())
+    assert f"the loss is {least:.1f} and more, above it {most:.1f} and less" in section
+    assert min(found, key=lambda one: min(found[one].values())) == ("learned", 16)
