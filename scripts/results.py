@@ -119,7 +119,7 @@ def setting(row: Mapping[str, Any]) -> str | None:
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
     keys = ("benchmark", "length", "mkl", "corpus", "batch_tokens", "beam", "batch")
-    rows = [{**row, "mkl": where} if (where := setting(row)) else row for row in rows]
+    rows = [{**row, "mkl": found} if (found := setting(row)) else row for row in rows]
     last = {(*map(row.get, keys), *row.get("rules", ())): row for row in rows}
     return list(last.values())
 

@@ -107,7 +107,7 @@ class Products(NamedTuple):
 
 
 def aligned(*shape: int) -> Array:
-    """Return memory for floats, the first at the begin of a line of the cache.
+    """Return memory for floats, the first at the beginning of a line of the cache.
 
     A tile of which every row lies in two lines takes three times as long to read.
     """
