@@ -98,8 +98,8 @@ class Projected(Module):
             y, back = dispatch(ops.linear, x, *self._rows_of(first, end), path=path)
             shape, counts = y.shape, [0, 0, 0]
             counts[first:end] = (width // d for width in self._widths[first:end])
-            y = namespace(y).reshape(y, (x.shape[0], sum(counts), d))
-            y, then_back = then(y, (counts[0], counts[1]))
+            split = namespace(y).reshape(y, (x.shape[0], sum(counts), d))
+            y, then_back = then(split, (counts[0], counts[1]))
             begin = 0
             for count in counts[first:end]:
                 heads.append(y[:, begin : begin + count, :])

@@ -75,6 +75,13 @@ def test_quoted_code_exists_and_is_the_source(name: str) -> None:
             assert source.strip() == line.text.strip()
 
 
+def test_the_step_that_splits_into_heads_quotes_the_reshape() -> None:
+    code = {block.step: block.of for block in blocks("multi_head", "code")[:2]}
+    projection, split = ([line.text for line in quoted(code[step])] for step in (1, 2))
+    assert [text for text in projection if "ops.linear" in text] == projection
+    assert [text for text in split if ".reshape(" in text] == split
+
+
 @every_topic
 def test_checks_hold_and_examples_evaluate(name: str) -> None:
     assert blocks(name, "check", "gradients")
