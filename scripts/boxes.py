@@ -23,18 +23,18 @@ ENCODER, DECODER = 40, 384
 STACKS: dict[int, tuple[tuple[str, str, str], ...]] = {
     ENCODER: (
         ("Words → vectors + positions", "단어 → 벡터 + 위치", "003"),
-        ("Self-attention", "셀프 어텐션", "000 001 003 004"),
+        ("Self-attention", "셀프 어텐션", "000 001 002 003 004"),
         ("Add, LayerNorm", "더하기, LayerNorm", "000 001 002"),
-        ("Feed-forward network", "피드포워드 네트워크", "000 004"),
+        ("Feed-forward network", "피드포워드 네트워크", "001 002 004"),
         ("Add, LayerNorm", "더하기, LayerNorm", "000 001 002"),
     ),
     DECODER: (
         ("Words so far → the same", "지금까지 쓴 단어 → 벡터 + 위치", "003"),
-        ("Self-attention, no looking ahead", "셀프 어텐션(뒤는 가림)", "000 002 004"),
+        ("Self-attention, no looking ahead", "셀프 어텐션(뒤는 가림)", "002"),
         ("Add, LayerNorm", "더하기, LayerNorm", "000 001 002"),
-        ("Cross-attention to the source", "크로스 어텐션(입력 문장)", "001 002 004"),
+        ("Cross-attention to the source", "크로스 어텐션(입력 문장)", "002 004"),
         ("Add, LayerNorm", "더하기, LayerNorm", "000 001 002"),
-        ("Feed-forward network", "피드포워드 네트워크", "000 004"),
+        ("Feed-forward network", "피드포워드 네트워크", "001 002 004"),
         ("Add, LayerNorm", "더하기, LayerNorm", "000 001 002"),
         ("A probability for every word", "모든 단어의 확률", ""),
     ),
