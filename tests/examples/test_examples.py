@@ -126,6 +126,23 @@ def test_the_notebook_stores_what_its_cells_print(script: Path) -> None:
     assert all(stored[each] for each in code), "run: python scripts/notebooks.py --run"
 
 
+@pytest.mark.parametrize("end", ["", ".ko"])
+@pytest.mark.parametrize(("number", "study"), [("000", "activations"), ("004", "heads-and-ffns")])
+def test_the_notebook_shows_every_stored_run(
+    number: str, study: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "examples" / f"article_{number}{end}.ipynb").read_text(encoding="utf-8")
+    outputs = [one for each in notebooks().outputs_of(text).values() for one in each]
+    lines = [line.split() for one in outputs for line in one["text"]]
+    losses: dict[str, list[float]] = {}
+    for run in lesson.stored_runs(study):
+        losses.setdefault(run["change"], []).append(run["metrics"]["best_valid_loss"])
+    for change, found in losses.items():
+        expected = [f"{loss:.3f}" for loss in sorted(found)]
+        assert any(line[:1] == [change] and line[-len(expected) :] == expected for line in lines)
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_the_notebook_holds_the_scripts_code(script: Path) -> None:
     made = json.loads(script.with_suffix(".ipynb").read_text(encoding="utf-8"))
