@@ -85,7 +85,10 @@ class Lesson:
         settings is always trained here, under its own name.
         """
         if self.model is not None and not settings:
-            return pellucid.load(self.model)
+            try:
+                return pellucid.load(self.model)
+            except UserError as error:
+                raise SystemExit(f"--model: {error}") from error
         return pellucid.load(self.train(name, *settings))
 
     def train(self, name: str, *settings: str, share: float = 1.0) -> Path:

@@ -37,6 +37,14 @@ def test_fewer_steps_than_an_epoch_are_refused(
     assert "--steps must be at least 10, one epoch; got 9" in capsys.readouterr().err
 
 
+def test_a_model_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["article.py", "--model", str(tmp_path / "chat")])
+    with pytest.raises(SystemExit, match=r"--model: .*chat: there is no such folder"):
+        Lesson("About").chatbot()
+
+
 def test_a_notebook_takes_no_options_and_displays_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
