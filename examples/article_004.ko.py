@@ -127,7 +127,7 @@ for change, losses in sorted(variants.items(), key=lambda item: min(item[1])):
 
 # %% [markdown]
 # ## 기계 번역
-# 글의 마지막 제안에는 10분과 Multi30k가 필요합니다.
+# 글의 마지막 제안에는 코어 하나로 24분이 걸리고 Multi30k가 필요합니다.
 #
 #     pellucid train multi30k-de-en-small --model.ffn-before 1 --model.ffn-dim 128
 #     pellucid generate runs/multi30k-de-en-small "ein Hund rennt über die Wiese."

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import lesson
+from pellucid.apps.cli.recipes import MINUTES
 from pellucid.apps.teach.exercise import EXERCISES, solution
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +176,13 @@ def test_the_notebook_of_the_exercises_checks_what_is_written(
         written.__name__ = "softmax_backward"
         scope["check"](written)
         assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("end", "time"), [("", "takes {} minutes"), (".ko", "{}분이 걸리")])
+def test_article_004_gives_the_measured_time_of_its_translation_model(end: str, time: str) -> None:
+    script = (ROOT / "examples" / f"article_004{end}.py").read_text(encoding="utf-8")
+    assert "pellucid train multi30k-de-en-small" in script
+    assert time.format(MINUTES["multi30k-de-en-small"]) in script
 
 
 def test_there_is_a_script_for_every_article_in_both_languages() -> None:
