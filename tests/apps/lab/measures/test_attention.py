@@ -77,6 +77,48 @@ def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
                 layer["scale"] = [-0.7] * 3
 
 
+def test_what_was_not_probed_before_training_is_not_shown_as_if_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = read_study(write_study(tmp_path))
+    line = run_trial(study.trials()[0], tmp_path / "run")
+    drawn: list[dict[tuple[str, str], Curves]] = []
+
+    def draw(
+        rows: Any, columns: Any, curves: dict[tuple[str, str], Curves], *_: Any, **__: Any
+    ) -> str:
+        drawn.append(curves)
+        return "<svg/>"
+
+    for module in ("measure", "attention"):
+        monkeypatch.setattr(f"pellucid.apps.lab.measures.{module}.draw_grid", draw)
+    show("attention", study, "sqrt", line)
+    assert drawn[1]["‖Jacobian‖", "first step"]["sqrt"] != [([], [])]
+    last = drawn[1]["‖Jacobian‖", "last step"]["sqrt"]
+    show("attention", study, "sqrt", {**line, "probes": line["probes"][1:]})
+    assert drawn[3]["‖Jacobian‖", "first step"]["sqrt"] == [([], [])]
+    assert drawn[3]["‖Jacobian‖", "last step"]["sqrt"] == last
+
+
+@pytest.mark.parametrize("name", list(MEASURES))
+def test_a_run_that_was_resumed_with_more_measures_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    text = STUDY.replace("seeds = 2", "").replace('"none"', '"learned"')
+    study = read_study(
+        write_study(tmp_path, text + "[changes.p0]\nset.model.attention_scale = 1.0\n")
+    )
+    monkeypatch.setattr("pellucid.apps.lab.plots.to_svg", lambda figure: "<svg/>")
+    done: dict[str, dict[int, Line]] = {}
+    for trial in study.trials()[:4]:
+        line = run_trial(trial, tmp_path / trial.id)
+        first, *rest = line["probes"]
+        begun = {"step": first["step"], "epoch": first["epoch"]}
+        done[trial.change] = {0: {**line, "probes": [begun, *rest]}}
+    if (measured := MEASURES[name].show) is not None:
+        assert measured(Findings(study, done, [], 0, 0))
+
+
 def test_the_encoders_rows_are_shown_where_they_were_recorded(
     tmp_path: Path,
 ) -> None:

@@ -34,6 +34,7 @@ from pellucid.apps.lab.measures.measure import (
     kind_of,
     lines_with,
     panels,
+    probes_at,
     rounded,
     spreads,
 )
@@ -175,11 +176,12 @@ def _along(lines: Lines, widths: set[int]) -> Block:
 
 
 def _by_keys(lines: Lines) -> Block:
-    """Draw statistics by the number of keys, at the first and the last probe."""
-    columns = {"first step": 0, "last step": -1}
+    """Draw statistics by the number of keys, before training and at its end."""
+    columns = {"first step": 0, "last step": None}
 
     def curve(run: Line, title: str, column: str) -> Points:
-        means = run["probes"][columns[column]]["by_keys"].get("encoder", {}).items()
+        probes = probes_at(run, columns[column])
+        means = [kv for p in probes for kv in p["by_keys"].get("encoder", {}).items()]
         return as_points((k, m[BY_KEYS[title]]) for k, m in means if m["queries"] >= FEWEST)
 
     title = tr("The encoder's attention by the number of keys")

@@ -189,8 +189,9 @@ def _along(groups: Sequence[Group]) -> Block:
 
     def curves(group: Group, kind: str) -> Iterator[Points]:
         for line in group.lines.values():
-            steps = [probe["step"] for probe in line["probes"]]
-            heads = zip(*(head_values(p, kind, "scale") for p in line["probes"]), strict=True)
+            probes = [probe for probe in line["probes"] if "attention" in probe]
+            steps = [probe["step"] for probe in probes]
+            heads = zip(*(head_values(p, kind, "scale") for p in probes), strict=True)
             for head in heads:
                 yield as_points(zip(steps, (exponent(s, group.d_k) for s in head), strict=True))
 

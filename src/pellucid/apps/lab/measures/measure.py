@@ -80,9 +80,16 @@ def head_values(probe: Probe, kind: str, statistic: str) -> list[float]:
 
 
 def lines_with(findings: Findings, key: str) -> dict[str, list[Line]]:
-    """Return the lines whose last probe has `key`, by variant: of the first `MOST` variants."""
+    """Return the lines whose last probe has `key`, by variant: of the first `MOST` variants.
+
+    Without the probes that lack it: of a run that was resumed with more measures.
+    """
     found = {
-        name: [x for x in lines.values() if x["probes"] and key in x["probes"][-1]]
+        name: [
+            {**line, "probes": [p for p in line["probes"] if key in p]}
+            for line in lines.values()
+            if line["probes"] and key in line["probes"][-1]
+        ]
         for name, lines in findings.done.items()
     }
     names = [name for name, lines in found.items() if lines][:MOST]
@@ -137,14 +144,19 @@ def as_points(pairs: Iterable[tuple[float, float | None]]) -> Points:
     return [x for x, _ in both], [y for _, y in both]
 
 
+def probes_at(line: Line, step: int | None) -> list[Probe]:
+    """Return a run's probe at a step, or the last one for None; empty where there is none."""
+    return [p for p in line["probes"] if step in (None, p["step"])][-1:]
+
+
 def spreads(
     lines: Sequence[Line], take: Callable[[Probe], Iterable[float]], form: str = ".3g"
 ) -> list[str]:
     """Return the values of some runs' probes at each of `TIMES`, as a table shows them."""
     cells = []
     for step in TIMES.values():
-        at = [[p for p in line["probes"] if step in (None, p["step"])][-1:] for line in lines]
-        cells.append(format_spread([v for probes in at for p in probes for v in take(p)], form))
+        at = [p for line in lines for p in probes_at(line, step)]
+        cells.append(format_spread([v for p in at for v in take(p)], form))
     return cells
 
 
