@@ -229,11 +229,13 @@ def test_runs_on_other_data_are_reported(done: tuple[Study, Lines]) -> None:
     assert "delete the study's results file and its runs folder, and run it again" in text
     alike = {id: {**line, "data": "same"} for id, line in lines.items()}
     assert "different data" not in answers_to_markdown(gather(study, alike))
-    asked = {
-        id: {**line, "settings": {**line["settings"], "data.held_out": line["seed"]}}
-        for id, line in mixed.items()
-    }
-    assert "different data" not in answers_to_markdown(gather(study, asked))
+    # both decide which pairs are held out
+    for setting in ("data.held_out", "tokenizer.normalise"):
+        asked = {
+            id: {**line, "settings": {**line["settings"], setting: line["seed"]}}
+            for id, line in mixed.items()
+        }
+        assert "different data" not in answers_to_markdown(gather(study, asked))
 
 
 def test_a_corpus_whose_place_files_take_is_not_among_the_settings(

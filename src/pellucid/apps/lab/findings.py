@@ -12,6 +12,8 @@ from pellucid.apps.lab.statistics import Comparison, compare, with_holm
 from pellucid.apps.lab.study import Study, Trial
 from pellucid.core.errors import UserError
 
+DECIDING = ("data.", "tokenizer.kind", "tokenizer.normalise")
+"""Settings that decide which pairs there are: a tokenizer may make one text of two sources."""
 UNKNOWN = "lines of the results file that belong to no run of the study as it is now: {}"
 
 
@@ -44,10 +46,10 @@ class Findings:
 
     @property
     def data_changed(self) -> bool:
-        """Whether lines with the same data settings have different digests of the data."""
+        """Whether lines with the same settings of the data have different digests of it."""
         known: dict[str, set[str]] = {}
         for line in self.lines:
-            settings = {k: v for k, v in line["settings"].items() if k.startswith("data.")}
+            settings = {k: v for k, v in line["settings"].items() if k.startswith(DECIDING)}
             known.setdefault(repr(settings), set()).update({line["data"]} if "data" in line else ())
         return any(len(digests) > 1 for digests in known.values())
 
