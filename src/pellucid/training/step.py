@@ -99,8 +99,8 @@ def train_step(
     if not math.isfinite(norm):
         names = optimizer.not_finite()
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        listed = ", ".join(names[:3])
-        raise DivergedError(f"the gradient's norm is {norm} (in {listed}{more})", step, lr)
+        listed = ", ".join(names[:3]) + more
+        raise DivergedError(f"the gradient's norm is {norm} (in {listed})", step, lr)
     factor = clip_factor(norm, config.optimizer.clip)
     optimizer.step(lr, scale * factor)
     tally.clipped = int(factor < 1.0)

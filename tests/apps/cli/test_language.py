@@ -24,6 +24,7 @@ from pellucid.apps.cli.options import parse
 from pellucid.core.language import speaking
 from pellucid.training.config import TrainingConfig, load_recipe, recipe_names
 from pellucid.training.events import Chosen, Ended, Started, Stepped, Validated
+from pellucid.training.step import DivergedError
 
 Capture = pytest.CaptureFixture[str]
 HELP = (
@@ -253,6 +254,10 @@ def template(text: ast.JoinedStr) -> str:
     return "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in text.values)
 
 
+ERRORS = (
+    *("UserError", "UsageError", "UnsupportedError", "TooLongError"),
+    *("DivergedError", "_diverged", "LineError"),
+)
 PYTHON_CALLS = ("interop/torch.py", "tasks/task.py")
 PYTHON_ONLY = ("check", "compiled", "kernels", "nn", "ops")
 """Packages whose errors a program raises, and no command prints."""
@@ -268,22 +273,50 @@ def test_every_error_of_a_command_has_its_korean() -> None:
             if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call):
                 continue
             name = ast.unparse(node.exc.func).rpartition(".")[2]
-            if name not in ("UserError", "UsageError", "UnsupportedError", "TooLongError"):
+            if name not in ERRORS:
                 continue
-            (text, *_) = node.exc.args
-            message = "".join(
-                part.value if isinstance(part, ast.Constant) else "Xyz"
-                for side in ((text.left,) if isinstance(text, ast.BinOp) else (text,))
-                for part in (side.values if isinstance(side, ast.JoinedStr) else (side,))
-            )
-            if not re.search("[a-z]{2}.* .*[a-z]{2}", re.sub(r"Xyz|--\w+", "", message)):
-                continue  # only what another error says
-            found += 1
-            with speaking("ko"):
-                if not re.search("[가-힣]", language.translated(message)):
-                    lacking.append(f"{where}:{node.lineno}: {message}")
+            for text in node.exc.args if name == "LineError" else node.exc.args[:1]:
+                message = "".join(
+                    part.value if isinstance(part, ast.Constant) else "Xyz"
+                    for side in ((text.left,) if isinstance(text, ast.BinOp) else (text,))
+                    for part in (side.values if isinstance(side, ast.JoinedStr) else (side,))
+                )
+                if not re.search("[a-z]{2}.* .*[a-z]{2}", re.sub(r"Xyz|--\w+", "", message)):
+                    continue  # only what another error says
+                found += 1
+                with speaking("ko"):
+                    if not re.search("[가-힣]", language.translated(message)):
+                        lacking.append(f"{where}:{node.lineno}: {message}")
     assert found > 250
     assert not lacking, "errors without Korean, for korean.toml:\n" + "\n".join(lacking)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        str(DivergedError("the loss is nan", 2, 0.1)),
+        str(DivergedError("a held-out score is not finite (loss inf, {})", 2, 0.1)),
+        *[
+            f"lab/a/r.jsonl, line 1: is damaged ({wrong}); delete it; its run is then read from "
+            "its folder, or done again"
+            for wrong in (
+                "not a line of results",
+                "seed: expected a whole number, got '3'",
+                "seed: expected a table, it is missing",
+            )
+        ],
+        "lab/a/r.jsonl, line 3: d with seed 3 has an earlier line with other figures; delete one "
+        "of the two lines",
+        "lab/a/r.jsonl: results format 7, this Pellucid reads 1; report it with the version that "
+        "wrote it, or choose another results file",
+    ],
+)
+def test_errors_of_several_parts_are_korean_throughout(error: str) -> None:
+    with speaking("ko"):
+        shown = language.translated(error)
+    names = r"lab/a/\w+.jsonl|seed|table|nan|inf|nat|Pellucid"
+    assert not re.search("[a-z]{2}", re.sub(names, "", shown)), shown
+    assert "완료" not in shown
 
 
 def test_errors_in_korean_are_of_errors_that_there_are() -> None:

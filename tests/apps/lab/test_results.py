@@ -20,11 +20,12 @@ PROBE: dict[str, Any] = {
     "step": 7,
     **{name: {} for name in ("attention", "by_keys", "lengths", "gradients", "dead")},
 }
+CURVE = {"epoch": [1.0], "train": [1.5], "train_token": [0.5], "valid": [None]}
 DONE: dict[str, Any] = {
     **HEAD,
     "status": "done",
     "metrics": {"train_loss": 1.5, "valid_loss": None},
-    "curve": {"epoch": [1.0], "train": [1.5], "train_token": [0.5], "valid": [None]},
+    "curve": CURVE,
     "probes": [PROBE],
     "steps": 7,
     "minutes": 2,
@@ -123,6 +124,12 @@ def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:
         ({**FAILED, "id": 7}, "id: expected text, got 7"),
         ({**FAILED, "seed": "3"}, "seed: expected a whole number, got '3'"),
         ({**FAILED, "minutes": None}, "minutes: expected a number, got None"),
+        ({**DONE, "curve": {**CURVE, "train": ["1.5"]}}, "curve.train: expected numbers"),
+        ({**DONE, "curve": {k: CURVE[k] for k in CURVE if k != "epoch"}}, "curve.epoch: expected"),
+        ({**DONE, "metrics": {"train_loss": "1.5"}}, "metrics: expected numbers"),
+        ({**DONE, "metrics": {"train_loss": float("nan")}}, "not a line of results"),
+        ({**DONE, "probes": [3]}, "probes: step: expected numbers"),
+        ({**DONE, "vocabulary": []}, "vocabulary: expected numbers"),
         ([1], "not a line of results"),
         ("text", "not a line of results"),
     ],

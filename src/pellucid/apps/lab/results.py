@@ -19,6 +19,8 @@ BEGINNING = b'{"format"'
 Line = Mapping[str, Any]
 
 _NUMBER = (int, float)
+_FIGURE = int | float | None
+_CURVE = ("epoch", "train", "train_token", "valid")
 _KINDS = {str: "text", int: "a whole number", _NUMBER: "a number", dict: "a table", list: "a list"}
 _ALWAYS = {
     **dict.fromkeys(("study", "change", "id", "ended"), str),
@@ -40,8 +42,8 @@ _BY_STATUS: Mapping[str, Mapping[str, Any]] = {
 class LineError(UserError):
     """A line of results that cannot be used; `reason` says why."""
 
-    def __init__(self, place: str, reason: str, remedy: str) -> None:
-        super().__init__(f"{place}: {reason}; {remedy}")
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
         self.reason = reason
 
 
@@ -72,10 +74,9 @@ def read_results(path: Path) -> dict[str, Line]:
         line = parse_line(text, f"{path}, line {number}")
         before = found.get(line["id"], line)
         if before["status"] == line["status"] == "done" and before["metrics"] != line["metrics"]:
-            raise LineError(
-                f"{path}, line {number}",
-                f"{line['change']} with seed {line['seed']} has an earlier line with other figures",
-                "delete one of the two lines",
+            raise UserError(
+                f"{path}, line {number}: {line['change']} with seed {line['seed']} has an earlier "
+                "line with other figures; delete one of the two lines"
             )
         if before["status"] == "failed" or line["status"] == "done":
             found[line["id"]] = line
@@ -85,20 +86,27 @@ def read_results(path: Path) -> dict[str, Line]:
 def parse_line(text: bytes, place: str) -> dict[str, Any]:
     """Return a run's line. Raises `LineError`, naming `place`, if damaged or of another format."""
     try:
-        line: dict[str, Any] = json.loads(text.decode("utf-8"))
+        line: dict[str, Any] = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
         if line["format"] != FORMAT:
             raise LineError(
-                place,
-                f"results format {line['format']}, this Pellucid reads {FORMAT}",
-                "report it with the version that wrote it, or choose another results file",
+                f"has results format {line['format']}",
+                f"{place}: results format {line['format']}, this Pellucid reads {FORMAT}; report "
+                "it with the version that wrote it, or choose another results file",
             )
         wrong = _first_error(line)
     except (ValueError, LookupError, TypeError, RecursionError):
         wrong = "not a line of results"
     if wrong:
-        remedy = "delete it; its run is then read from its folder, or done again"
-        raise LineError(place, f"is damaged ({wrong})", remedy)
+        raise LineError(
+            f"is damaged ({wrong})",
+            f"{place}: is damaged ({wrong}); delete it; its run is then read from its folder, or "
+            "done again",
+        )
     return line
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _first_error(line: Line) -> str:
@@ -108,8 +116,24 @@ def _first_error(line: Line) -> str:
         return f"status: expected done or failed, got {line.get('status')!r}"
     for key, kind in kinds.items():
         if not isinstance(line.get(key), kind):
-            got = f"got {line[key]!r:.40}" if key in line else "it is missing"
-            return f"{key}: expected {_KINDS[kind]}, {got}"
+            if key not in line:
+                return f"{key}: expected {_KINDS[kind]}, it is missing"
+            return f"{key}: expected {_KINDS[kind]}, got {line[key]!r:.40}"
+    return "" if line["status"] == "failed" else _inner_error(line)
+
+
+def _inner_error(line: Line) -> str:
+    """Return what is wrong inside the fields of a finished run that a report reads, or ""."""
+    steps = [p.get("step") if isinstance(p, dict) else None for p in line["probes"]]
+    parts: list[tuple[str, Any, Any]] = [
+        *((f"curve.{name}", line["curve"].get(name), _FIGURE) for name in _CURVE),
+        ("metrics", list(line["metrics"].values()), _FIGURE),
+        ("vocabulary", line["vocabulary"] or None, int),
+        ("probes: step", steps, int),
+    ]
+    for name, values, kind in parts:
+        if not isinstance(values, list) or not all(isinstance(x, kind) for x in values):
+            return f"{name}: expected numbers"
     return ""
 
 

@@ -71,7 +71,8 @@ def run_study(
         planned = {trial.id for trial in trials}
         done = {id for id in planned if before.get(id, {}).get("status") == "done"}
         failed = set() if retry else planned & before.keys() - done
-        say(f"{len(done)}/{len(trials)} done" + (f", {len(failed)} failed" if failed else ""))
+        begun = f"{len(done)}/{len(trials)} done"
+        say(f"{len(done)}/{len(trials)} done, {len(failed)} failed" if failed else begun)
         pool = executor or FreshProcesses(workers or affordable(gigabytes))
         running: dict[futures.Future[dict[str, Any]], Trial] = {
             pool.submit(run_trial, trial, runs / trial.id, stop): trial

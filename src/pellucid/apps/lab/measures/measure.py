@@ -84,7 +84,7 @@ def lines_with(findings: Findings, key: str) -> dict[str, list[Line]]:
 
     Without the probes that lack it: of a run that was resumed with more measures.
     """
-    found = {
+    found: dict[str, list[Line]] = {
         name: [
             {**line, "probes": [p for p in line["probes"] if key in p]}
             for line in lines.values()
