@@ -246,6 +246,26 @@ def test_cross_attention_in_the_chatbot_sees_all_tokens_alike(page: str) -> None
     ) in page
 
 
+def test_scales_that_heads_learn_are_no_better_on_unseen_answers(page: str) -> None:
+    loss = {(r["change"], r["seed"]): r["metrics"] for r in stored("exponent")}
+    pairs = {
+        metric: [
+            loss[f"d{d}_learned", seed][metric] - loss[f"d{d}_p0.75", seed][metric]
+            for d in (16, 32, 64)
+            for seed in range(5)
+        ]
+        for metric in ("train_loss", "best_valid_loss")
+    }
+    lower = [x < 0 for x in pairs["train_loss"]]
+    assert (sum(lower[:10]), sum(lower[10:])) == (10, 2)
+    assert "p = 0.75 in ten of ten pairs at widths 16 and 32, and in two of five at 64" in page
+    higher = [x for x in pairs["best_valid_loss"] if x > 0]
+    assert (
+        f"higher than that of p = 0.75 in {len(higher)} of 15 pairs, by at most {max(higher):.3f} "
+        "nats per token"
+    ) in page
+
+
 def test_d_k_on_german_to_english(page: str) -> None:
     section = page[page.index("on German to English?", page.index("## ")) :]
     lower = differences("scaling-multi30k", "d_k", "sqrt_d_k", "best_valid_loss")
