@@ -238,6 +238,28 @@ def test_runs_on_other_data_are_reported(done: tuple[Study, Lines]) -> None:
         assert "different data" not in answers_to_markdown(gather(study, asked))
 
 
+def test_losses_per_token_of_other_tokenizers_are_reported_as_such(
+    done: tuple[Study, Lines],
+) -> None:
+    study, lines = done
+
+    def text(*metrics: str, **changes: Any) -> str:
+        config = study.variants["linear"]
+        other = replace(config, tokenizer=replace(config.tokenizer, **changes))
+        asked = replace(
+            study,
+            variants={**study.variants, "linear": other},
+            plan=replace(study.plan, metrics=metrics, primary=()),
+        )
+        return answers_to_markdown(replace(gather(study, lines), study=asked))
+
+    said = "Variants with another tokenizer than the base: linear."
+    assert said in text("train_loss", "valid_loss", kind="word")
+    assert said in text("valid_loss", vocab_size=50)
+    assert said not in text("valid_loss", dropout=0.1)
+    assert said not in text("train_loss", kind="word")
+
+
 def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
     done: tuple[Study, Lines],
 ) -> None:

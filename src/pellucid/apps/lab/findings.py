@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pellucid.apps.lab.metrics import value_of
+from pellucid.apps.lab.metrics import TOKEN, find_metric, value_of
 from pellucid.apps.lab.results import Line
 from pellucid.apps.lab.statistics import Comparison, compare, with_holm
 from pellucid.apps.lab.study import Study, Trial
@@ -52,6 +52,15 @@ class Findings:
             settings = {k: v for k, v in line["settings"].items() if k.startswith(DECIDING)}
             known.setdefault(repr(settings), set()).update({line["data"]} if "data" in line else ())
         return any(len(digests) > 1 for digests in known.values())
+
+    @property
+    def other_tokens(self) -> list[str]:
+        """Variants with another tokenizer than the base's, where a loss per token is compared."""
+        plan, variants = self.study.plan, self.study.variants
+        if self.study.tokenizer or all(find_metric(m).unit != TOKEN for m in plan.metrics):
+            return []
+        known = {name: replace(config.tokenizer, dropout=0.0) for name, config in variants.items()}
+        return [name for name, tokenizer in known.items() if tokenizer != known[plan.base]]
 
     def values(self, change: str, metric: str) -> dict[int, float | None]:
         """Return a metric of a variant by seed."""
