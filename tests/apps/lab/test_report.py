@@ -184,6 +184,13 @@ def test_text_of_a_study_is_no_html() -> None:
     assert "<td>&lt;img src=x&gt;</td>" in html
 
 
+def test_a_picture_that_a_study_names_is_its_text_in_html() -> None:
+    own = document.to_html("![ours](a.svg), ![theirs](b.png)", "a", {"a.svg": "<svg/>"})
+    assert own.count("<img") == 1
+    assert "theirs" in own
+    assert "b.png" not in own
+
+
 def bounded(study: Study, **limits: float) -> Study:
     bound = Bound("linear", "epochs_to_1.0", "quick", **limits)
     return replace(study, plan=replace(study.plan, bounds=(bound,)))

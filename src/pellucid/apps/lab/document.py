@@ -75,7 +75,9 @@ def to_html(markdown: str, title: str, pictures: Mapping[str, str]) -> str:
     parser = markdown_it.MarkdownIt("commonmark", {"html": False})
     tokens = parser.enable("table").parse(markdown)
     for child in chain(*(token.children or () for token in tokens)):
-        if child.type == "image":
+        if child.type == "image" and child.attrs["src"] not in pictures:
+            child.type = "text"  # a note may name one, and the file loads nothing
+        elif child.type == "image":
             data = base64.b64encode(pictures[str(child.attrs["src"])].encode()).decode("ascii")
             child.attrSet("src", f"data:image/svg+xml;base64,{data}")
     body = parser.renderer.render(tokens, parser.options, {})
