@@ -89,7 +89,7 @@ def parse_line(text: bytes, place: str) -> dict[str, Any]:
         line: dict[str, Any] = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
         if line["format"] != FORMAT:
             raise LineError(
-                f"has results format {line['format']}",
+                f"results format {line['format']}, this Pellucid reads {FORMAT}",
                 f"{place}: results format {line['format']}, this Pellucid reads {FORMAT}; report "
                 "it with the version that wrote it, or choose another results file",
             )
