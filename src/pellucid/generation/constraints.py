@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pellucid.models.decoding import Constraints
-
-Array = np.ndarray
+from pellucid.models.decoding import Array, Constraints
 
 
 def constrain(

@@ -10,9 +10,7 @@ import numpy as np
 
 from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
-from pellucid.models.decoding import Decodes
-
-Array = np.ndarray
+from pellucid.models.decoding import Array, Decodes
 
 
 def mean_probability(log_p: Sequence[Array]) -> Array:

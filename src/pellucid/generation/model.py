@@ -12,12 +12,10 @@ from pellucid import kernels
 from pellucid.core.array import host_dtype, to_host
 from pellucid.core.batch import Batch
 from pellucid.kernels.backend.compile import compiling
-from pellucid.models.decoding import Decodes
+from pellucid.models.decoding import Array, Decodes
 from pellucid.models.quantize import Arithmetic
 from pellucid.models.walk import UnsupportedError
 from pellucid.nn import Module
-
-Array = np.ndarray
 
 _log = logging.getLogger(__name__)
 

@@ -15,9 +15,7 @@ from pellucid.core.rng import Rng, random_bits
 from pellucid.core.settings import check_ranges
 from pellucid.generation.constraints import constrain
 from pellucid.generation.model import compile_model
-from pellucid.models.decoding import Constraints, Decodes, limits_of
-
-Array = np.ndarray
+from pellucid.models.decoding import Array, Constraints, Decodes, limits_of
 
 
 @dataclass(frozen=True)

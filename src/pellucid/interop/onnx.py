@@ -36,7 +36,7 @@ import numpy as np
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.core.files import folder_atomically
-from pellucid.interop.onnx_graph import Graph, Places, package
+from pellucid.interop.onnx_graph import Array, Graph, Places, package
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
 from pellucid.models.model import choices
@@ -48,7 +48,6 @@ from pellucid.nn.config import AttentionConfig
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
 
-Array = np.ndarray
 Model = Seq2Seq | CausalLM | MaskedLM
 
 READER = Reader(

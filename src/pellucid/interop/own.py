@@ -25,11 +25,10 @@ from pellucid.interop.huggingface import (
     GENERATION,
     TOKENIZER_CONFIG,
     WEIGHTS,
+    Array,
     scattered,
 )
 from pellucid.models.config import StackConfig
-
-Array = np.ndarray
 
 
 def write_as_huggingface(

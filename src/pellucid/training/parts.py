@@ -19,9 +19,8 @@ from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.models.output import LossSum
 from pellucid.nn.module import Parameter
-from pellucid.training.workers import Workers
+from pellucid.training.workers import Array, Workers
 
-Array = np.ndarray
 Node = tuple[int, int]
 """A subtree: the parts from the first number up to, but not including, the second."""
 T = TypeVar("T", float, np.ndarray)

@@ -26,9 +26,8 @@ from pellucid.core.device import import_torch
 from pellucid.core.errors import UserError, optional
 from pellucid.core.machine import environment, processor, processors
 from pellucid.core.settings import changes
-from pellucid.training.workers import LostWorkerError, Workers
+from pellucid.training.workers import Array, LostWorkerError, Workers
 
-Array = np.ndarray
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 RESTARTS, MOST_RESTARTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
 RUN = "TORCHELASTIC_RUN_ID"

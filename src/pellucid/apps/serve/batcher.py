@@ -29,10 +29,8 @@ from pellucid.generation.constraints import constrain
 from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
 from pellucid.generation.search import Searches, ranked, search_once
 from pellucid.kernels.backend import threads
-from pellucid.models.decoding import Decodes, Hypothesis, SearchConfig
+from pellucid.models.decoding import Array, Decodes, Hypothesis, SearchConfig
 from pellucid.tasks.causal_lm import without_last
-
-Array = np.ndarray
 
 SPLIT = 8
 """Rows that a batch takes before another shares the work."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from pellucid import kernels, nn, ops
-from pellucid.apps.view.record import Candidate, Kind, Map, Side, Step
+from pellucid.apps.view.record import Array, Candidate, Kind, Map, Side, Step
 from pellucid.apps.view.tokens import Label, Vocabulary
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
@@ -22,7 +22,6 @@ from pellucid.models.walk import stacks_of
 from pellucid.nn.attention import Attention
 from pellucid.nn.recorder import AttentionMap, Recorder, Rows
 
-Array = np.ndarray
 Model = TypeVar("Model", bound=nn.Module)
 CANDIDATES = 10
 

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from pellucid import ops
-from pellucid.apps.view.record import Derivation, Derived, Part, Side
+from pellucid.apps.view.record import Array, Derivation, Derived, Part, Side
 from pellucid.ops.norms import NORMS
 
-Array = np.ndarray
 STEP = 1e-6
 """What a number is moved by, either way."""
 TERMS = 3

@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid import nn, ops
 from pellucid.apps.view.capture import Captured
-from pellucid.apps.view.record import Edge, Flow, Map, Side, Stage
+from pellucid.apps.view.record import Array, Edge, Flow, Map, Side, Stage
 from pellucid.apps.view.strip import SIDES
 from pellucid.core.array import host
 from pellucid.models import MaskedLM
@@ -19,7 +19,6 @@ from pellucid.nn.attention import Attention
 from pellucid.nn.recorder import Rows
 from pellucid.ops.norms import NORMS
 
-Array = np.ndarray
 TOKENS = 12
 """Predicted tokens that are followed back; each takes a forward and a backward pass."""
 LONGEST = 128

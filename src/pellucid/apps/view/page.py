@@ -18,6 +18,7 @@ from pellucid.apps.view import derive
 from pellucid.apps.view.backward import code
 from pellucid.apps.view.record import (
     KINDS,
+    Array,
     Cell,
     Edge,
     Language,
@@ -29,8 +30,6 @@ from pellucid.apps.view.record import (
     select_cell,
 )
 from pellucid.apps.view.tokens import Label
-
-Array = np.ndarray
 
 FORMAT = 3
 LARGEST = 15_000_000

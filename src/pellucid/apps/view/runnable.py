@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn, ops
-from pellucid.apps.view.record import rule_parts
+from pellucid.apps.view.record import Array, rule_parts
 from pellucid.data.tokenizers import UNK, Tokenizer
 from pellucid.models import walk
 from pellucid.models.embed import Embed
@@ -23,8 +23,6 @@ from pellucid.nn.attention import Attention
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
 from pellucid.tasks import Seq2SeqTask
-
-Array = np.ndarray
 
 FORMAT = 1
 LARGEST = 4_000_000

@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.apps.view.record import Node
+from pellucid.apps.view.record import Array, Node
 from pellucid.apps.view.tokens import Label, Vocabulary
 from pellucid.core.batch import Packed
 from pellucid.generation import Decodes, Hypothesis, SearchConfig, search
-
-Array = np.ndarray
-
 
 Tokens = tuple[int, ...]
 """The tokens of a hypothesis, the one before every answer first."""

@@ -18,7 +18,6 @@ from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
 from pellucid.nn.recorder import Rows
 
-Array = np.ndarray
 SIDES: dict[str, Side] = {"encoder": "source", "decoder": "target"}
 LETTERS: dict[Side, str] = {"source": "S", "target": "L"}
 Tensor = tuple[str, tuple[int, ...], str]
