@@ -13,7 +13,7 @@ from pellucid import Rng, nn
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.models import MaskedLM, MaskedLMConfig
-from pellucid.models.masking import mask_tokens
+from pellucid.models.masked_lm import mask_tokens
 
 BASE = MaskedLMConfig(
     vocab_size=13,

@@ -9,8 +9,7 @@ from pellucid.core.array import Array, host, like, namespace
 from pellucid.core.rng import Rng
 from pellucid.kernels import dispatch
 from pellucid.models.config import StackConfig
-from pellucid.models.inits import table_init
-from pellucid.models.layers import norm_of
+from pellucid.models.layers import norm_of, table_init
 from pellucid.models.positions import POSITIONS
 from pellucid.nn.function import active_dropout
 from pellucid.nn.module import Forward, single_use

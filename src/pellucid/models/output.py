@@ -10,7 +10,7 @@ from pellucid.core.array import Array, host, like, namespace, scatter_add, sprea
 from pellucid.core.batch import Packed
 from pellucid.kernels import dispatch
 from pellucid.models.config import LanguageConfig
-from pellucid.models.inits import table_init
+from pellucid.models.layers import table_init
 from pellucid.nn.init import zeros
 from pellucid.nn.module import Forward, learning
 

@@ -8,15 +8,13 @@ from pellucid import ops
 from pellucid.core.array import Array, float32, host, namespace
 from pellucid.core.vjp import check_gradient, joined
 from pellucid.kernels import dispatch
-from pellucid.nn import heads as steps
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context, KeysValues
 from pellucid.nn.function import active_dropout
-from pellucid.nn.heads import Backward, Heads
 from pellucid.nn.init import constant, normal, zeros
 from pellucid.nn.layers import Linear, Norm
 from pellucid.nn.module import Forward, Parameter, single_use
-from pellucid.nn.projections import Projected
+from pellucid.nn.projections import Backward, Heads, Projected, norm_rotate, scale, share
 from pellucid.nn.rules import Learnt, learnt, rule_of
 from pellucid.ops.rule import Rule
 
@@ -107,7 +105,7 @@ class Attention(Projected):
         """Return the projections of the inputs (`project`), q and k normalised and rotated."""
 
         def then(x: Array, counts: tuple[int, int]) -> Forward:
-            return steps.norm_rotate(x, counts, (self.q_norm, self.k_norm), self.config, context)
+            return norm_rotate(x, counts, (self.q_norm, self.k_norm), self.config, context)
 
         return self.project(context.path, *inputs, then=then)
 
@@ -127,8 +125,8 @@ class Attention(Projected):
         `backward(dy, dweights=None)` returns dq, dk, dv.
         """
         (q, k, v), c, path, cu_q = heads, self.config, context.path, context.cu_seqlens
-        q, scale_backward = steps.scale(q, self.head_scale, path)
-        k, v, share_backward = steps.share(k, v, c.num_heads // c.groups, path)
+        q, scale_backward = scale(q, self.head_scale, path)
+        k, v, share_backward = share(k, v, c.num_heads // c.groups, path)
         training = self.training and not context.inference
         dropout = active_dropout(self.dropout, training, context.rng, "attention dropout")
         options: dict[str, Any] = {

@@ -12,10 +12,10 @@ from pellucid.nn.arrange import Arrangement, check_attention_inputs
 from pellucid.nn.attention import Attention
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context
-from pellucid.nn.heads import Backward, Heads
 from pellucid.nn.init import xavier_normal
 from pellucid.nn.masks import arranged, with_free_keys
 from pellucid.nn.module import Forward, Parameter, single_use
+from pellucid.nn.projections import Backward, Heads
 from pellucid.ops.rule import Rule
 
 
