@@ -10,9 +10,9 @@ import pytest
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.generation import Constraints, SampleConfig, sample
-from pellucid.generation.constraints import constrain
 from pellucid.generation.sampling import kept_probabilities, likeliest_first
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.models.decoding import constrain
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def likeliest(log_p, i, vocabulary, values, tokens):
 def constrain(log_p, i, generated, row, length, beam):
     """Apply the constraints to row i of log p, after `length` tokens of a row of `generated`.
 
-    It is `generation.constraints` for one hypothesis.
+    It is `models.decoding.constrain` for one hypothesis.
     """
     if beam.forced >= 0 and length == 0:
         for token in range(log_p.shape[1]):

@@ -13,9 +13,8 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.core.rng import Rng, random_bits
 from pellucid.core.settings import check_ranges
-from pellucid.generation.constraints import constrain
 from pellucid.generation.model import compile_model
-from pellucid.models.decoding import Array, Constraints, Decodes, limits_of
+from pellucid.models.decoding import Array, Constraints, Decodes, constrain, limits_of
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,18 @@ import numpy as np
 
 from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
-from pellucid.generation.constraints import constrain
 from pellucid.generation.ensemble import Ensemble
 from pellucid.generation.model import compile_model
-from pellucid.models.decoding import GREEDY, Decodes, Hypothesis, SearchConfig, limits_of, penalty
-
-Array = np.ndarray
+from pellucid.models.decoding import (
+    GREEDY,
+    Array,
+    Decodes,
+    Hypothesis,
+    SearchConfig,
+    constrain,
+    limits_of,
+    penalty,
+)
 
 
 @runtime_checkable

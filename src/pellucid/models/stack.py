@@ -9,12 +9,11 @@ from pellucid.core.array import Array, host
 from pellucid.core.batch import Packed
 from pellucid.core.rng import Rng
 from pellucid.models.embed import Embed
-from pellucid.nn.attention import Attention
+from pellucid.nn.attention import Attention, rule_of
 from pellucid.nn.blocks import Block, FeedForward
 from pellucid.nn.context import Cache, Context, Memory
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.rules import rule_of
 from pellucid.nn.transformer import Stack
 from pellucid.ops.rule import EVERYTHING, Rule
 from pellucid.ops.rules.distances import Distances

@@ -35,7 +35,7 @@ from pellucid.core.files import SavingError, saving, write_atomically
 from pellucid.core.machine import processor, processors
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
-from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer
+from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, TokenizerLike
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import Recorder
 from pellucid.tasks import Seq2SeqTask
@@ -159,9 +159,7 @@ def _check_data(run: RunFolder, digest: str) -> None:
 class FramedTokenizer(Tokenizer):
     """Puts begin and end tokens around every text, as article 003 does with its sources too."""
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text."""
-        return self.encode_all([text])[0]
+    encode = TokenizerLike.encode  # by `encode_all`
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts."""

@@ -25,11 +25,10 @@ import numpy as np
 from pellucid.apps.serve.limits import ROWS
 from pellucid.compiled.answering import Answering
 from pellucid.core.batch import Packed
-from pellucid.generation.constraints import constrain
 from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
 from pellucid.generation.search import Searches, ranked, search_once
 from pellucid.kernels.backend import threads
-from pellucid.models.decoding import Array, Decodes, Hypothesis, SearchConfig
+from pellucid.models.decoding import Array, Decodes, Hypothesis, SearchConfig, constrain
 from pellucid.tasks.causal_lm import without_last
 
 SPLIT = 8

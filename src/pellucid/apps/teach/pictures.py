@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -205,8 +204,9 @@ PICTURES: dict[str, Callable[[Language], Figure]] = {
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as the suffix says; characters that no font has were already named."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+    from pellucid.apps.view.figure import missing_glyphs_named
+
+    with missing_glyphs_named():
         figure.savefig(path)
 
 

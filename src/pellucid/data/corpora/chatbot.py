@@ -6,8 +6,7 @@ import csv
 import io
 from dataclasses import replace
 
-from pellucid.data.corpora.corpus import Corpus
-from pellucid.data.corpora.sources import RemoteFile
+from pellucid.data.corpora.sources import Corpus, RemoteFile
 from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
 _SONGYS = RemoteFile(

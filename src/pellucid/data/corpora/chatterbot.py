@@ -6,8 +6,7 @@ from io import BytesIO
 from zipfile import ZipFile
 
 from pellucid.core.errors import optional
-from pellucid.data.corpora.corpus import Corpus, one_space
-from pellucid.data.corpora.sources import RemoteFile
+from pellucid.data.corpora.sources import Corpus, RemoteFile, one_space
 from pellucid.data.pairs import Splits, TextPair
 
 _CHATTERBOT = RemoteFile(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 
-from pellucid.data.corpora.corpus import Corpus, one_space
-from pellucid.data.corpora.sources import RemoteFile
+from pellucid.data.corpora.sources import Corpus, RemoteFile, one_space
 from pellucid.data.pairs import Splits, TextPair
 
 _MULTI30K_URL = (

