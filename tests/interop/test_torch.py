@@ -109,8 +109,8 @@ def test_there_and_back_is_the_same_module(name: str) -> None:
         parameter.requires_grad = i % 2 == 0
     back = from_torch(to_torch(module))
     assert type(back) is type(module)
-    assert [m for m, _ in back.modules()] == [m for m, _ in module.modules()]
-    pairs = zip(module.modules(), back.modules(), strict=True)
+    assert [m for m, _ in back.named_modules()] == [m for m, _ in module.named_modules()]
+    pairs = zip(module.named_modules(), back.named_modules(), strict=True)
     for (path, a), (_, b) in pairs:
         for key, value in vars(a).items():
             if isinstance(value, int | float | str | bool | tuple):

@@ -594,6 +594,76 @@ def factors_in_torch(torch: Any) -> None:
     )
 
 
+@ours("walking modules")
+def walking_modules() -> None:
+    one = nn.ReLU()
+    twice = nn.ModuleList([one, one])
+    assert [name for name, _ in twice.named_modules()] == ["", "0", "1"]
+    assert list(twice.modules()) == [twice, one]
+    layer = nn.Linear(E, L)
+    layer.weight.requires_grad = False
+    y, backward = layer.forward(array(N, E))
+    backward(y)
+    assert layer.weight.grad is None
+    for name in ("children", "apply", "requires_grad_", "float", "register_buffer"):
+        assert not hasattr(layer, name)
+
+
+@torchs("walking modules")
+def walking_modules_in_torch(torch: Any) -> None:
+    one = torch.nn.ReLU()
+    twice = torch.nn.ModuleList([one, one])
+    assert [name for name, _ in twice.named_modules()] == ["", "0"]
+    assert list(twice.modules()) == [twice, one]
+    assert torch.nn.Parameter(torch.ones(E)).shape == (E,)
+
+
+@ours("subclasses")
+def subclasses() -> None:
+    class Low(nn.Linear):
+        def forward(self, input: Any) -> Any:
+            raise AssertionError("called")
+
+    class Never(nn.Dropout):
+        def forward(self, input: Any, *, rng: Any = None) -> Any:
+            raise AssertionError("called")
+
+    class Layer(nn.TransformerEncoderLayer):
+        def forward(self, *inputs: Any, **options: Any) -> Any:
+            y, backward = super().forward(*inputs, **options)
+            return -y, lambda dy: backward(-dy)
+
+    own, x = Layer(E, H, 11, 0.0), array(L, N, E)
+    np.testing.assert_array_equal(own(x), -nn.TransformerEncoderLayer(E, H, 11, 0.0)(x))
+    with pytest.raises(TypeError, match=r"layers\.0 is a Layer, whose forward would not be called"):
+        nn.TransformerEncoder(own, 2)(x)
+    layer = nn.TransformerEncoderLayer(E, H, 11, 0.0)
+    layer.linear1 = Low(E, 11)
+    with pytest.raises(TypeError, match=r"linear1 is a Low, .* compute on rows"):
+        layer(x)
+    layer = nn.TransformerEncoderLayer(E, H, 11, 0.0)
+    layer.dropout1 = Never()
+    with pytest.raises(TypeError, match="dropout1 is a Never"):
+        layer(x)
+
+    class Last(nn.LayerNorm):
+        def forward(self, input: Any) -> Any:
+            return nn.functional.relu.forward(input)
+
+    plain = nn.TransformerEncoderLayer(E, H, 11, 0.0)
+    assert nn.TransformerEncoder(plain, 1, Last(E))(x).min() == 0.0  # its forward is called
+
+
+@torchs("subclasses")
+def subclasses_in_torch(torch: Any) -> None:
+    class Layer(torch.nn.TransformerEncoderLayer):  # type: ignore[misc]
+        def forward(self, src: Any, *rest: Any, **options: Any) -> Any:
+            return -src
+
+    x = torch.randn(L, N, E)
+    assert torch.equal(torch.nn.TransformerEncoder(Layer(E, H, 11), 1, None, False)(x), -x)
+
+
 @ours("row of -inf")
 def row_of_minus_inf() -> None:
     x = np.array([[-np.inf, -np.inf], [0.0, 0.0]])

@@ -115,6 +115,22 @@ def test_the_class_weight_of_a_loss_is_state_as_in_torch() -> None:
     np.testing.assert_array_equal(loss.weight.data, [3.0, 4.0])
 
 
+@pytest.mark.oracle("torch")
+def test_modules_are_walked_as_in_torch() -> None:
+    """`for m in model.modules(): if isinstance(m, nn.Dropout): m.p = 0.0` does it."""
+    import torch
+
+    def walked(library: Any) -> list[tuple[str, str]]:
+        model = library.TransformerDecoderLayer(6, 2, 11)
+        names = {id(module): name for name, module in model.named_modules()}
+        return [(names[id(m)], type(m).__name__) for m in model.modules()]
+
+    theirs = [pair for pair in walked(torch.nn) if "out_proj" not in pair[0]]
+    assert [pair for pair in walked(nn) if "out_proj" not in pair[0]] == theirs
+    one = nn.ReLU()
+    assert len(list(nn.ModuleList([one, one]).modules())) == 2
+
+
 def test_a_tied_parameter_is_one() -> None:
     model = Tied()
     assert [name for name, _ in model.named_parameters()] == ["tokens.weight", "output.bias"]
@@ -205,7 +221,7 @@ def test_a_layer_used_twice_and_its_arguments_untouched(layer: nn.Module, shapes
     g = np.random.default_rng(0)
     first, second = ([g.standard_normal(s).astype(np.float32) for s in shapes] for _ in range(2))
     kept = copy.deepcopy((first, second))
-    random = layer.training and any(isinstance(m, nn.Dropout) for _, m in layer.modules())
+    random = layer.training and any(isinstance(m, nn.Dropout) for m in layer.modules())
     random = random or getattr(layer, "dropout", 0) == 0.1
     options = [{"rng": pellucid.Rng(i)} if random else {} for i in (1, 2)]
 

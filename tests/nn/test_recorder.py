@@ -178,11 +178,11 @@ def test_a_map_that_backward_reads_cannot_be_written_to() -> None:
 
 def test_layers_keep_nothing() -> None:
     m = model().eval()
-    before = {name: sorted(vars(module)) for name, module in m.modules()}
+    before = {name: sorted(vars(module)) for name, module in m.named_modules()}
     src, tgt, _ = inputs()
     with nn.Recorder():
         m(src, tgt)
-    assert {name: sorted(vars(module)) for name, module in m.modules()} == before
+    assert {name: sorted(vars(module)) for name, module in m.named_modules()} == before
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -80,7 +80,7 @@ def same_library(a: Any, b: Any) -> bool:
 
 def without_dropout(model: Any) -> Any:
     """Switch dropout off, whose bits a GPU draws otherwise; return the model."""
-    for _, module in model.modules():
+    for module in model.modules():
         if isinstance(getattr(module, "dropout", None), float):
             module.dropout = 0.0
         if hasattr(module, "p"):

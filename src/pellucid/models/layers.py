@@ -27,7 +27,7 @@ def choose_inits(config: StackConfig, stack: nn.Module) -> None:
         if len(parameter.shape) > 1:
             parameter.init = xavier_uniform
     if config.attention_init == "separate":
-        for _, module in stack.modules():
+        for module in stack.modules():
             if isinstance(module, Attention):
                 _separate(module)
 

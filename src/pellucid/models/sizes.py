@@ -29,7 +29,7 @@ def forward_operations(model: nn.Module, lengths: Mapping[str, Sequence[int]]) -
     """
     last = "decoder" if hasattr(model, "decoder") else "encoder"
     products = 0
-    for name, module in model.modules():
+    for name, module in model.named_modules():
         stack = name.partition(".")[0]
         own = lengths[stack if stack in lengths else last]
         if isinstance(module, nn.Linear):

@@ -128,7 +128,8 @@ class Reader:
 
         Raises `UnsupportedError` naming every module and setting that is not.
         """
-        faults = [fault for name, module in model.modules() for fault in self._faults(name, module)]
+        parts = model.named_modules()
+        faults = [fault for name, module in parts for fault in self._faults(name, module)]
         if faults:
             listed = "; ".join(dict.fromkeys(faults))
             raise UnsupportedError(f"{self.name} does not support this model: {listed}")

@@ -172,18 +172,22 @@ class Module:
             if isinstance(value, Module):
                 yield name, value
 
-    def modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield this module and all inside it, with their full names."""
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """Yield this module and all inside it with full names; a shared one comes under each."""
         yield prefix, self
         for name, part in self.parts():
-            yield from part.modules(f"{prefix}.{name}" if prefix else name)
+            yield from part.named_modules(f"{prefix}.{name}" if prefix else name)
+
+    def modules(self) -> Iterator[Module]:
+        """Yield this module and all inside it, each once."""
+        return iter({id(module): module for _, module in self.named_modules()}.values())
 
     def all_names(self) -> Iterator[tuple[str, Parameter]]:
         """Yield every name of every parameter; a tied parameter comes once under each name."""
         return ((name, value) for name, value in self._state() if isinstance(value, Parameter))
 
     def _state(self) -> Iterator[tuple[str, Buffer]]:
-        for prefix, module in self.modules():
+        for prefix, module in self.named_modules():
             for name, value in vars(module).items():
                 if isinstance(value, Buffer):
                     yield (f"{prefix}.{name}" if prefix else name), value
@@ -207,7 +211,7 @@ class Module:
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout on (or off) here and in every part; return self."""
-        for _, module in self.modules():
+        for module in self.modules():
             module.training = mode
         return self
 

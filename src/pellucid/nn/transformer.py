@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
+from functools import cache
 from typing import Annotated, Any
 
 from pellucid.core.array import Array, float32, host_dtype, namespace
@@ -19,7 +20,7 @@ from pellucid.nn.blocks import Block, TransformerLayer, unwind
 from pellucid.nn.context import Context, Memory
 from pellucid.nn.differences import rule
 from pellucid.nn.init import xavier_uniform
-from pellucid.nn.layers import LayerNorm
+from pellucid.nn.layers import Dropout, LayerNorm
 from pellucid.nn.module import Forward, Module, ModuleList, single_use
 from pellucid.ops.rule import EVERYTHING, Rule
 
@@ -221,6 +222,7 @@ def _run_padded(
 
     backward(dy) returns dx; with a memory (dx, dmemory), dmemory None where no layer looks at it.
     """
+    _check_parts(module)
     # the module, or a stack's first layer, says what the arrays must be like
     layer = next(iter(module.layers), None) if isinstance(module, Stack) else module
     batch_first = layer is not None and layer.batch_first
@@ -255,6 +257,28 @@ def _run_padded(
         return dx, None if dmemory is None else there.undo(dmemory)
 
     return here.undo(y), backward
+
+
+def _check_parts(module: Module) -> None:
+    """Raise `TypeError` for a part with a forward of its own, which nothing here would call."""
+    for name, inner in module.named_modules():
+        path = name.split(".")
+        called = not name or path[0] == "norm" or "activation" in path
+        if not called and _only_forward(type(inner)):
+            raise TypeError(
+                f"{name} is a {type(inner).__name__}, whose forward would not be called: "
+                f"{rule('subclasses')}"
+            )
+
+
+@cache
+def _only_forward(kind: type[Module]) -> bool:
+    """Whether a class has a forward of its own where layers call Pellucid's `run`, or read p."""
+    forward, run = (
+        getattr(getattr(kind, name, None), "__module__", "").startswith("pellucid.")
+        for name in ("forward", "run")
+    )
+    return not forward and (run or issubclass(kind, Dropout))
 
 
 def _own_rng(site: int, rng: Rng | None) -> dict[str, Any]:

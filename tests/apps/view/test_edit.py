@@ -94,7 +94,7 @@ def test_every_gradient_equals_the_librarys(settings: dict[str, Any], tmp_path: 
         named = {name: values for name, values in found["gradients"] if name is not None}
         left = set(expected) - set(named)
         assert all("relative_bias" in name for name in left)
-        parts = {id(module): name for name, module in task.model.modules()}
+        parts = {id(module): name for name, module in task.model.named_modules()}
         body: Any = task.model.stacks()["decoder"].steps[3].block.body
         last = body.out_proj if hasattr(body, "out_proj") else body.linear2
         off = [n for n, p in task.model.named_parameters() if p in (last.weight, last.bias)]

@@ -85,9 +85,9 @@ def test_looking_leaves_no_trace() -> None:
     model.output.weight.requires_grad = False
     first = next(model.parameters())
     first.grad = np.ones_like(first.data)
-    modes = [module.training for _, module in model.modules()]
+    modes = [module.training for module in model.modules()]
     one = view.attention(model, SOURCE, TARGET).record
-    assert [module.training for _, module in model.modules()] == modes
+    assert [module.training for module in model.modules()] == modes
     assert not model.output.weight.requires_grad
     assert all(p.requires_grad for p in model.parameters() if p is not model.output.weight)
     assert (first.grad == 1).all()

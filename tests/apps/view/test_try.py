@@ -145,7 +145,7 @@ def test_a_score_is_chosen_in_the_map_and_dragged(opened: Open, task: Seq2SeqTas
     counted = list(range(len(own) + ended))
     loss, slope = curve(page)
     _, recorder = backward(task, source, own, counted, [])
-    names = {id(module): name for name, module in task.model.modules()}
+    names = {id(module): name for name, module in task.model.named_modules()}
     body = names[id(task.model.stacks()["decoder"].steps[1].block.body)]
     assert slope == pytest.approx(recorder.maps[body].dscores[0, 2, 1, 2], rel=1e-3)
     assert loss == pytest.approx(nats(task, source, own, counted), rel=1e-3)

@@ -98,7 +98,7 @@ def _run(
 
 def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:
     """Return the maps of one sentence (N = 1) after its backward pass, by kind and layer."""
-    names = {id(module): name for name, module in model.modules()}
+    names = {id(module): name for name, module in model.named_modules()}
     made = []
     for stack in stacks_of(model).values():
         for memory in (False, True):

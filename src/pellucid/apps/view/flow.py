@@ -58,7 +58,7 @@ def flows_of(
 
 def _stages(model: nn.Module, seen: Captured) -> Iterator[Stage]:
     """From the rows that enter the output layer to those that leave the embeddings."""
-    names = {id(module): name for name, module in model.modules()}
+    names = {id(module): name for name, module in model.named_modules()}
     maps = {m.name: m for m in seen.maps}
     stacks = list(stacks_of(model).values())
     if isinstance(model, MaskedLM) and (head := seen.rows.get("head")) is not None:

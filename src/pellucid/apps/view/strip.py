@@ -50,7 +50,7 @@ class _Strip:
         self.model, self.rows, self.stack = model, rows, stack
         self.ids = {side: np.asarray(text, np.int64) for side, text in texts.items()}
         self.side = SIDES[stack.name]
-        self.names = {id(module): name for name, module in model.modules()}
+        self.names = {id(module): name for name, module in model.named_modules()}
         self.first = {id(parameter): name for name, parameter in model.named_parameters()}
 
     @property
