@@ -14,6 +14,7 @@ from pellucid.ops import (
     packed_attention_backward,
     rules,
 )
+from pellucid.ops.rules.function import Function, PerHead
 
 H, D, DV = 3, 11, 13
 CU_Q, CU_K = np.array([0, 3, 4, 4, 9]), np.array([0, 2, 2, 5, 12])  # empty queries, empty keys
@@ -65,6 +66,29 @@ def test_no_keys_at_all_and_no_sequence_at_all() -> None:
     out, saved = packed_attention(q[:0], k[:0], v[:0], none, none)
     assert out.shape == (0, H, DV)
     assert [d.shape[0] for d in packed_attention_backward(out, saved)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape"),
+    [
+        (rules.relative, (8, H)),
+        (rules.sinks, (H,)),
+        (
+            Function(
+                lambda a, at, x: a * x, lambda da, a, at, x: (da * x, da * a), {"x": PerHead()}
+            ),
+            (H,),
+        ),
+    ],
+)
+def test_what_a_rule_learns_without_any_key_is_nothing(rule: Any, shape: tuple[int, ...]) -> None:
+    q, k, v = rows()
+    for cu_q in (CU_Q, np.zeros(5, int), np.zeros(1, int)):
+        own, cu_k = q[: cu_q[-1]], np.zeros(len(cu_q), int)
+        given = rule(np.ones(shape))
+        out, saved = packed_attention(own, k[:0], v[:0], cu_q, cu_k, rule=given)
+        *_, learnt = packed_attention_backward(np.ones_like(out), saved)
+        np.testing.assert_array_equal(learnt, np.zeros(shape))
 
 
 def test_packed_drops_the_same_bits_as_padded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class Distances(Score):
         if not self.parameters:
             return (da,)
         xp, heads = namespace(da), shape[-3] if len(shape) > 2 else 1
-        each = xp.reshape(da, (-1, heads, *shape[-2:]))
+        each = xp.reshape(da, (math.prod(shape[:-3]), heads, *shape[-2:]))
         if index.ndim == 2:
             each = xp.sum(each, axis=0, keepdims=True)
         rows = xp.reshape(xp.permute_dims(each, (0, 2, 3, 1)), (-1, heads))

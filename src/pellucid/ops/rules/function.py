@@ -202,7 +202,9 @@ def _gradient(d: Array, array: Array, index: Array) -> Array:
     """Return the gradient of a parameter: that of its values, summed where they came from."""
     xp = namespace(d)
     if array.ndim == 1:
-        return xp.sum(xp.reshape(d, (-1, array.shape[0], d.shape[-2] * d.shape[-1])), axis=(0, 2))
+        *lead, length, keys = d.shape
+        each = xp.reshape(d, (math.prod(lead[:-1]), array.shape[0], length * keys))
+        return xp.sum(each, axis=(0, 2))
     everywhere = xp.broadcast_to(index, d.shape if d.ndim > 2 else (1, *d.shape))
     summed = scatter_add(
         xp.reshape(everywhere, (-1,)), xp.reshape(d, (-1,)), math.prod(array.shape)

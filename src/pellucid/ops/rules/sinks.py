@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,7 +33,8 @@ class Sinks(Score):
     def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
         """Return da and dc = −Σ da: softmax's gradients sum to 0 over a row and its sink."""
         xp, heads = namespace(da), self.numbers.shape[0]
-        each = xp.reshape(da, (-1, heads, da.shape[-2] * da.shape[-1]))
+        *lead, length, keys = da.shape
+        each = xp.reshape(da, (math.prod(lead[:-1]), heads, length * keys))
         return da, -xp.sum(each, axis=(0, 2))
 
 
