@@ -232,6 +232,14 @@ def test_a_format_of_another_kind(tmp_path: Path) -> None:
             read_pairs(write(tmp_path, name, "a\tb\n"))
 
 
+@pytest.mark.parametrize("columns", [None, ("target", "source")])
+def test_a_column_that_is_there_twice(columns: tuple[str, ...] | None, tmp_path: Path) -> None:
+    path = write(tmp_path, "p.tsv", "source\ttarget\ttarget\na\tb\tc\n")
+    with pytest.raises(UserError, match=r"line 1: more than one column 'target'; rename"):
+        read_pairs(path, columns)
+    assert read_pairs(path, ("source", "source")) == (TextPair("a", ("a",)),)
+
+
 @pytest.mark.parametrize("name, content", [("p.csv", "Q,B\na,b\n"), ("p.tsv", "Q\tB\na\tb\n")])
 def test_a_column_that_is_not_there(name: str, content: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"line 1: no column 'A'.*there are: Q, B"):

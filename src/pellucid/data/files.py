@@ -291,6 +291,8 @@ def _column_pairs(
     first = [name.strip() for name in header[1]]
     names = columns or COLUMNS
     if set(names) <= set(first):
+        if twice := next((name for name in names if first.count(name) > 1), None):
+            raise UserError(f"{path}, line 1: more than one column {twice!r}; rename the others")
         at = [first.index(name) for name in names]
         return [_column_pair(path, row, at, len(first)) for row in rows[1:]]
     if columns:
