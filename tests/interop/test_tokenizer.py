@@ -181,6 +181,11 @@ def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:
             SearchConfig(),
             "not followed here: do_sample, min_length, repetition_penalty",
         ),
+        (
+            {"stop_strings": ["###"], "renormalize_logits": True},  # Marian's files have it
+            SearchConfig(),
+            "not followed here: stop_strings, renormalize_logits",
+        ),
         ({"bad_words_ids": [[3, 4]]}, SearchConfig(), "not followed here: bad_words_ids"),
         (
             {"min_length": 0, "do_sample": False, "repetition_penalty": 1, "bad_words_ids": [[4]]},

@@ -48,7 +48,7 @@ UNREAD = {
     "do_sample": False, "min_length": 0, "min_new_tokens": 0, "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "diversity_penalty": 0.0,
     "begin_suppress_tokens": [], "forced_decoder_ids": [], "exponential_decay_length_penalty": None,
-    "sequence_bias": None, "guidance_scale": 1.0,
+    "sequence_bias": None, "guidance_scale": 1.0, "stop_strings": [], "renormalize_logits": False,
 }  # fmt: skip
 """Settings of generation that answers here do not follow, and their values that do nothing."""
 TOKENIZER_FILES = (
