@@ -97,8 +97,9 @@ def segment(text: Packed, merges: Merges, p: float, most: int, rng: Rng) -> Pack
     As in byte-pair encoding the merge learnt first is applied, the leftmost of several; but before
     each of a word's merges every candidate is left out with probability `p`, and the word is done
     when none is left. p = 0 gives the tokenizer's own pieces (but for letters right behind an 's or
-    the like, as in it'start, which are its word here), p = 1 bytes. A sequence that would have more
-    than `most` tokens stays as it is. Drawn by `rng` and the sequences' `examples`.
+    the like, as in it'start, and runs of white space such as line breaks, which are one word here),
+    p = 1 bytes. A sequence that would have more than `most` tokens stays as it is. Drawn by `rng`
+    and the sequences' `examples`.
     Source: Provilkov et al. 2020, algorithm 1.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
