@@ -159,6 +159,13 @@ def test_a_t5_may_have_an_output_layer_of_its_own(tmp_path: Path) -> None:
     assert_near(run(model, answers)[0], answers["logits"] / 12**0.5, 1e-12)
 
 
+def test_the_gelu_of_gemmas_first_files_is_the_tanh_form(tmp_path: Path) -> None:
+    folder = tmp_path / "gemma"
+    shutil.copytree(FIXTURES / "gemma", folder)
+    change_config(folder, hidden_act="gelu")
+    assert read_pretrained(folder).config.activation_function == "geglu_tanh"
+
+
 def test_what_is_read_can_be_trained_on() -> None:
     for family in FAMILIES:
         model = read_pretrained(FIXTURES / family)

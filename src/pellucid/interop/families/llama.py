@@ -89,11 +89,9 @@ def _qwen_config(theirs: Foreign) -> CausalLMConfig:
 
 def _gemma_config(theirs: Foreign) -> CausalLMConfig:
     values = {"head_dim": 256, "tie_word_embeddings": True, **theirs.values}
-    values["hidden_act"] = (
-        theirs.values.get("hidden_activation")
-        or theirs.values.get("hidden_act")
-        or "gelu_pytorch_tanh"
-    )
+    act = theirs.values.get("hidden_activation") or theirs.values.get("hidden_act") or "gelu"
+    # The first files say "gelu" and mean the tanh form.
+    values["hidden_act"] = "gelu_pytorch_tanh" if act == "gelu" else act
     return replace(_llama_config(Foreign(values, theirs.path)), embedding_scale="sqrt_d_model")
 
 
