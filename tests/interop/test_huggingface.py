@@ -154,9 +154,33 @@ def test_a_t5_may_have_an_output_layer_of_its_own(tmp_path: Path) -> None:
     answers = load_file(FIXTURES / "t5-gated" / "answers.safetensors")
     model = read_pretrained(folder, np.float64)
     assert_near(run(model, answers)[0], 2 * answers["logits"], 1e-12)
+    model.source.tokens.weight.data[...] += np.float32(0.5)  # one table of both, as in the file
+    write_pretrained(model, folder, tmp_path / "written")
+    moved = run(read_pretrained(tmp_path / "written", np.float64), answers)[0]
+    assert_near(moved, run(model, answers)[0], 1e-6)
     change_config(folder, scale_decoder_outputs=None, tie_word_embeddings=True)  # an older file's
     model = read_pretrained(folder, np.float64)
-    assert_near(run(model, answers)[0], answers["logits"] / 12**0.5, 1e-12)
+    assert_near(run(model, answers)[0], 2 * answers["logits"] / 12**0.5, 1e-12)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "gemma", "gpt2", "roberta"])
+def test_an_output_layer_of_its_own_counts_whatever_the_config_says(
+    family: str, tmp_path: Path
+) -> None:
+    """As in `transformers`, which ties only tables that are equal."""
+    folder, record = tmp_path / family, families.FAMILIES[family]
+    shutil.copytree(FIXTURES / family, folder)
+    model, file = read_pretrained(folder, np.float64), folder / "model.safetensors"
+    config = replace(model.config, tie_word_embeddings=False)
+    name = record.names(config, Foreign({}, folder))["output.weight"]
+    table = model.embed.tokens.weight.data.astype(np.float32)
+    answers = load_file(folder / "answers.safetensors")
+    rows = answers["logits"] - (0 if model.output.bias is None else model.output.bias.data)
+    for times in (1, 2):
+        save_file(load_file(file) | {name: times * table}, file)
+        again = read_pretrained(folder, np.float64)
+        assert_near(run(again, answers)[0], answers["logits"] + (times - 1) * rows, 1e-6)
+        assert again.config.tie_word_embeddings == (times == 1)
 
 
 def test_the_gelu_of_gemmas_first_files_is_the_tanh_form(tmp_path: Path) -> None:

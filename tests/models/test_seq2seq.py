@@ -44,6 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "article 004": {"ffn_before": 2, "ffn_after": 2},
     "all tied": {"tie_embeddings": "all", "source_vocab_size": 13},
     "output tied": {"tie_embeddings": "output", "output_bias": False},
+    "input tied": {"tie_embeddings": "input", "source_vocab_size": 13},
     "dropout placed": {
         "dropout": 0.0,
         "embedding_dropout": 0.3,

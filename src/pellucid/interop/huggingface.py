@@ -24,7 +24,7 @@ from pellucid.generation import Constraints, SearchConfig
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer, MissingTokenizer, SentencePieceTokenizer
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.models.config import CausalLMConfig, StackConfig
+from pellucid.models.config import CausalLMConfig, Seq2SeqConfig, StackConfig
 from pellucid.models.decoding import MOST_PENALTY
 from pellucid.models.quantize import Arithmetic, QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
@@ -85,7 +85,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
     if (folder / TOKENIZER).is_file():
         tokenizer = ForeignTokenizer.load(folder / TOKENIZER)
     try:
-        config = family.config(theirs)
+        config = _with_own_output(family.config(theirs), family, theirs, tensors)
         if family.model is not MaskedLM:
             config = _with_choices(config, theirs)
     except UsageError as error:  # the file is at fault, not a setting of the user's
@@ -232,6 +232,19 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
         )
     except UsageError as error:
         raise given.fault(str(error)) from None
+
+
+def _with_own_output(
+    config: Config, family: Family, theirs: Foreign, tensors: Mapping[str, Array]
+) -> Config:
+    """Untie an output layer for which the file has another table, as `transformers` does."""
+    free: dict[str, Any] = {"tie_word_embeddings": False}
+    if isinstance(config, Seq2SeqConfig):
+        free = {"tie_embeddings": "input" if config.ties_source else "none"}
+    apart = replace(config, **free)
+    shared, own = (str(family.names(each, theirs)["output.weight"]) for each in (config, apart))
+    same = own not in tensors or np.array_equal(tensors[own], tensors.get(shared, ()))
+    return config if same else apart
 
 
 def _with_choices(config: Config, theirs: Foreign) -> Config:

@@ -340,18 +340,29 @@ class Seq2SeqConfig(StackConfig):
     """Layers of the encoder."""
     decoder_layers: int = 3
     """Layers of the decoder."""
-    tie_embeddings: Literal["none", "output", "all"] = "none"
-    """One table for target tokens and output layer ("output"), and for the source too ("all")."""
+    tie_embeddings: Literal["none", "input", "output", "all"] = "none"
+    """One table for source and target tokens ("input"), for target tokens and output layer
+    ("output"), or for all three ("all")."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._tokens_of("source_vocab_size", "pad_token_id")
         self._tokens_of("target_vocab_size", "pad_token_id", "bos_token_id", *CHOSEN)
-        if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
+        if self.ties_source and self.source_vocab_size != self.target_vocab_size:
             raise UsageError(
-                'tie_embeddings = "all" needs one vocabulary for both sides; got '
-                f"{self.source_vocab_size} and {self.target_vocab_size} entries"
+                f'tie_embeddings = "{self.tie_embeddings}" needs one vocabulary for both sides; '
+                f"got {self.source_vocab_size} and {self.target_vocab_size} entries"
             )
+
+    @property
+    def ties_source(self) -> bool:
+        """Whether source and target tokens have one table."""
+        return self.tie_embeddings in ("input", "all")
+
+    @property
+    def ties_output(self) -> bool:
+        """Whether target tokens and output layer have one table."""
+        return self.tie_embeddings in ("output", "all")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,9 +43,9 @@ class Seq2Seq(GenerativeModel):
             e, config.target_vocab_size, config.output_bias, dtype=dtype, seed=None
         )
         self.output.weight.init = xavier_uniform
-        if config.tie_embeddings != "none":
+        if config.ties_output:
             self.output.weight = self.target.tokens.weight
-        if config.tie_embeddings == "all":
+        if config.ties_source:
             self.source.tokens.weight = self.target.tokens.weight
         self.initialise(seed)
 

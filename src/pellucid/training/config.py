@@ -414,9 +414,11 @@ class RunConfig:
             raise UsageError(
                 "a model of one text has one tokenizer: leave tokenizer.target_kind out"
             )
-        all_one = isinstance(self.model, Seq2SeqConfig) and self.model.tie_embeddings == "all"
-        if all_one and not self.tokenizer.shared:
-            raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
+        model, shared = self.model, self.tokenizer.shared
+        if isinstance(model, Seq2SeqConfig) and model.ties_source and not shared:
+            raise UsageError(
+                f'model.tie_embeddings = "{model.tie_embeddings}" needs tokenizer.shared = true'
+            )
         kept = self.tokenizer.kind != "word" and "whitespace" not in self.tokenizer.normalise
         if len(self.data.columns or ()) > 2 and not kept:
             raise UsageError(

@@ -90,7 +90,7 @@ def _bart_values(config: Seq2SeqConfig, head: str) -> dict[str, Any]:
 
 
 def _bart_names(config: Seq2SeqConfig, theirs: base.Foreign) -> base.Table:
-    shared = config.tie_embeddings == "all"
+    shared = config.ties_source
     source, target = (
         "shared.weight" if shared else f"{stack}.embed_tokens.weight"
         for stack in ("encoder", "decoder")
@@ -98,7 +98,7 @@ def _bart_names(config: Seq2SeqConfig, theirs: base.Foreign) -> base.Table:
     table: dict[str, base.Row] = {
         "source.tokens.weight": source,
         "target.tokens.weight": target,
-        "output.weight": "lm_head.weight" if config.tie_embeddings == "none" else target,
+        "output.weight": target if config.ties_output else "lm_head.weight",
         "output.bias": base.Theirs(("final_logits_bias",), first=True),
         "decoder.layers.#.norm2.*": "decoder.layers.#.encoder_attn_layer_norm.*",
         "decoder.layers.#.norm3.*": "decoder.layers.#.final_layer_norm.*",

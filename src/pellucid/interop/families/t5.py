@@ -41,9 +41,7 @@ def _t5_config(theirs: base.Foreign) -> Seq2SeqConfig:
         attention_scale="none",
         embedding_scale=1.0,
         dropout=theirs.number("dropout_rate", 0.1),
-        tie_embeddings="none"
-        if not _t5_scales(theirs) and "lm_head.weight" in theirs.arrays
-        else "all",
+        tie_embeddings="all",
         pad_token_id=theirs.whole("pad_token_id", 0),
         bos_token_id=theirs.first("decoder_start_token_id", 0),
         eos_token_id=theirs.first("eos_token_id", 1),
@@ -105,11 +103,10 @@ def _t5_scales(theirs: base.Foreign) -> bool:
 
 
 def _t5_names(config: Seq2SeqConfig, theirs: base.Foreign) -> base.Table:
-    tied = config.tie_embeddings == "all"
     table: dict[str, base.Row] = {
         "source.tokens.weight": "shared.weight",
         "target.tokens.weight": "shared.weight",
-        "output.weight": "shared.weight" if tied else "lm_head.weight",
+        "output.weight": "shared.weight" if config.ties_output else "lm_head.weight",
     }
     gates = ("wi",) if gates_of(config.activation_function) == 1 else ("wi_0", "wi_1")
     for stack, attentions in (
