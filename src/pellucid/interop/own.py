@@ -14,20 +14,23 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
+from tokenizers import Tokenizer, processors
 
 from pellucid.core.errors import UserError
 from pellucid.core.files import write_folder_atomically
-from pellucid.data.tokenizers import SPECIALS
+from pellucid.data.tokenizers import BOS, SPECIALS
 from pellucid.generation import SearchConfig
 from pellucid.interop.families import FAMILIES, Foreign
 from pellucid.interop.huggingface import (
     CONFIG,
     GENERATION,
+    TOKENIZER,
     TOKENIZER_CONFIG,
     WEIGHTS,
     Array,
     scattered,
 )
+from pellucid.models import CausalLM
 from pellucid.models.config import StackConfig
 
 
@@ -74,16 +77,24 @@ def write_as_huggingface(
         GENERATION: generation,
         TOKENIZER_CONFIG: {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "add_bos_token": True,
             **dict(zip(kinds, SPECIALS, strict=True)),
         },
     }
     written = {
         file: json.dumps(x, indent=2, ensure_ascii=False).encode() for file, x in contents.items()
     }
-    written[WEIGHTS] = save(named, {"format": "pt"})
-    write_folder_atomically(folder, {**written, **tokenizers})
+    written |= {WEIGHTS: save(named, {"format": "pt"}), **tokenizers}
+    if isinstance(model, CausalLM) and TOKENIZER in written:
+        written[TOKENIZER] = _beginning(written[TOKENIZER])
+    write_folder_atomically(folder, written)
     return name
+
+
+def _beginning(tokenizer: bytes) -> bytes:
+    """Return a tokenizer.json that puts the begin token in front of a text, as we do."""
+    core, begin = Tokenizer.from_str(tokenizer.decode()), SPECIALS[BOS]
+    core.post_processor = processors.TemplateProcessing(f"{begin} $A", None, [(begin, BOS)])
+    return core.to_str(pretty=True).encode()
 
 
 def _theirs(name: str, config: StackConfig) -> Foreign:
