@@ -128,7 +128,7 @@ def prepared(
     if added:
         extra = _rows(_joined(np.add, added).astype(np.float32, copy=False), scores)
     cap = next((part.cap for part in rule.score if isinstance(part, SoftCap)), 0.0)
-    origin = length - 1 + int(offsets.max(initial=0))
+    origin = length - 1 + (0 if offset is None else int(offsets.max(initial=0)))
     reach = max(origin + keys, 0)
     by_distance, learnt = _NO_DISTANCES, [np.empty((heads, 0), np.float32)]
     pulls: list[Callable[[Array, Array], tuple[Array, ...]]] = []

@@ -139,9 +139,11 @@ def attend(
         )
         backward_kernel(tasks, dout, q, k, v, kept, maxima, inverses, spans, bounds, terms, scale,
                         dropout, dq, dk, dv, distances, learnt)  # fmt: skip
-        return rule.backward(
-            *(x.reshape(n, heads, x.shape[1]).sum(axis=0) for x in (distances, learnt))
+        summed = (
+            x.reshape(n, heads, x.shape[1]).sum(axis=0) if x.shape[1] else x
+            for x in (distances, learnt)
         )
+        return rule.backward(*summed)
 
     return read_only(out) if reads_out else out, backward
 
@@ -170,10 +172,9 @@ def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -
 def clear_hidden(spans: Spans, k_lasts: Array, *gradients: Array) -> None:
     """Set the gradients of key rows that nobody sees to zero: no task writes them."""
     begins = spans.k_firsts + spans.sources
-    some = begins < k_lasts
-    for begin, end in zip(begins[some], k_lasts[some], strict=True):
+    for i in np.flatnonzero(begins < k_lasts):
         for gradient in gradients:
-            gradient[begin:end] = 0.0
+            gradient[begins[i] : k_lasts[i]] = 0.0
 
 
 @inner()

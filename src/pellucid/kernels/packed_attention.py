@@ -59,10 +59,10 @@ def batch_of(call: Call, q: Array, k: Array, v: Array) -> Batch | Declined:
     bits = bits_of(call.dropout, call.rng, _names(call.rng, len(q)))
     if bits is None:
         return Declined(flash.NO_BITS)
-    spans = _spans(cu_q.tobytes(), cu_k.tobytes(), len(q), len(k))
-    if spans is None:
+    found = _spans(cu_q.tobytes(), cu_k.tobytes(), len(q), len(k))
+    if found is None:
         return Declined("the boundaries of the sequences do not go up from 0 to all rows")
-    longest = (int(x.max(initial=0)) for x in (spans.lengths, spans.sources))
+    spans, longest = found
     scores = len(cu_q) - 1, q.shape[1], *longest
     prepared = flash.prepare(call.rule, cu_q, cu_k, call.offset, scores)
     if isinstance(prepared, Declined):
@@ -71,19 +71,22 @@ def batch_of(call: Call, q: Array, k: Array, v: Array) -> Batch | Declined:
 
 
 @lru_cache(maxsize=32)
-def _spans(q_bytes: bytes, k_bytes: bytes, queries: int, keys: int) -> flash.Spans | None:
-    """Return where each sequence is, from the bytes of its boundaries: every layer asks again.
+def _spans(
+    q_bytes: bytes, k_bytes: bytes, queries: int, keys: int
+) -> tuple[flash.Spans, tuple[int, int]] | None:
+    """Return where each sequence is, and the longest L and S; every layer asks again.
 
-    None unless the boundaries go up from 0 to all rows.
+    The boundaries come as bytes. None unless they go up from 0 to all rows.
     """
-    spans = []
+    spans, longest = [], []
     for given, rows in ((q_bytes, queries), (k_bytes, keys)):
         cu = np.frombuffer(given, np.int64)
         lengths = np.diff(cu)
         if cu[0] != 0 or cu[-1] != rows or (lengths < 0).any():
             return None
         spans += [cu[:-1].copy(), lengths]
-    return flash.Spans(*spans)
+        longest.append(int(lengths.max(initial=0)))
+    return flash.Spans(*spans), (longest[0], longest[1])
 
 
 def _names(rng: Rng | None, rows: int) -> Array | None:

@@ -18,7 +18,7 @@ from pellucid.core.rng import Rng, row_keys
 from pellucid.generation import SearchConfig
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import Kernel
-from pellucid.kernels.backend.matmul import FLOAT32
+from pellucid.kernels.backend.matmul import FLOAT32, division
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.ops import rules
 from pellucid.training.config import TrainingConfig
@@ -130,6 +130,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         monkeypatch.setenv("PELLUCID_THREADS", str(count))
         monkeypatch.setattr(threads, "_pool", None)
         monkeypatch.setattr(threads, "_count", None)
+        division.cache_clear()
 
     return use
 
