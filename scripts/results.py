@@ -27,7 +27,7 @@ from pellucid.apps.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ("proof", "demo")
-SPEED = ("step", "goals", "bfloat16", "drop-in", "rules", "speed")
+SPEED = ("step", "goals", "bfloat16", "drop-in", "rules", "speed", "shares")
 STUDIES = ROOT / "results" / "studies"
 FINDINGS = ("curves", *(f"study {path.stem}" for path in sorted(STUDIES.glob("*.jsonl"))))
 PAGES = (
@@ -282,6 +282,21 @@ def bfloat16_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
     return korean_block(table, names) if language == "ko" else table
+
+
+def shares_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
+    """Return a Markdown table of where a step on real data spends its time, by threads."""
+    found = [row for row in rows if row["benchmark"] == "shares"]
+    columns = [(row, n) for row in found for n in ("1", "2")]
+    heads = [f"{row['corpus']}, threads: {n}" for row, n in columns]
+    lines = [f"| ms of a step | {' | '.join(heads)} |", "|---" + "|---:" * len(columns) + "|"]
+    for kind in found[0]["ms"]["1"]:
+        cells = [f"{row['ms'][n][kind]:.0f}" for row, n in columns]
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    cells = [f"{row['utilisation'][n]:.2f}" for row, n in columns]
+    lines.append(f"| share of multiply-adds alone | {' | '.join(cells)} |")
+    table = "\n".join(lines)
+    return korean_block(table) if language == "ko" else table
 
 
 def rules_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
@@ -693,6 +708,8 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
                 block = rules_table(benchmarks, language)
             case "speed":
                 block = speed_table(benchmarks, language)
+            case "shares":
+                block = shares_table(benchmarks, language)
             case "proof":
                 block = proof(measured, benchmarks, language)
             case "goals":

@@ -44,7 +44,7 @@ def test_a_models_own_config_fits_and_one_of_other_sizes_does_not(kind: Any, con
 def tied(config: Any, name: str, entries: int) -> dict[str, int]:
     """The other side's vocabulary, where one table is for both."""
     both = {"source_vocab_size": "target_vocab_size", "target_vocab_size": "source_vocab_size"}
-    if name in both and config.tie_embeddings == "all":
+    if name in both and config.ties_source:
         return {both[name]: entries}
     return {}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.apps.view.samples import bert, gpt, speaking
 
-from pellucid.apps.cli import generate, lines
+from pellucid.apps.cli import generate
 from pellucid.apps.cli.answers import converse, described, written
 from pellucid.apps.cli.generate import _fill_at_prompt
 from pellucid.generation import SampleConfig
@@ -114,7 +114,7 @@ def test_text_that_is_not_utf8_is_reported_and_the_prompt_stays(
 def test_lines_that_come_one_by_one_compile_the_model_once(
     compiled: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lines, "WINDOW", 1)
+    monkeypatch.setattr(generate, "WINDOW", 1)
     trained = speaking()
     stream = io.BytesIO("\n".join(TEXTS).encode())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
@@ -128,7 +128,7 @@ def test_lines_that_come_one_by_one_compile_the_model_once(
 def test_strict_ends_at_the_first_line_that_cannot_be_answered(
     window: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lines, "WINDOW", window)
+    monkeypatch.setattr(generate, "WINDOW", window)
     given = [b"hello", b"\xff", b"there", b"\xff"]
     expected = speaking().generate(["hello", "there"])
     for strict, answered in (
