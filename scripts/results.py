@@ -291,7 +291,7 @@ def shares_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
     heads = [f"{row['corpus']}, threads: {n}" for row, n in columns]
     lines = [f"| ms of a step | {' | '.join(heads)} |", "|---" + "|---:" * len(columns) + "|"]
     for kind in found[0]["ms"]["1"]:
-        cells = [f"{row['ms'][n][kind]:.0f}" for row, n in columns]
+        cells = [f"{row['ms'][n][kind]:,.0f}" for row, n in columns]
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     cells = [f"{row['utilisation'][n]:.2f}" for row, n in columns]
     lines.append(f"| share of multiply-adds alone | {' | '.join(cells)} |")
