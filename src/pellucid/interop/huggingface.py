@@ -243,8 +243,9 @@ def _with_own_output(
         free = {"tie_embeddings": "input" if config.ties_source else "none"}
     apart = replace(config, **free)
     shared, own = (str(family.names(each, theirs)["output.weight"]) for each in (config, apart))
-    same = own not in tensors or np.array_equal(tensors[own], tensors.get(shared, ()))
-    return config if same else apart
+    if own == shared or own not in tensors:
+        return config
+    return config if np.array_equal(tensors[own], tensors.get(shared, ())) else apart
 
 
 def _with_choices(config: Config, theirs: Foreign) -> Config:

@@ -22,12 +22,13 @@ def kernel(call: Call) -> Result | Declined:
     index, weight, padding_idx = call.index, call.weight, call.padding_idx
     if not (
         index.dtype == np.int64
+        and index.flags.aligned
         and isinstance(weight, np.ndarray)
         and weight.dtype == np.float32
         and weight.ndim == 2
         and weight.size > 0
     ):
-        return Declined("expects int64 indices and a float32 table")
+        return Declined("expects aligned int64 indices and a float32 table")
     rows, width = weight.shape
     flat = index.reshape(-1)
     skipped = -1 if padding_idx is None else padding_idx

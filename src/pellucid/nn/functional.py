@@ -201,8 +201,6 @@ def embedding(
     xp = namespace(input)
     if not xp.isdtype(input.dtype, "integral"):
         raise TypeError(f"embedding expects integers to look up, got {input.dtype}")
-    if isinstance(input, host.ndarray):  # the kernel takes no index between two numbers
-        input = host.require(input, requirements="A")
     padding_idx = padding_row(padding_idx, weight.shape[0])
     y, back = apply(ops.embedding, input, weight, padding_idx)
 

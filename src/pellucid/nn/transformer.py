@@ -262,10 +262,11 @@ def _run_padded(
 def _check_parts(module: Module) -> None:
     """Raise `TypeError` for a part with a forward of its own, which nothing here would call."""
     for name, inner in module.named_modules():
-        path = name.split(".")
-        called = not name or path[0] == "norm" or "activation" in path
         kind: Any = type(inner)  # a class has a hash, which mypy denies
-        if not called and _only_forward(kind):
+        if not _only_forward(kind):
+            continue
+        path = name.split(".")
+        if name and path[0] != "norm" and "activation" not in path:  # those are called
             raise TypeError(
                 f"{name} is a {kind.__name__}, whose forward would not be called: "
                 f"{rule('subclasses')}"

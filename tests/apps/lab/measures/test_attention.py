@@ -47,23 +47,30 @@ def test_gradients_of_what_is_not_trained_have_no_panel(
     assert {"all", "token tables", "q and k", "v"} <= set(rows)
 
 
+Panels = dict[tuple[str, str], Curves]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Panels]:
+    """The curves of every picture that is drawn."""
+    pictures: list[Panels] = []
+
+    def draw(rows: Any, columns: Any, curves: Panels, *_: Any, **__: Any) -> str:
+        pictures.append(curves)
+        return "<svg/>"
+
+    for module in ("measure", "attention"):
+        monkeypatch.setattr(f"pellucid.apps.lab.measures.{module}.draw_grid", draw)
+    return pictures
+
+
 def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, drawn: list[Panels]
 ) -> None:
     study = read_study(write_study(tmp_path))
     name = "linear"  # scores / d_k, heads of width 4
     line = run_trial(study.trials()[1], tmp_path / "run")
     assert line["change"] == name
-    drawn: list[dict[tuple[str, str], Curves]] = []
-
-    def draw(
-        rows: Any, columns: Any, curves: dict[tuple[str, str], Curves], *_: Any, **__: Any
-    ) -> str:
-        drawn.append(curves)
-        return "<svg/>"
-
-    for module in ("measure", "attention"):
-        monkeypatch.setattr(f"pellucid.apps.lab.measures.{module}.draw_grid", draw)
     for factor in (1 / 4, 0.7):
         drawn.clear()
         show("attention", study, name, line)
@@ -78,20 +85,10 @@ def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
 
 
 def test_what_was_not_probed_before_training_is_not_shown_as_if_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, drawn: list[Panels]
 ) -> None:
     study = read_study(write_study(tmp_path))
     line = run_trial(study.trials()[0], tmp_path / "run")
-    drawn: list[dict[tuple[str, str], Curves]] = []
-
-    def draw(
-        rows: Any, columns: Any, curves: dict[tuple[str, str], Curves], *_: Any, **__: Any
-    ) -> str:
-        drawn.append(curves)
-        return "<svg/>"
-
-    for module in ("measure", "attention"):
-        monkeypatch.setattr(f"pellucid.apps.lab.measures.{module}.draw_grid", draw)
     show("attention", study, "sqrt", line)
     assert drawn[1]["‖Jacobian‖", "first step"]["sqrt"] != [([], [])]
     last = drawn[1]["‖Jacobian‖", "last step"]["sqrt"]
