@@ -41,7 +41,7 @@ test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and ot
 	@$(ORACLES)/bin/python -m pytest --oracles -m alone tests
 	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD) tests
 
-test-pythons: setup  ## Try the machine's other Pythons: install, train, fast tests (PYTHONS="...")
+test-pythons: setup  ## Try the other Pythons of this machine, and the oldest packages allowed (PYTHONS="...")
 	@$(PARALLEL) $(BIN)/python scripts/test_pythons.py $(or $(PYTHONS),$(ACCEPTED))
 
 test-processors: setup  ## Run the kernels' tests again, compiled for AVX-512, AVX2 and SSE
@@ -62,9 +62,12 @@ docs: setup  ## Build the documentation site in build/site and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@$(BIN)/python scripts/website/links.py build/site
 
+# It has every kernel in the language of LLVM (scripts/prepare_kernels.py).
 # The dependencies are those of the lock; the wheel itself is installed without an index. Nothing of
 # the checkout is on the path: the commands run in a folder of their own.
 wheel: setup  ## Build the wheel and try it in an environment of its own
+	@$(BIN)/python scripts/prepare_kernels.py
+	@$(BIN)/python -m pytest --quiet tests/kernels/backend/test_prepared.py
 	@rm -rf build/wheel && mkdir -p build/wheel
 	@$(BIN)/python -m hatchling build --target wheel --directory build/wheel > /dev/null
 	@$(BIN)/python -m venv build/wheel/venv

@@ -3,10 +3,13 @@
     python scripts/prepare_kernels.py
 
 It trains and generates with small models in a process for each kind of processor, with an empty
-cache, and keeps the text of every kernel that was compiled. The kinds have names, so that the text
-does not depend on this processor, which may be any with AVX2 (`wide_vectors`): one with AVX-512,
-one with VNNI and AVX512-BF16 too, one with AMX besides, and one with AVX2. Run it after an edit of
-a kernel, or with a new Numba: a test says so. It takes four minutes.
+cache, and makes the text of every kernel whose code has changed. The kinds have names, so that the
+text does not depend on this processor, which may be any with AVX2 (`wide_vectors`): one with VNNI
+and AVX512-BF16, one with AMX besides, one with AVX-512 alone, and one with AVX2.
+
+`make wheel` runs it. The files in the repository may be older than the code: what does not fit is
+compiled from its source, so an edit of a kernel needs no new file beside it. All of it takes four
+minutes, and a few seconds when nothing has changed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -82,8 +86,8 @@ def write(entries: dict[str, tuple[str, str]]) -> None:
     prepared.path().write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
 
 
-def prepare() -> None:
-    """Compile what `use_kernels` needs from its source, and write it."""
+def prepare(before: Path) -> None:
+    """Write what `use_kernels` needs: as it is in `before` where that fits, else made anew."""
     sys.path.insert(0, str(SRC))  # this checkout's, whichever is installed
 
     import wide_vectors  # noqa: F401 - what this processor lacks is written out
@@ -91,34 +95,51 @@ def prepare() -> None:
     from pellucid.kernels.backend.cache import code_digest
     from pellucid.kernels.backend.compile import Kernel, modules_of
 
-    entries = prepared.entries()  # those of the other kind with vectors of this width
-    make = Kernel.text
+    folder, prepared.FOLDER = prepared.FOLDER, before
+    known = prepared.entries()
+    prepared.FOLDER = folder
+    prepared.entries.cache_clear()
+    entries = prepared.entries()  # those of the other kinds with vectors of this width
+    make, made = Kernel.text, []
 
-    def text(self: Kernel) -> str:
-        made = make(self)
-        digest = code_digest(modules_of(self.function))
-        entries[prepared.key(self.name)] = digest, made
-        return made
+    def text(name: str, digest: str) -> str | None:
+        key = prepared.key(name)
+        found = next((kept[key] for kept in (entries, known) if key in kept), ("", ""))
+        if found[0] != digest:
+            return None
+        entries[key] = found
+        return found[1]
 
-    Kernel.text = text  # type: ignore[method-assign]
-    prepared.text = lambda name, digest: None
+    def make_text(self: Kernel) -> str:
+        made.append(self.name)
+        key, digest = prepared.key(self.name), code_digest(modules_of(self.function))
+        entries[key] = digest, make(self)
+        return entries[key][1]
+
+    prepared.text = text
+    Kernel.text = make_text  # type: ignore[method-assign]
     for _ in use_kernels():
         pass
     write(entries)
     size = prepared.path().stat().st_size
-    print(f"{prepared.path().name}: {len(entries)} kernels, {size / 1e3:.0f} kB")
+    print(f"{prepared.path().name}: {len(made)} of {len(entries)} kernels new, {size / 1e3:.0f} kB")
 
 
 def main() -> None:
-    if sys.argv[1:] == ["--this-kind"]:
-        prepare()
+    if sys.argv[1:2] == ["--this-kind"]:
+        prepare(Path(sys.argv[2]))
         return
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    # A later kind's text replaces an earlier one's of the same width, so the commonest comes last.
-    for environment in (AVX512, AMX, BFLOAT16, AVX2):
-        with tempfile.TemporaryDirectory() as folder:
-            again = [sys.executable, str(Path(__file__).absolute()), "--this-kind"]
-            caches = {"NUMBA_CACHE_DIR": folder}
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        print("Kernels are prepared on x86-64 Linux: the files stay as they are.")
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        before = Path(scratch) / "before"
+        if FOLDER.exists():
+            shutil.move(FOLDER, before)
+        # An earlier kind's text serves a later one of the same width: the commonest is the first.
+        for kind, environment in enumerate((BFLOAT16, AMX, AVX512, AVX2)):
+            again = [sys.executable, str(Path(__file__).absolute()), "--this-kind", str(before)]
+            caches = {"NUMBA_CACHE_DIR": str(Path(scratch) / str(kind))}
             subprocess.run(again, env=os.environ | environment | caches, check=True, cwd=SRC)
 
 

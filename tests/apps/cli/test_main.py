@@ -195,6 +195,13 @@ def test_it_says_when_kernels_are_compiled(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stderr == COMPILES
+    other = script.replace(
+        "compile.announce()", "import llvmlite; llvmlite.__version__ = '0.1'; {}"
+    )
+    other = other.format("compile.announce()")
+    done = subprocess.run([sys.executable, "-c", other], capture_output=True, check=True, text=True)
+    begins = "pellucid: compiling kernels, up to a minute, once: the prepared ones are for llvmlite"
+    assert (done.stderr.startswith(begins), done.stderr.count("\n")) == (True, 1)
     (tmp_path / "file").touch()
     nowhere = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file" / "x")}
     done = subprocess.run(

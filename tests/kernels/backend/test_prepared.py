@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import os
 import re
 import subprocess
@@ -15,49 +17,66 @@ from prepare_kernels import write
 from processors import AMX, AVX2, BFLOAT16
 
 ROOT = Path(__file__).parents[3]
+NULL_PLACE = re.compile(r"^.*\bgetelementptr\b[^\n]*\bptr null\b.*$", re.MULTILINE)
 RUN = """
 import hashlib, sys
 import wide_vectors
 from prepare_kernels import use_kernels
 from pellucid.kernels.backend import prepared
 
-find, used, missing = prepared.text, [], []
+find, used = prepared.text, []
 def text(name, digest):
     used.append(name)
-    found = None if sys.argv[1] == "source" else find(name, digest)
+    if sys.argv[1] == "source":
+        return None
+    found = find(name, digest)
     if found is None:
-        missing.append(name)
+        sys.exit(f"not prepared: {name}")
     return found
 prepared.text = text
 print(hashlib.sha256(b"".join(use_kernels())).hexdigest())
-print(*missing)
 print(*used)
 """
 
 
-def run(how: str, folder: Path, environment: dict[str, str]) -> tuple[str, list[str], list[str]]:
-    """Use the kernels with an empty cache; return a digest of results, what is missing, and all."""
+def run(how: str, folder: Path, environment: dict[str, str]) -> tuple[str, list[str]]:
+    """Use the kernels with an empty cache; return a digest of results, and the kernels' names.
+
+    The test is skipped at the first kernel that was edited since it was prepared.
+    """
     path = os.pathsep.join([str(ROOT / "scripts"), *filter(None, sys.path)])
     own = {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder / how), "PELLUCID_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", RUN, how], env=os.environ | own | environment,
-        capture_output=True, text=True, check=True,
+        capture_output=True, text=True,
     )  # fmt: skip
-    digest, missing, used = done.stdout.splitlines()
-    return digest, missing.split(), used.split()
+    if (stale := re.search(r"^not prepared: .*", done.stderr, re.MULTILINE)) is not None:
+        pytest.skip(f"{stale[0]}; python scripts/prepare_kernels.py makes it, as does make wheel")
+    assert done.returncode == 0, done.stderr
+    digest, used = done.stdout.splitlines()
+    return digest, used.split()
 
 
 @pytest.mark.skipif(not prepared.entries(), reason="no prepared kernels for this system")
 @pytest.mark.parametrize("environment", [BFLOAT16, AMX, AVX2], ids=["AVX-512", "AMX", "AVX2"])
-def test_every_kernel_is_prepared_and_has_the_bits_of_its_source(
+def test_every_prepared_kernel_has_the_bits_of_its_source(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """If it fails after an edit of a kernel: python scripts/prepare_kernels.py."""
-    digest, missing, used = run("prepared", tmp_path, environment)
-    assert missing == []
+    """The code may be newer than the files: then it says so, and is skipped."""
+    digest, used = run("prepared", tmp_path, environment)
     assert ("pellucid.kernels.backend.amx.product" in used) == (environment is AMX)
     if environment is BFLOAT16:
         assert run("source", tmp_path, environment)[0] == digest
+
+
+def test_no_address_is_an_offset_from_a_null_pointer() -> None:
+    """LLVM may rewrite addresses that were integers so, and then miscompile (numba #10695)."""
+    assert NULL_PLACE.search("  %at = getelementptr inbounds float, ptr null, i64 %i\n")
+    for path in sorted(prepared.FOLDER.glob("*.json.xz")):
+        kernels = json.loads(lzma.decompress(path.read_bytes()))["kernels"]
+        assert kernels
+        found = {name: NULL_PLACE.findall(text) for name, (_, text) in kernels.items()}
+        assert {name: places for name, places in found.items() if places} == {}, path.name
 
 
 def test_only_entries_for_these_instructions_multiply_in_int8() -> None:
@@ -106,5 +125,9 @@ def test_a_file_is_read_back_unless_versions_differ(
         prepared.path().write_bytes(damaged)
         assert read() == {}
     prepared.path().write_bytes(whole)
+    assert prepared.lacking() is None
     monkeypatch.setattr("llvmlite.__version__", "0.1")
     assert read() == {}
+    assert str(prepared.lacking()).endswith("and this is 0.1")
+    monkeypatch.setattr(prepared, "FOLDER", tmp_path / "none")
+    assert prepared.lacking() == "none come prepared for this system"

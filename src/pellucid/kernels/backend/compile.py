@@ -89,10 +89,15 @@ class Inner:
 @cache
 def announce() -> None:
     """Say once that kernels are compiled; where they cannot be kept, the cache has said so."""
-    from pellucid.kernels.backend import cache
+    from pellucid.kernels.backend import cache, prepared
 
-    if cache.folder() is not None:
+    if cache.folder() is None:
+        return
+    why = prepared.lacking()
+    if why is None:
         _log.info("compiling kernels that this command is the first to need; they are kept")
+    else:
+        _log.info("compiling kernels, up to a minute, once: %s", why)
 
 
 class Kernel:

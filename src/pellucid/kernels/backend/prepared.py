@@ -6,6 +6,9 @@ int8, on the instructions that multiply. It names no object of Python, so it ser
 For one system that text is in the package, written by `scripts/prepare_kernels.py`: compressed
 JSON. The text is optimised, on a processor with vectors as wide, and LLVM writes machine code of it
 for the processor that it runs on.
+
+The file in the repository may be older than the code: of an edited kernel the text is not used, and
+Numba compiles it. Building the wheel brings the file up to date.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import lzma
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -34,16 +38,32 @@ def key(name: str) -> str:
     return f"{name} with {_INT8}" if "int8" in name else name
 
 
+def _content() -> dict[str, Any]:
+    """Return what the file has: nothing where there is no sound file for this system."""
+    try:
+        content: dict[str, Any] = json.loads(lzma.decompress(path().read_bytes()))
+    except (OSError, EOFError, lzma.LZMAError, ValueError):
+        return {"llvmlite": None, "kernels": {}}
+    return content
+
+
 @cache
 def entries() -> dict[str, tuple[str, str]]:
-    """Return the kernels of the file, none where there is no sound file for this llvmlite."""
-    try:
-        content = json.loads(lzma.decompress(path().read_bytes()))
-    except (OSError, EOFError, lzma.LZMAError, ValueError):
-        return {}
+    """Return the kernels of the file, none where it is for another llvmlite."""
+    content = _content()
     if content["llvmlite"] != llvmlite.__version__:
         return {}
     return {name: (digest, text) for name, (digest, text) in content["kernels"].items()}
+
+
+def lacking() -> str | None:
+    """Return why every kernel must be compiled from its source; None if most need not be."""
+    made_for = _content()["llvmlite"]
+    if made_for is None:
+        return "none come prepared for this system"
+    if made_for != llvmlite.__version__:
+        return f"the prepared ones are for llvmlite {made_for}, and this is {llvmlite.__version__}"
+    return None
 
 
 def text(name: str, digest: str) -> str | None:
