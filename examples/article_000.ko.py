@@ -10,6 +10,7 @@
 
 import numpy as np
 
+import transformer
 from lesson import Lesson, scaled_variance, stored_runs
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
@@ -35,7 +36,7 @@ def compare(name, gradient, f, x, dout):
 # %% [markdown]
 # ## 스케일드 닷 프로덕트 어텐션
 # `softmax(Q Kᵀ / √d_k) V`. 세 입력 모두의 기울기를 구합니다. 글은 ∂W/∂A = W(1 − W)라고 쓰면서 실제
-# 계산은 다르다고 스스로 밝힙니다. 마지막 줄이 둘의 차이입니다.
+# 계산은 다르다고 스스로 밝힙니다. 마지막 줄들이 둘의 차이입니다.
 
 # %%
 q, k, v = (draws.standard_normal((2, n, 8)) for n in (5, 7, 7))
@@ -50,7 +51,58 @@ w, softmax_saved = ops.softmax(q @ k.swapaxes(1, 2) / np.sqrt(8))
 dw = dout @ v.swapaxes(1, 2)
 da = ops.softmax_backward(dw, softmax_saved)
 apart = np.linalg.norm(dw * w * (1 - w) - da) / np.linalg.norm(da)
-print(f"softmax의 미분 대신 W(1 - W)를 쓰면 오차 {apart:.0%} (키 7개)")
+print(f"softmax의 미분 대신 W(1 - W)를 쓰면 오차 {apart:.0%} (키 7개, 무작위 dW)")
+
+# %% [markdown]
+# 여기서 dW는 평균이 0인 난수였습니다. 모델에서는 dW 한 행의 원소들에 공통된 부분이 있습니다. 모든
+# 값이 손실을 같은 쪽으로 움직이기 때문입니다. 가중치의 합은 언제나 1이므로 softmax는 이 공통 부분을
+# 무시하지만, W(1 − W)는 그러지 않습니다. 그래서 실제 오차는 난수로 잰 것보다 큽니다. 먼저 같은 dW에
+# 공통 부분을 더해 보고, 이어서 examples/transformer.py의 어텐션 여섯 개를 학습 첫머리에서 잽니다.
+
+# %%
+for common in (0, 1, 3):
+    guess = (dw + common) * w * (1 - w)
+    same = np.allclose(ops.softmax_backward(dw + common, softmax_saved), da)
+    apart = np.linalg.norm(guess - da) / np.linalg.norm(da)
+    print(f"dW + {common}: dA가 같은가: {same}, W(1 - W)의 오차 {apart:.0%}")
+
+
+def in_a_model(seed, steps=20):
+    """학습 스텝마다 모델의 어텐션에서 W(1 - W)의 오차를 반환한다.
+
+    dW의 행마다 공통 부분을 먼저 뺐을 때의 오차도 함께 반환한다.
+    """
+    found, plain = [], transformer.softmax
+
+    def watched(a):
+        w, backward = plain(a)
+
+        def watched_backward(dw):
+            da = backward(dw)
+            common = (dw * w).sum(axis=-1, keepdims=True)
+            guesses = dw * w * (1 - w), (dw - common) * w * (1 - w)
+            found.append([np.linalg.norm(each - da) / np.linalg.norm(da) for each in guesses])
+            return da
+
+        return w, watched_backward
+
+    transformer.softmax = watched
+    random = np.random.default_rng(seed)
+    p = transformer.initial(random)
+    m, v = ([np.zeros_like(w) for w in transformer.arrays(p)] for _ in range(2))
+    for step in range(1, steps + 1):
+        _, g = transformer.loss_and_gradients(p, *transformer.batch(random.integers(1, 10**6, 32)))
+        transformer.adam(p, g, m, v, step, 2e-5 * step)
+    transformer.softmax = plain
+    return np.array(found)
+
+
+for seed in (0, 1):
+    apart, without = in_a_model(seed).T
+    print(
+        f"모델에서, 시드 {seed}: W(1 - W)의 오차 {apart.min():.0%}에서 {apart.max():.0%}, "
+        f"공통 부분을 빼면 {without.min():.0%}에서 {without.max():.0%}"
+    )
 
 # %% [markdown]
 # ## 멀티 헤드 어텐션
@@ -81,10 +133,11 @@ print("축을 되돌려 이어 붙인 것 = Q:", bool((together == split).all())
 # 글은 배치마다 데이터의 분포가 다르다고 합니다. 앞 층의 출력이 다음 층의 입력이므로 그 차이는
 # 층마다 이어지고, 앞 층은 학습하면서 변하기도 합니다. 가중치와 ReLU로 된 층 여섯 개에 같은 행을
 # 그대로, 그리고 세 배로 키워 넣어 봅니다. 정규화하면 모든 층이 같은 크기의 입력을 받습니다.
+# (가중치는 ReLU에서 분산을 유지하는 He 초기화라서, 여기서 저절로 작아지는 것은 없습니다.)
 
 # %%
 own = np.random.default_rng(1)
-matrices, row = own.standard_normal((6, 16, 16)) / 4, own.standard_normal((5, 16))
+matrices, row = own.standard_normal((6, 64, 64)) * np.sqrt(2 / 64), own.standard_normal((5, 64))
 for name, norm in (("정규화 없음", lambda x: x), ("layer norm", lambda x: ops.layer_norm(x)[0])):
     for size in (1, 3):
         x, spread = size * row, []
@@ -96,11 +149,11 @@ for name, norm in (("정규화 없음", lambda x: x), ("layer norm", lambda x: o
 # %% [markdown]
 # 글에 나오는 세 정규화는 어떤 수들이 평균과 분산을 함께 쓰는지가 다릅니다. 토큰 다섯 개짜리 문장
 # 셋, 곧 (N, L, E) 배열에서 BatchNorm은 *모든* 토큰의 한 특징을 씁니다. 그래서 한 문장의 출력이
-# 옆 문장과 패딩에 따라 달라집니다. 나머지 둘은 그렇지 않습니다.
+# 옆 문장과 패딩에 따라 달라집니다. GroupNorm은 논문과 torch에서 *한* 문장의 모든 위치에 걸쳐 특징
+# 한 그룹을 씁니다. 그래서 옆 문장은 상관없지만 패딩은 상관있습니다. (그룹이 하나뿐이어도 토큰마다
+# 따로 정규화하는 트랜스포머의 LayerNorm과는 다릅니다.) LayerNorm은 어느 쪽에도 영향받지 않습니다.
 
 # %%
-batch = draws.standard_normal((3, 5, 16)) * np.array([1.0, 3.0, 1.0])[:, None, None]
-batch[2, 3:] = 0.0  # 패딩
 
 
 def unit(x, axes):
@@ -112,15 +165,25 @@ norms = {
     "batch norm": (lambda x: unit(x, (0, 1)), "N과 L에 걸쳐(특징마다 평균 하나)"),
     "layer norm": (lambda x: unit(x, 2), "E에 걸쳐(토큰마다 하나)"),
     "group norm": (
-        lambda x: unit(x.reshape(-1, 5, 4, 4), 3).reshape(x.shape),
-        "E의 4분의 1에 걸쳐(토큰마다 넷)",
+        lambda x: unit(x.reshape(*x.shape[:2], 4, 4), (1, 3)).reshape(x.shape),
+        "L과 E의 4분의 1에 걸쳐(문장마다 넷)",
     ),
 }
+
+
+def moved(norm, seed):
+    """한 문장이 더 큰 문장들과 있을 때, 패딩 일곱 토큰을 붙일 때 달라지는 비율을 반환한다."""
+    batch = np.random.default_rng(seed).standard_normal((3, 5, 16)) * [[[1.0]], [[3.0]], [[1.0]]]
+    alone, padding = norm(batch[:1]), np.zeros((1, 7, 16))
+    others = norm(batch)[:1], norm(np.concatenate([batch[:1], padding], axis=1))[:, :5]
+    return [np.linalg.norm(other - alone) / np.linalg.norm(alone) for other in others]
+
+
 print()
 for name, (norm, axes) in norms.items():
-    alone, among = norm(batch[:1]), norm(batch)[:1]
-    moved = np.linalg.norm(among - alone) / np.linalg.norm(alone)
-    print(f"{name}, {axes}: 첫 문장이 다른 문장들과 함께 있으면 {moved:.0%} 달라진다")
+    among, padded = zip(*(moved(norm, seed) for seed in (0, 1)), strict=True)
+    print(f"{name}, {axes}: 한 문장이 다른 문장들과 있으면 {among[0]:.0%}, {among[1]:.0%},")
+    print(f"    패딩을 붙이면 {padded[0]:.0%}, {padded[1]:.0%} 달라진다 (시드 0과 1)")
 
 # %% [markdown]
 # ## LayerNorm

@@ -10,6 +10,7 @@
 
 import numpy as np
 
+import transformer
 from lesson import Lesson, scaled_variance, stored_runs
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
@@ -35,7 +36,7 @@ def compare(name, gradient, f, x, dout):
 # %% [markdown]
 # ## Scaled dot-product attention
 # `softmax(Q Kᵀ / √d_k) V`. Gradients of all three inputs. The article writes ∂W/∂A = W(1 − W) and
-# says itself that the real calculation is another: the last line shows how far the two are apart.
+# says itself that the real calculation is another: the last lines show how far the two are apart.
 
 # %%
 q, k, v = (draws.standard_normal((2, n, 8)) for n in (5, 7, 7))
@@ -50,7 +51,58 @@ w, softmax_saved = ops.softmax(q @ k.swapaxes(1, 2) / np.sqrt(8))
 dw = dout @ v.swapaxes(1, 2)
 da = ops.softmax_backward(dw, softmax_saved)
 apart = np.linalg.norm(dw * w * (1 - w) - da) / np.linalg.norm(da)
-print(f"W(1 - W) in place of softmax's derivative is {apart:.0%} off (7 keys)")
+print(f"W(1 - W) in place of softmax's derivative is {apart:.0%} off (7 keys, dW at random)")
+
+# %% [markdown]
+# That dW was drawn at random, with mean 0. In a model the entries of a row of dW have a part in
+# common: all values push the loss the same way. Softmax ignores it, since its weights sum to 1
+# anyway; W(1 − W) does not. So it is worse than random numbers say. First the same dW with a common
+# part, then the six attentions of examples/transformer.py, in its first steps of training.
+
+# %%
+for common in (0, 1, 3):
+    guess = (dw + common) * w * (1 - w)
+    same = np.allclose(ops.softmax_backward(dw + common, softmax_saved), da)
+    apart = np.linalg.norm(guess - da) / np.linalg.norm(da)
+    print(f"dW + {common}: dA is the same: {same}, W(1 - W) is {apart:.0%} off")
+
+
+def in_a_model(seed, steps=20):
+    """Return how far off W(1 - W) is in each attention of a model, in every step of training.
+
+    And how far off it would be, if the common part of each row of dW were taken out first.
+    """
+    found, plain = [], transformer.softmax
+
+    def watched(a):
+        w, backward = plain(a)
+
+        def watched_backward(dw):
+            da = backward(dw)
+            common = (dw * w).sum(axis=-1, keepdims=True)
+            guesses = dw * w * (1 - w), (dw - common) * w * (1 - w)
+            found.append([np.linalg.norm(each - da) / np.linalg.norm(da) for each in guesses])
+            return da
+
+        return w, watched_backward
+
+    transformer.softmax = watched
+    random = np.random.default_rng(seed)
+    p = transformer.initial(random)
+    m, v = ([np.zeros_like(w) for w in transformer.arrays(p)] for _ in range(2))
+    for step in range(1, steps + 1):
+        _, g = transformer.loss_and_gradients(p, *transformer.batch(random.integers(1, 10**6, 32)))
+        transformer.adam(p, g, m, v, step, 2e-5 * step)
+    transformer.softmax = plain
+    return np.array(found)
+
+
+for seed in (0, 1):
+    apart, without = in_a_model(seed).T
+    print(
+        f"in a model, seed {seed}: W(1 - W) is {apart.min():.0%} to {apart.max():.0%} off, "
+        f"without the common part {without.min():.0%} to {without.max():.0%}"
+    )
 
 # %% [markdown]
 # ## Multi-head attention
@@ -80,11 +132,12 @@ print("transposed back and joined = Q:", bool((together == split).all()))
 # ## Why normalise, and over what
 # Batches differ in their distribution, says the article, and every layer passes that on: its input
 # is the output of the one before, which training changes too. Six layers of weights and ReLU read
-# rows, then the same three times as large. A norm gives every layer inputs of one size.
+# rows, then the same three times as large. A norm gives every layer inputs of one size. (The
+# weights have He's size, which keeps the variance under ReLU: so nothing here fades by itself.)
 
 # %%
 own = np.random.default_rng(1)
-matrices, row = own.standard_normal((6, 16, 16)) / 4, own.standard_normal((5, 16))
+matrices, row = own.standard_normal((6, 64, 64)) * np.sqrt(2 / 64), own.standard_normal((5, 64))
 for name, norm in (("no norm", lambda x: x), ("layer norm", lambda x: ops.layer_norm(x)[0])):
     for size in (1, 3):
         x, spread = size * row, []
@@ -96,11 +149,12 @@ for name, norm in (("no norm", lambda x: x), ("layer norm", lambda x: ops.layer_
 # %% [markdown]
 # The article names three norms. They differ in the numbers that share a mean and a variance. Of an
 # array (N, L, E), three sentences of five tokens: batch norm takes one feature of *all* tokens, so
-# the output of a sentence depends on its neighbours and on padding. The others do not.
+# the output of a sentence depends on its neighbours and on padding. Group norm, as its paper and
+# torch have it, takes a group of features of *one* sentence at all of its positions: the neighbours
+# do not matter, the padding does. (With a single group it is still not a Transformer's layer norm,
+# which takes every token by itself.) Layer norm depends on neither.
 
 # %%
-batch = draws.standard_normal((3, 5, 16)) * np.array([1.0, 3.0, 1.0])[:, None, None]
-batch[2, 3:] = 0.0  # padding
 
 
 def unit(x, axes):
@@ -112,15 +166,25 @@ norms = {
     "batch norm": (lambda x: unit(x, (0, 1)), "over N and L, one mean for each feature"),
     "layer norm": (lambda x: unit(x, 2), "over E, one for each token"),
     "group norm": (
-        lambda x: unit(x.reshape(-1, 5, 4, 4), 3).reshape(x.shape),
-        "over a quarter of E, four for each token",
+        lambda x: unit(x.reshape(*x.shape[:2], 4, 4), (1, 3)).reshape(x.shape),
+        "over L and a quarter of E, four for each sentence",
     ),
 }
+
+
+def moved(norm, seed):
+    """Return how much a sentence changes among larger ones, and with seven tokens of padding."""
+    batch = np.random.default_rng(seed).standard_normal((3, 5, 16)) * [[[1.0]], [[3.0]], [[1.0]]]
+    alone, padding = norm(batch[:1]), np.zeros((1, 7, 16))
+    others = norm(batch)[:1], norm(np.concatenate([batch[:1], padding], axis=1))[:, :5]
+    return [np.linalg.norm(other - alone) / np.linalg.norm(alone) for other in others]
+
+
 print()
 for name, (norm, axes) in norms.items():
-    alone, among = norm(batch[:1]), norm(batch)[:1]
-    moved = np.linalg.norm(among - alone) / np.linalg.norm(alone)
-    print(f"{name}, {axes}: the first sentence moves by {moved:.0%} among the others")
+    among, padded = zip(*(moved(norm, seed) for seed in (0, 1)), strict=True)
+    print(f"{name}, {axes}: a sentence moves by {among[0]:.0%}, {among[1]:.0%} among others,")
+    print(f"    by {padded[0]:.0%}, {padded[1]:.0%} with padding (seeds 0 and 1)")
 
 # %% [markdown]
 # ## LayerNorm

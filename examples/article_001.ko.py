@@ -24,93 +24,177 @@ draws = np.random.default_rng(0)
 # ## 순환: 토큰을 하나씩
 # 어텐션 이전의 방법입니다. y_i = tanh(x_i W_x + y_{i−1} W_h)이고 역전파는 손으로 구했습니다.
 # 스텝마다 앞 스텝을 기다려야 하고, 마지막 출력의 기울기는 토큰마다 W_h와 tanh를 하나씩 거슬러
-# 올라갑니다. 어텐션은 모든 토큰에 한 번에 닿습니다. 어떤 토큰에 도달하는 기울기는 마지막 출력이
-# 그 토큰에서 얼마나 배울 수 있는지를 나타냅니다.
+# 올라갑니다. 사이에 있는 토큰 수만큼 행렬을 곱하는 셈입니다. 어텐션은 모든 토큰에 한 번에
+# 닿습니다. 어떤 토큰에 도달하는 기울기는 마지막 출력이 그 토큰에서 얼마나 배울 수 있는지를
+# 나타냅니다.
+#
+# 초기화 하나만 보면 그 초기화밖에 알 수 없습니다. 그래서 순환을 네 가지로 초기화하고, 역시 손으로
+# 미분한 LSTM을 나란히 둡니다. LSTM의 셀은 기울기를 망각 게이트 f만 거쳐 전달합니다.
 
 # %%
-width, length = 64, 256
-w_x, w_h, *w_qkv = draws.standard_normal((5, width, width)) / np.sqrt(width)
+width, length, distances = 64, 256, (10, 100, 200)
+seeds = (0, 1)
 
 
-def recurrent(tokens):
-    """토큰마다 y_i = tanh(x_i W_x + y_{i-1} W_h)를 반환한다."""
-    outputs, y = [], np.zeros(width)
-    for token in tokens:
-        y = np.tanh(token @ w_x + y @ w_h)
-        outputs.append(y)
-    return np.array(outputs)
+def sigmoid(a):
+    """1 / (1 + exp(-a))를 반환한다."""
+    return 0.5 * (1 + np.tanh(0.5 * a))
 
 
-def recurrent_backward(dlast, outputs):
-    """마지막 출력의 기울기에서 모든 토큰의 기울기를 구해 반환한다."""
-    dx, dy = [], dlast
-    for y in outputs[::-1]:
-        da = dy * (1 - y**2)
-        dx.append(da @ w_x.T)
-        dy = da @ w_h.T
-    return np.array(dx[::-1])
+def recurrent(tokens, w_x, w_h):
+    """y_i = tanh(x_i W_x + y_{i-1} W_h)의 마지막 y와 backward를 반환한다."""
+    ys, y = [], np.zeros(width)
+    for x in tokens:
+        y = np.tanh(x @ w_x + y @ w_h)
+        ys.append(y)
+
+    def backward(dlast):
+        dx, dy = [], dlast
+        for y in ys[::-1]:
+            da = dy * (1 - y**2)
+            dx.append(da @ w_x.T)
+            dy = da @ w_h.T
+        return np.array(dx[::-1])
+
+    return y, backward
 
 
-tokens, dlast = draws.standard_normal((length, width)), draws.standard_normal(width)
-dx = {"rnn": recurrent_backward(dlast, recurrent(tokens))}
-direction = draws.standard_normal(tokens.shape)
-ends = [recurrent(tokens + h * direction)[-1] for h in (1e-5, -1e-5)]
-by_differences = float((ends[0] - ends[1]) @ dlast / 2e-5)
-print(f"순환 dx: 손으로 {(dx['rnn'] * direction).sum():+.6f}, 유한 차분 {by_differences:+.6f}")
+def lstm(tokens, w_x, w_h, bias):
+    """LSTM(셀은 c = f c + i g)의 마지막 y와 backward를 반환한다."""
+    steps, y, c = [], np.zeros(width), np.zeros(width)
+    for x in tokens:
+        i, f, o, g = np.split(x @ w_x + y @ w_h, 4)
+        i, f, o, g = sigmoid(i), sigmoid(f + bias), sigmoid(o), np.tanh(g)
+        before, c = c, f * c + i * g
+        y = o * np.tanh(c)
+        steps.append((i, f, o, g, before, np.tanh(c)))
 
-out, saved = ops.attention(*(tokens @ w for w in w_qkv))
-dout = np.zeros_like(out)
-dout[-1] = dlast
-grads = ops.attention_backward(dout, saved)
-dx["attention"] = sum(grad @ w.T for grad, w in zip(grads, w_qkv, strict=True))
-print("\n거리       순환       어텐션      (토큰의 기울기, 학습 전)")
-for distance in (1, 10, 50, 100, 200):
-    near = slice(length - 1 - distance, length - distance)
-    sizes = [np.linalg.norm(gradient[near]) for gradient in dx.values()]
-    print(f"{distance:<10} {sizes[0]:<10.1e} {sizes[1]:.1e}")
+    def backward(dlast):
+        dx, dy, dc = [], dlast, np.zeros(width)
+        for i, f, o, g, before, t in steps[::-1]:
+            dc = dc + dy * o * (1 - t**2)
+            di, df, do = dc * g * i * (1 - i), dc * before * f * (1 - f), dy * t * o * (1 - o)
+            da = np.concatenate([di, df, do, dc * i * (1 - g**2)])
+            dx.append(da @ w_x.T)
+            dy, dc = da @ w_h.T, dc * f
+        return np.array(dx[::-1])
+
+    return y, backward
+
+
+def attended(tokens, w_q, w_k, w_v):
+    """셀프 어텐션의 마지막 출력과 backward를 반환한다."""
+    out, saved = ops.attention(tokens @ w_q, tokens @ w_k, tokens @ w_v)
+
+    def backward(dlast):
+        dout = np.zeros_like(out)
+        dout[-1] = dlast
+        dq, dk, dv = ops.attention_backward(dout, saved)
+        return dq @ w_q.T + dk @ w_k.T + dv @ w_v.T
+
+    return out[-1], backward
+
+
+def readers(draws):
+    """토큰 256개를 읽는 방법을 이름마다 반환한다. 함수와 인자다."""
+    tokens = draws.standard_normal((length, width))
+    w_x, w_h, *w_qkv = draws.standard_normal((5, width, width)) / np.sqrt(width)
+    w_4x, w_4h = draws.standard_normal((2, width, 4 * width)) / np.sqrt(width)
+    turn, _ = np.linalg.qr(w_h)
+    return {
+        "순환: 입력 × 1, W_h 정규 분포": (recurrent, tokens, w_x, w_h),
+        "순환: × 0.1, 직교 행렬 / 2": (recurrent, 0.1 * tokens, w_x, 0.5 * turn),
+        "순환: × 0.03, 직교 행렬": (recurrent, 0.03 * tokens, w_x, turn),
+        "순환: × 0.1, 정규 분포 × 1.5": (recurrent, 0.1 * tokens, w_x, 1.5 * w_h),
+        "LSTM: 망각 게이트 편향 0": (lstm, tokens, w_4x, w_4h, 0.0),
+        "LSTM: 망각 게이트 편향 3": (lstm, tokens, w_4x, w_4h, 3.0),
+        "어텐션: 입력 × 1": (attended, tokens, *w_qkv),
+        "어텐션: 입력 × 0.03": (attended, 0.03 * tokens, *w_qkv),
+    }
+
+
+direction, dlast = draws.standard_normal((length, width)), draws.standard_normal(width)
+for read, tokens, *w in (
+    readers(draws)[name]
+    for name in ("순환: 입력 × 1, W_h 정규 분포", "LSTM: 망각 게이트 편향 3")
+):
+    by_hand = float((read(tokens, *w)[1](dlast) * direction).sum())
+    ends = [read(tokens + h * direction, *w)[0] @ dlast for h in (1e-5, -1e-5)]
+    print(f"{read.__name__} dx: 손으로 {by_hand:+.6f}, 유한 차분 {(ends[0] - ends[1]) / 2e-5:+.6f}")
+
+print("\n토큰의 기울기, 학습 전. 시드 0과 1, 각각 거리 10, 100, 200")
+for name in readers(draws):
+    found = []
+    for seed in seeds:
+        read, tokens, *w = readers(np.random.default_rng(seed))[name]
+        dx = read(tokens, *w)[1](dlast)
+        found += [f"{np.linalg.norm(dx[length - 1 - distance]):<8.0e}" for distance in distances]
+    print(f"{name:<34}", *found)
+
 print("\n토큰     스텝: 순환   어텐션       이 컴퓨터에서 걸린 초: 순환, 어텐션")
 for length in (64, 256, 1024):
-    tokens, spent = draws.standard_normal((length, width)), []
-    for run in (recurrent, lambda x: ops.attention(*(x @ w for w in w_qkv))):
+    spent = []
+    for name in ("순환: 입력 × 1, W_h 정규 분포", "어텐션: 입력 × 1"):
+        read, tokens, *w = readers(draws)[name]
         began = perf_counter()
-        run(tokens)
+        read(tokens, *w)
         spent.append(perf_counter() - began)
     print(f"{length:<8} {length:<12} 1            {spent[0]:.4f} {spent[1]:.4f}")
 
 # %% [markdown]
-# 잊어버린다는 글의 설명은 맞습니다. 거리가 100이면 이 순환을 거쳐서는 아무것도 도달하지
-# 않습니다(LSTM의 cell은 덜 잊습니다). 빠르다는 말에는 설명이 더 필요합니다. 어텐션은 순환이
-# n스텝에 하는 일을 한 스텝에 하므로 프로세서가 많으면 유리합니다. 하지만 점수를 n²개 계산하므로,
-# 글이 길면 프로세서 하나로는 느려집니다. 그리고 이것은 모두 읽기의 이야기입니다. 쓰기는 어느
-# 쪽이든 토큰을 하나씩 씁니다(`pellucid explain generation`).
+# 그러므로 순환이 반드시 잊는 것은 아닙니다. n개를 곱한 값은 각각이 1보다 작으면(포화된 tanh, 작은
+# W_h) 사라지고, 1보다 크면 커지며, 1에 가까우면 그대로 도달합니다. 입력이 작고 W_h가 직교 행렬이면
+# 순환도 거리 100에서 어텐션보다 많이 전달합니다. 다만 조심해서 정해야 하고, 학습하면 달라집니다.
+# LSTM의 게이트는 이 배율을 배우기 쉽게 합니다. 편향가 3이면 f가 0.95에 가까워 거리와 거의
+# 상관없이 도달하고, 편향가 0이면 f가 0.5에 가까워 첫째 순환만큼 잊습니다. 어텐션에는 이런
+# 곱이 없어 조심할 것도 없습니다. 입력의 크기가 어떻든 거리 200에도 거리 10과 비슷하게 도달합니다.
+#
+# 빠르다는 말에는 설명이 더 필요합니다. 어텐션은 순환이 n스텝에 하는 일을 한 스텝에 하므로
+# 프로세서가 많으면 유리합니다. 하지만 점수를 n²개 계산하므로, 문장이 길면 프로세서 하나로는
+# 느려집니다. 그리고 이것은 모두 읽기의 이야기입니다. 쓰기는 어느 쪽이든 토큰을 하나씩
+# 씁니다(`pellucid explain generation`).
 
 # %% [markdown]
-# ## 깊이로 재면: 왜 x + f(x)인가
+# ## 깊이로 재면: 왜 x + f(x)이고, 왜 정규화인가
 # 글은 잔차 연결을, 덜 잊도록 RNN에 더한 셀에 비유합니다. 같은 것을 토큰 대신 층으로 재어 봅니다.
-# f는 피드포워드 네트워크이고 여러 개를 이었으며, 역전파는 손으로 구했습니다. f(x)에서는 기울기가
-# 모든 행렬을 지나야 하지만, x + f(x)에서는 비켜 가는 길도 있습니다. 깊을수록 기울기가 커지는 것은
-# 정규화가 필요한 또 하나의 이유입니다.
+# f는 피드포워드 네트워크이고 여러 개를 이었으며, 역전파는 손으로 구했습니다. 여기서도 곱이므로
+# 초기화 하나로는 오해하기 쉽습니다. 그래서 f를 ReLU에 맞는 He 초기화의 크기, 그 절반, 그 두 배로
+# 둡니다.
 
 
 # %%
-def arriving(depth, residual):
+def arriving(depth, way, size, seed):
     """피드포워드 층들을 지나서 도착하는 기울기의 비율을 반환한다. 1.0이면 그대로다."""
-    own = np.random.default_rng(1)
+    own = np.random.default_rng(seed)
     x, layers = own.standard_normal((16, 64)), []
     for _ in range(depth):
-        w1, w2 = own.standard_normal((2, 256, 64)) / np.sqrt(160)  # Xavier
-        hidden = np.maximum(x @ w1.T, 0)
-        layers.append((w1, w2, hidden))
-        x = residual * x + hidden @ w2
+        w1 = own.standard_normal((256, 64)) * np.sqrt(2 / 64)  # He
+        w2 = own.standard_normal((256, 64)) * np.sqrt(1 / 256) * size
+        hidden, saved = np.maximum(x @ w1.T, 0), None
+        x = (way != "f(x)") * x + hidden @ w2
+        if way == "LayerNorm(x + f(x))":
+            x, saved = ops.layer_norm(x)
+        layers.append((w1, w2, hidden, saved))
     first = dy = own.standard_normal(x.shape)
-    for w1, w2, hidden in layers[::-1]:
-        dy = residual * dy + ((dy @ w2.T) * (hidden > 0)) @ w1
+    for w1, w2, hidden, saved in layers[::-1]:
+        if saved is not None:
+            dy, _, _ = ops.layer_norm_backward(dy, saved)
+        dy = (way != "f(x)") * dy + ((dy @ w2.T) * (hidden > 0)) @ w1
     return np.linalg.norm(dy) / np.linalg.norm(first)
 
 
-print("\n층      f(x)       x + f(x)   (x에 도착하는 기울기)")
-for depth in (1, 6, 12, 24):
-    print(f"{depth:<8} {arriving(depth, 0):<10.1e} {arriving(depth, 1):.1e}")
+print("\nx에 도착하는 기울기. 시드 1과 2, 각각 6층과 24층 뒤")
+for way in ("f(x)", "x + f(x)", "LayerNorm(x + f(x))"):
+    for size in (0.5, 1.0, 2.0):
+        found = [f"{arriving(n, way, size, s):<8.0e}" for s in (1, 2) for n in (6, 24)]
+        print(f"{way:<20} f × {size:<6}", *found)
+
+# %% [markdown]
+# f(x)에서는 크기가 모든 것을 정합니다. 절반이면 아무것도 도달하지 않고, 두 배면 폭발하며, 그 사이의
+# He 초기화가 맞습니다. (Xavier는 ReLU에서 분산을 절반으로 줄이므로 절반과 같습니다.) x + f(x)에서는
+# 크기가 어떻든 사라지지 않습니다. 기울기가 층을 비켜 가는 길도 있기 때문입니다. 하지만 깊을수록
+# 커지고, f가 가장 크면 1e+08을 넘습니다. 글의 층처럼 Add & Norm을 함께 쓰면 모든 경우에 1에
+# 가깝습니다. 둘은 이것을 위해 있습니다.
 
 # %% [markdown]
 # ## 찾아보기: 쿼리 하나에 답 하나

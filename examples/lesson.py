@@ -99,7 +99,8 @@ class Lesson:
         steps = max(EPOCH, round(self.steps * share))
         folder = self.output / f"{name}-{steps}-steps"
         if not (folder / "model").is_dir():
-            budget = [f"--training.steps={steps}", "--training.minutes=10"]
+            # steps alone end it: a run that the clock ends cannot be compared with another
+            budget = [f"--training.steps={steps}", "--training.minutes=10000"]
             said = Text(f"training {name}: {steps} steps", f"{name} 학습: {steps}스텝")
             print(said.to(self.language))
             with redirect_stdout(io.StringIO()):

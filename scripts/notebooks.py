@@ -7,13 +7,15 @@
 
 article_000.ko.py is the Korean twin of article_000.py, and has its own notebook. A script is in the
 percent format: `# %%` begins a cell of code, `# %% [markdown]` one of text, whose lines are
-comments. Stored output is text; pictures are drawn when a reader runs the notebook.
+comments. Stored output is what the cells print and the pictures that they draw, in 64 colours.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -157,7 +159,21 @@ def run(made: dict[str, Any], script: Path) -> None:
             exec(compile("".join(cell["source"]), script.name, "exec"), scope)
         lines = printed.getvalue().splitlines(keepends=True)
         output = {"name": "stdout", "output_type": "stream", "text": lines}
-        cell |= {"execution_count": number, "outputs": [output] if lines else []}
+        drawn = re.findall(r"^(?:picture|그림): (.*[.]png)$", printed.getvalue(), re.MULTILINE)
+        pictures = [_picture(Path(path)) for path in drawn]
+        cell |= {"execution_count": number, "outputs": [output, *pictures] if lines else []}
+
+
+def _picture(path: Path) -> dict[str, Any]:
+    """Return the output that shows a picture: few colours, so that the file stays small."""
+    from PIL import Image
+
+    small, adaptive = io.BytesIO(), Image.Palette.ADAPTIVE
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").convert("P", palette=adaptive, colors=64)
+        few.save(small, "PNG", optimize=True)
+    data = {"image/png": base64.b64encode(small.getvalue()).decode("ascii")}
+    return {"data": data, "metadata": {}, "output_type": "display_data"}
 
 
 def dumped(made: dict[str, Any]) -> str:

@@ -198,7 +198,8 @@ def _lesson(number: str, cells: list[dict[str, Any]], language: Language) -> Ite
             continue
         yield _fenced("python", source)
         for output in cell["outputs"]:
-            yield _fenced("{.text .output}", "".join(output["text"]).strip("\n"))
+            if "text" in output:  # a picture is below, in the language of the page
+                yield _fenced("{.text .output}", "".join(output["text"]).strip("\n"))
         for picture in re.findall(r'lesson\.show\(f?"(\w+)', source):
             for alt, path in PICTURE.findall(_text("articles/map", language)):
                 if Path(path).name.partition(".")[0] == picture:

@@ -42,7 +42,7 @@ ROWS = [
 ]
 QUICK = [param for param in ROWS if not param.values[0].get("slow")]
 TRAINS = [param for param in ROWS if param.values[0].get("slow")]
-figures = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-\d+)?")
+figures = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]\d+)?")
 
 
 @pytest.mark.parametrize("language", ["en", "ko"])
@@ -129,7 +129,7 @@ def stored(notebook: str) -> str:
     """Return what the cells of a notebook printed when it was run, at full settings."""
     made = json.loads((ROOT / "examples" / notebook).read_text(encoding="utf-8"))
     outputs = [one for cell in made["cells"] for one in cell.get("outputs", ())]
-    return "".join(line for one in outputs for line in one["text"])
+    return "".join(line for one in outputs for line in one.get("text", ()))
 
 
 @pytest.mark.parametrize(

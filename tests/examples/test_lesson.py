@@ -60,6 +60,18 @@ def test_a_notebook_takes_no_options_and_displays_pictures(
     assert Path(shown[0]).read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_clock_ends_no_run_that_is_compared_with_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["article.py", "--output", str(tmp_path), "--steps", "97"])
+    given: list[str] = []
+    monkeypatch.setattr("lesson.main", lambda arguments: given.extend(arguments) or 0)
+    assert Lesson("About").train("short").name == "short-97-steps"
+    (minutes,) = [float(a.partition("=")[2]) for a in given if a.startswith("--training.minutes")]
+    assert "--training.steps=97" in given
+    assert minutes > 24 * 60
+
+
 def test_the_final_loss_is_that_of_the_last_epoch(tmp_path: Path) -> None:
     events = [("epoch_ended", 3.0), ("checkpoint", 1.0), ("epoch_ended", 2.0), ("ended", 0.0)]
     lines = [json.dumps({"event": event, "loss": loss}) for event, loss in events]

@@ -154,6 +154,17 @@ def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) 
     assert "--only is given 2 times" in shown
 
 
+def test_stored_results_count_as_done_in_the_repository(
+    tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    assert main(["lab", "list", "--folder", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in shown.splitlines() if line[:1].isalpha()}
+    assert rows["exponent"][1:3] == ["132", "132"]
+    assert rows["article-003"][1:3] == ["25", "25"]
+
+
 def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(
     tmp_path: Path, capsys: Says
 ) -> None:

@@ -30,6 +30,8 @@ from pellucid.core.settings import nearest
 from pellucid.training.config import RunConfig, load_recipe
 
 HOME = Path("lab")
+STORED = Path("results/studies")
+"""The results that come with the repository, seen from its root."""
 
 
 def run_verb(
@@ -170,7 +172,8 @@ def lr(arguments: list[str]) -> int:
 def list_verb(*, folder: Path = HOME) -> int:
     """List the studies that come with Pellucid, and how much of each is done.
 
-    A results file that cannot be read is named below the table.
+    In the repository the results that come with it count too. A results file that cannot be read is
+    named below the table.
 
     Args:
         folder: The folder with each study's results.
@@ -181,8 +184,10 @@ def list_verb(*, folder: Path = HOME) -> int:
         study = load_study(name)
         trials = study.trials()
         try:
-            lines = read_results(folder / name / "results.jsonl")
-            done = str(sum(t.id in lines and lines[t.id]["status"] == "done" for t in trials))
+            files = (STORED / f"{name}.jsonl", folder / name / "results.jsonl")
+            lines = [line for file in files for line in read_results(file).values()]
+            ended = {line["id"] for line in lines if line["status"] == "done"}
+            done = str(sum(trial.id in ended for trial in trials))
         except UserError as error:
             errors.append(str(error))
             done = tr("unreadable")

@@ -127,10 +127,10 @@ def activations(language: Language = "en") -> Figure:
 
 def positions(language: Language = "en") -> Figure:
     """Draw the sinusoidal table, and how the product of two positions depends on their distance."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     table = ops.sinusoidal(100, 64)
     with _picture("positions", language, 11.0, 4.2, 2) as (figure, axes, words):
+        from matplotlib.colors import LinearSegmentedColormap  # once it is known to be installed
+
         signed = LinearSegmentedColormap.from_list("signed", (COLOURS[0], "#ffffff", COLOURS[1]))
         image = axes[0].imshow(table.T, aspect="auto", cmap=signed, vmin=-1, vmax=1)
         axes[0].set(title=words["table"], xlabel=words["position"], ylabel=words["channel"])
