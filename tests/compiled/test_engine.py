@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.small import exactly
 
 from pellucid import reference
 from pellucid.compiled.engine import Engine
@@ -196,7 +197,7 @@ def test_constraints_prefixes_and_sampling_match_the_model() -> None:
     for plain in (nullcontext(), reference()):
         with plain, pytest.raises(UsageError, match="below 37, got 37"):
             search(model, source, SearchConfig(constraints=Constraints(forced_bos_token_id=37)))
-    begun = search(model, source, prefixes=[[9, 8]] * 7)
+    begun = search(model, source, prefixes=[exactly([9, 8])] * 7)
     assert all(answers[0].tokens[:2] == (9, 8) for answers in begun)
     with reference():
         assert found == sample(model, source, drawn)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.small import exactly
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
@@ -82,17 +83,18 @@ def test_tokens_are_ordered_as_a_stable_sort_does(dtype: type) -> None:
 
 def test_a_repeated_token_is_penalised_and_the_end_is_free() -> None:
     log_p = np.log([0.25, 0.25, 0.5])
-    ruled = constrain(log_p, [0, 2], Constraints(repetition_penalty=2.0), [], eos=2)
+    ruled = constrain(log_p, [0, 2], Constraints(repetition_penalty=2.0), None, eos=2, left=9)
     np.testing.assert_allclose(ruled, [2 * np.log(0.25), np.log(0.25), np.log(0.5)])
     hardest = Constraints(repetition_penalty=1e308)
-    assert constrain(log_p.astype(np.float32), [0], hardest, [], eos=2)[0] == -np.inf
+    assert constrain(log_p.astype(np.float32), [0], hardest, None, eos=2, left=9)[0] == -np.inf
 
 
 def test_an_answer_begins_with_its_prefix(model: Seq2Seq) -> None:
-    (tokens,) = sample(model, Packed.of([[3]]), SampleConfig(max_length=9), prefixes=[[6, 5]])
+    prefixes = [exactly([6, 5])]
+    (tokens,) = sample(model, Packed.of([[3]]), SampleConfig(max_length=9), prefixes=prefixes)
     assert tokens[:2] == (6, 5)
     with pytest.raises(ValueError, match="a prefix of 2 tokens for an answer of at most 1"):
-        sample(model, Packed.of([[3]]), SampleConfig(max_length=1), prefixes=[[6, 5]])
+        sample(model, Packed.of([[3]]), SampleConfig(max_length=1), prefixes=prefixes)
 
 
 @pytest.mark.parametrize(

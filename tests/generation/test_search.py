@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.small import exactly
 
 from pellucid import ops
 from pellucid.core.batch import Batch, Packed
@@ -175,13 +176,16 @@ def test_a_decision_that_rounding_could_turn_is_made_again_alone(
 
 def test_a_forced_prefix_begins_every_answer(model: Seq2Seq) -> None:
     found = search(
-        model, Packed.of([[3, 4], [4]]), SearchConfig(beam=3, best=3), prefixes=[[4, 4, 0], []]
-    )
+        model,
+        Packed.of([[3, 4], [4]]),
+        SearchConfig(beam=3, best=3),
+        prefixes=[exactly([4, 4, 0]), None],
+    )  # fmt: skip
     assert all(answer.tokens[:3] == (4, 4, 0) for answer in found[0])
     with pytest.raises(ValueError, match="a prefix for each"):
-        search(model, Packed.of([[3], [4]]), prefixes=[[3]])
+        search(model, Packed.of([[3], [4]]), prefixes=[None])
     with pytest.raises(ValueError, match="a prefix of 2 tokens for an answer of at most 1"):
-        search(model, Packed.of([[3]]), SearchConfig(max_length=1), prefixes=[[3, 4]])
+        search(model, Packed.of([[3]]), SearchConfig(max_length=1), prefixes=[exactly([3, 4])])
 
 
 def test_no_ngram_is_generated_twice() -> None:

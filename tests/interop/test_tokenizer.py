@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import tokenizers
 from tests.training.test_start import write_tokenizer
+from tokenizers import decoders, models, pre_tokenizers
+from tokenizers.trainers import BpeTrainer
 
 import pellucid
 from pellucid import reference
@@ -20,7 +22,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import TextPair
 from pellucid.generation import Constraints, SearchConfig, search
 from pellucid.interop.huggingface import read_search, write_pretrained
-from pellucid.interop.tokenizer import SentencePieceTokenizer
+from pellucid.interop.tokenizer import ForeignTokenizer, SentencePieceTokenizer
 from pellucid.tasks import CausalLMTask, Seq2SeqTask
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
@@ -350,3 +352,41 @@ def test_a_given_answer_is_drawn_with_the_begin_that_it_is_trained_with(bart: Se
     assert record.loss == pytest.approx(-bart.score([("sat", "the cat")])[0], rel=1e-5)
     assert [label.text for label in record.target][-2:] == ["the", "cat"]
     assert len(record.target) == 4
+
+
+def test_a_byte_level_token_of_another_program_writes_its_bytes(tmp_path: Path) -> None:
+    core = tokenizers.Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    core.train_from_iterator(
+        ["the cat 안녕"], BpeTrainer(vocab_size=270, initial_alphabet=alphabet)
+    )
+    tokenizer = ForeignTokenizer(core)
+    for text in ("the cat", "\xad\x00 \x7f 🙂 안녕 é", "\ufffd"):
+        for spelled in tokenizer.spelled:
+            assert b"".join(spelled[i] for i in tokenizer.encode(text)) == text.encode()
+
+
+def test_an_answer_framed_by_a_forced_token_begins_with_its_prefix(bart: Seq2SeqTask) -> None:
+    for prefix in ("the", "t", "the c"):
+        answer = bart.generate(["the cat"], prefix=prefix, max_length=7)[0]
+        assert answer.removeprefix("<s> ").startswith(prefix)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        decoders.Metaspace(),
+        decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(),
+                           decoders.Fuse(), decoders.Strip(" ", 1, 0)]),
+    ],
+)  # fmt: skip
+def test_a_space_before_a_word_is_left_out_at_the_beginning_of_a_text(decoder: Any) -> None:
+    names = ["<pad>", "\u2581the", "\u2581cat", "s", "<0xEA>"]
+    core = tokenizers.Tokenizer(models.WordLevel({n: i for i, n in enumerate(names)}, "<pad>"))
+    core.decoder = decoder
+    begins, behind = ForeignTokenizer(core).spelled
+    assert (begins[1:4], behind[1:4]) == ([b"the", b"cat", b"s"], [b" the", b" cat", b"s"])
+    if isinstance(decoder, decoders.Sequence):
+        assert begins[4] == behind[4] == b"\xea"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import Constraints, SampleConfig, SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask
-from pellucid.tasks.folder import save_model
+from pellucid.tasks.folder import load_model, save_model
 
+SHIPPED = Path(pellucid.__file__).parent / "trained"
 TEXTS = ["안녕 🙂", "abc", "", "가나다라마바사", "x"]
 
 
@@ -52,6 +54,86 @@ def test_an_empty_text_has_an_empty_answer_whatever_the_prefix(trained: Seq2SeqT
     (empty, *_), (answer, *_) = prefixed.generate_answers(["", "abc"])
     assert (empty.text, answer.text[:2]) == ("", "ab")
     assert list(prefixed.stream("")) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "normalise"),
+    [
+        ("bpe", 290, ()), ("bpe", 300, ("nfd",)), ("char", None, ()), ("char", None, ("nfd",)),
+        ("word", None, ()), ("char", None, ("lowercase", "whitespace")),
+    ],
+)  # fmt: skip
+def test_every_beginning_of_an_answer_leads_to_one_as_likely(
+    kind: str, size: int | None, normalise: tuple[str, ...]
+) -> None:
+    texts = ["안녕하세요 반가워요 고마워요", "안녕 각하 é", "the there other"]
+    tokenizer = train_tokenizer(texts, kind, size, normalise)
+    v = tokenizer.vocab_size
+    config = Seq2SeqConfig(
+        v, v, d_model=12, num_attention_heads=3, ffn_dim=17, encoder_layers=1, decoder_layers=2
+    )
+    model = Seq2Seq(config, seed=5).eval()
+    noise = np.random.default_rng(2)
+    for parameter in model.parameters():
+        drawn = noise.standard_normal(parameter.shape).astype(np.float32)
+        parameter.data = parameter.data + np.float32(0.3) * drawn
+    likely = [i for text in texts for i in tokenizer.encode(text)]
+    model.output.bias.data[likely] += 6.0
+    task = Seq2SeqTask(model, tokenizer, tokenizer, SearchConfig(max_length=9))
+    tried = 0
+    for text in texts:
+        (free,) = task.generate_answers([text])[0]
+        for end in range(1, len(free.text) + 1):
+            prefix = free.text[:end]
+            (found,) = task.generate_answers([text], prefix=prefix)[0]
+            assert found.text.startswith(prefix), (free.text, prefix, found.text)
+            assert found.log_p >= free.log_p - 1e-4, (free, prefix, found)
+            for more in ({"beam": 3}, {"temperature": 1.5, "seed": end}):
+                ((other, *_),) = task.generate_answers([text], prefix=prefix, **more)
+                assert other.text.startswith(prefix)
+            assert "".join(task.stream(text, prefix=prefix)) == found.text
+            tried += 1
+    assert tried > 20
+
+
+def test_a_prefix_that_ends_inside_a_token_of_the_shipped_chatbot() -> None:
+    trained = replace(load_model(SHIPPED / "chat-ko"), arithmetic="float32")
+    tried = 0
+    texts = (
+        "안녕 배고파 심심해 힘들어 사랑해 졸려 우울해 주말이다 축하해 뭐해 고마워 사과해 잘자 운동"
+    )
+    for text in (*texts.split(), "커피"):
+        free = trained.generate_answers([text])[0][0]
+        for end in range(1, len(free.text) + 1):
+            (found,) = trained.generate_answers([text], prefix=free.text[:end])[0]
+            assert (found.text, found.log_p) == (free.text, pytest.approx(free.log_p, abs=1e-4))
+            tried += 1
+    assert tried >= 144
+
+
+def test_a_prefix_that_the_model_would_not_begin_with_is_written_all_the_same(
+    trained: Seq2SeqTask,
+) -> None:
+    tight = replace(trained, search=SearchConfig(max_length=5))
+    for prefix in ("가a", "\U0001f642a", "ab c"):  # as many tokens as there may be, or one fewer
+        for more in ({}, {"beam": 4}, {"temperature": 9.0, "seed": 3}):
+            assert tight.generate(["abc"], prefix=prefix, **more)[0].startswith(prefix)
+
+
+def test_a_syllable_is_no_beginning_of_another_for_letters_that_are_composed() -> None:
+    tokenizer = train_tokenizer(["가각간 é e"], "char", None, ("nfd",))
+    v = tokenizer.vocab_size
+    config = Seq2SeqConfig(
+        v, v, d_model=12, num_attention_heads=3, ffn_dim=7, encoder_layers=1, decoder_layers=1
+    )
+    model = Seq2Seq(config).eval()
+    end_letter, accent = tokenizer.encode("각")[-1], tokenizer.encode("é")[-1]
+    model.output.bias.data[[end_letter, accent]] += 40.0  # it wants nothing but these
+    task = Seq2SeqTask(model, tokenizer, tokenizer, SearchConfig(max_length=6))
+    for prefix in ("가", "e", "e가", "\u1100\u1161"):
+        answer = task.generate(["가"], prefix=prefix)[0]
+        assert answer.startswith(unicodedata.normalize("NFC", prefix))
+    assert task.generate(["가"], prefix="각")[0].startswith("각")
 
 
 def test_a_stream_never_shows_half_a_character(trained: Seq2SeqTask) -> None:

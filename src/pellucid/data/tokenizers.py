@@ -9,12 +9,13 @@ import hashlib
 import json
 import logging
 import re
+import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import MOST_BYTES, read_file
 from pellucid.core.settings import nearest
+from pellucid.models.prefix import Spelled
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
@@ -78,6 +80,22 @@ class TokenizerLike(ABC):
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the units that have no token; none where that is not known."""
         return {}
+
+    @cached_property
+    def spelled(self) -> Spelled:
+        """What each token writes at the beginning of a text, and elsewhere; a special one nothing.
+
+        By default a token writes what it is decoded to alone.
+        """
+        both = [self.decode([token]).encode() for token in range(self.vocab_size)]
+        return [both, both]
+
+    def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
+        """Return how tokens write a text that goes on, and the characters that may not follow it.
+
+        Those would change its last one, as an accent does.
+        """
+        return text.encode(), ()
 
 
 class Tokenizer(TokenizerLike):
@@ -153,6 +171,33 @@ class Tokenizer(TokenizerLike):
         """
         normal = _normalised(self._core.normalizer, text)
         return unicodedata.normalize("NFC", normal) if self.composes else normal
+
+    @cached_property
+    def spelled(self) -> Spelled:
+        """What each token writes at the beginning of a text, and elsewhere; a special one nothing.
+
+        >>> [every[4:] for every in train_tokenizer(["so be it"], kind="word").spelled]
+        [[b'be', b'it', b'so'], [b' be', b' it', b' so']]
+        """
+        return spelled_by(self._core, range(len(SPECIALS)))
+
+    def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
+        """Return how tokens write a text that goes on, and the characters that may not follow it.
+
+        The text is normalised but for white space at its end, which something follows.
+        """
+        normal = _normalised(self._core.normalizer, text)
+        if normal and text[-1].isspace() and not normal[-1].isspace():
+            normal += " "
+        if not (self.composes and normal):
+            return normal.encode(), ()
+        written = unicodedata.normalize("NFC", normal)
+        changes = (
+            mark
+            for mark in _composed_with()
+            if not unicodedata.normalize("NFC", normal + mark).startswith(written)
+        )
+        return normal.encode(), tuple(mark.encode() for mark in changes)
 
     def units(self, text: str) -> list[str]:
         """Return the characters or words of a text, normalised: those that errors are counted in.
@@ -244,6 +289,49 @@ class Tokenizer(TokenizerLike):
             return made
         except Exception as error:  # the library raises bare Exception for every error in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
+
+
+def spelled_by(core: tokenizers.Tokenizer, silent: Collection[int] = ()) -> Spelled:
+    """Return what each token of a tokenizer.json writes at the beginning of a text, and elsewhere.
+
+    silent: tokens that write nothing, beside the special ones. A token of a byte, or of bytes that
+    are no whole characters, writes what its name stands for.
+    """
+    names = {token: name for name, token in core.get_vocab(with_added_tokens=True).items()}
+    tokens = [[token] if token in names else [] for token in range(max(names, default=-1) + 1)]
+    alone = core.decode_batch(tokens)
+    anchor = next((token for token, text in enumerate(alone) if text.isalnum()), 0)
+    behind = core.decode_batch([[anchor, *token] for token in tokens])
+    behind = [text[len(alone[anchor]) :] for text in behind]
+
+    def spelled(token: int, text: str) -> bytes:
+        name = names.get(token, "")
+        if token in silent or "\ufffd" not in text:
+            return b"" if token in silent else text.encode()
+        if byte := re.fullmatch("<0x([0-9A-F]{2})>", name):
+            return bytes.fromhex(byte[1])
+        known = _byte_letters()
+        return bytes(known[c] for c in name) if set(name) <= known.keys() else text.encode()
+
+    return [[spelled(*each) for each in enumerate(texts)] for texts in (alone, behind)]
+
+
+@cache
+def _byte_letters() -> dict[str, int]:
+    """Return the byte of each letter that byte-level pieces are spelled with (Radford et al. 2019).
+
+    A byte that Latin-1 shows is spelled as it is there, the others as the letters from 256 on.
+    """
+    shown = [b for b in range(BYTES) if b in range(33, 127) or (b > 160 and b != 173)]
+    others = [b for b in range(BYTES) if b not in shown]
+    return {chr(b): b for b in shown} | {chr(BYTES + n): b for n, b in enumerate(others)}
+
+
+@cache
+def _composed_with() -> tuple[str, ...]:
+    """Return the characters that may become one with the character before them, or change it."""
+    every = map(chr, range(sys.maxunicode + 1))
+    return tuple(sorted({mark for c in every for mark in unicodedata.normalize("NFD", c)[1:]}))
 
 
 def read_json_text(path: Path) -> str:

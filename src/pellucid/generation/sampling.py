@@ -15,6 +15,7 @@ from pellucid.core.rng import Rng, random_bits
 from pellucid.core.settings import check_ranges
 from pellucid.generation.model import compile_model
 from pellucid.models.decoding import Array, Constraints, Decodes, constrain, limits_of
+from pellucid.models.prefix import Prefix
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def sample_stream(
     model: Decodes,
     source: Packed,
     config: SampleConfig = SampleConfig(),
-    prefixes: Sequence[Sequence[int]] = (),
+    prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield, step by step, the (input, token) pairs just generated, end tokens left out.
@@ -122,8 +123,9 @@ def sample_stream(
         draws = uniform_draws(config.seed, step, source.examples[active])
         chosen = []
         for row, i, u in zip(to_host(log_p), active, draws, strict=True):
-            prefix = prefixes[int(i)] if prefixes else ()
-            allowed = constrain(row, generated[i], config.constraints, prefix, eos)
+            prefix = prefixes[int(i)] if prefixes else None
+            left = int(limits[i]) - step
+            allowed = constrain(row, generated[i], config.constraints, prefix, eos, left)
             chosen.append(choose(allowed, config, u))
         kept = [k for k, token in enumerate(chosen) if token != eos]
         for k in kept:
@@ -141,7 +143,7 @@ def sample(
     model: Decodes,
     source: Packed,
     config: SampleConfig = SampleConfig(),
-    prefixes: Sequence[Sequence[int]] = (),
+    prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> list[tuple[int, ...]]:
     """Return one sampled answer for each input, in order."""

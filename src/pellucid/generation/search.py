@@ -28,6 +28,7 @@ from pellucid.models.decoding import (
     limits_of,
     penalty,
 )
+from pellucid.models.prefix import Prefix
 
 
 @runtime_checkable
@@ -50,7 +51,7 @@ class Search:
     """The hypotheses of one input while it is being answered, its answers, and their margin."""
 
     limit: int
-    prefix: Sequence[int]
+    prefix: Prefix | None
     beams: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
     done: list[Hypothesis] = field(default_factory=list)
     margin: float = float("inf")
@@ -73,7 +74,7 @@ def search(
     model: Decodes,
     source: Packed,
     config: SearchConfig = GREEDY,
-    prefixes: Sequence[Sequence[int]] = (),
+    prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> list[list[Hypothesis]]:
     """Return, for each input in order, its best answers, best first.
@@ -90,7 +91,7 @@ def search(
     compiles it once.
     """
     model = compile_model(model)
-    if isinstance(model, Searches) and not any(prefixes):
+    if isinstance(model, Searches) and all(prefix is None for prefix in prefixes):
         return model.search(source, config, first)
     searches = search_once(model, source, config, prefixes, first)
     answers = [ranked(one.done)[: config.best] for one in searches]
@@ -108,14 +109,14 @@ def search_once(
     model: Decodes,
     source: Packed,
     config: SearchConfig,
-    prefixes: Sequence[Sequence[int]] = (),
+    prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> list[Search]:
     """Search step by step; return every input's search with its margin."""
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     limits = limits_of(model, source, config.max_length, prefixes)
     searches = [
-        Search(int(limit), prefixes[i] if prefixes else ()) for i, limit in enumerate(limits)
+        Search(int(limit), prefixes[i] if prefixes else None) for i, limit in enumerate(limits)
     ]
     if not searches:
         return []
@@ -153,11 +154,11 @@ def extend(
             score = _score(total + float(row[eos]), tokens, config)
             one.done.append(Hypothesis(tokens, total, score, False))
         return []
-    if one.prefix or config.constraints.active:
+    if one.prefix is not None or config.constraints.active:
         rows = zip(log_p, one.beams, strict=True)
         log_p = np.stack(
             [
-                constrain(row, tokens, config.constraints, one.prefix, eos)
+                constrain(row, tokens, config.constraints, one.prefix, eos, one.limit - len(tokens))
                 for row, (tokens, _) in rows
             ]
         )

@@ -12,7 +12,8 @@ from typing import Any
 import tokenizers
 
 from pellucid.core.errors import UserError, optional, pip_install
-from pellucid.data.tokenizers import TokenizerLike, read_json_text
+from pellucid.data.tokenizers import TokenizerLike, read_json_text, spelled_by
+from pellucid.models.prefix import Spelled
 
 SPECIAL = ("<pad>", "</s>", "<s>", "<unk>")
 
@@ -72,6 +73,11 @@ class ForeignTokenizer(TokenizerLike):
         """Return the text of each id by itself, special tokens as they are written."""
         return [self._core.decode([i], skip_special_tokens=False) for i in ids]
 
+    @cached_property
+    def spelled(self) -> Spelled:
+        """What each token writes at the beginning of a text, and elsewhere."""
+        return spelled_by(self._core)
+
     def token_id(self, written: str) -> int | None:
         """Return the id of a token, if there is one."""
         found: int | None = self._core.token_to_id(written)
@@ -117,6 +123,13 @@ class SentencePieceTokenizer(TokenizerLike):
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id."""
         return [self._written.get(i, "<unk>") for i in ids]
+
+    @cached_property
+    def spelled(self) -> Spelled:
+        """What each token writes at the beginning of a text, and elsewhere."""
+        pieces = (self._written.get(i, "<unk>") for i in range(self.vocab_size))
+        every = [b"" if one in SPECIAL else one.replace("▁", " ").encode() for one in pieces]
+        return [[one.removeprefix(b" ") for one in every], every]
 
     def _pieces(self, text: str) -> list[str]:
         language = re.match(r">>.+?<<", text)

@@ -14,6 +14,7 @@ import numpy as np
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import check_ranges
+from pellucid.models.prefix import Prefix
 
 Array = np.ndarray
 
@@ -24,7 +25,7 @@ WIDEST = 4096
 
 
 def limits_of(
-    model: Decodes, source: Packed, max_length: int, prefixes: Sequence[Sequence[int]] = ()
+    model: Decodes, source: Packed, max_length: int, prefixes: Sequence[Prefix | None] = ()
 ) -> Array:
     """Return the most tokens that the answer to each input may have: (N,).
 
@@ -42,8 +43,8 @@ def limits_of(
         )
     limits: Array = np.minimum(room, min(max_length, np.iinfo(room.dtype).max))
     for prefix, limit in zip(prefixes, limits, strict=bool(prefixes)):
-        if len(prefix) > limit:
-            raise ValueError(f"a prefix of {len(prefix)} tokens for an answer of at most {limit}")
+        if prefix is not None and (count := prefix.fewest[0]) > limit:
+            raise ValueError(f"a prefix of {count} tokens for an answer of at most {limit}")
     return limits
 
 
@@ -149,22 +150,24 @@ def constrain(
     log_p: Array,
     generated: Sequence[int],
     constraints: Constraints,
-    prefix: Sequence[int],
+    prefix: Prefix | None,
     eos: int,
+    left: int,
 ) -> Array:
     """Return the log-probabilities (V,) of the token after `generated`, under the constraints.
 
-    Inside `prefix` only its own token is left, and a forced first token has probability 1. The
-    repetition penalty is Keskar et al. 2019's (CTRL, 4.1) on log-probabilities, which are never
-    positive. The end token is always free.
+    Inside `prefix` only the tokens that agree with it are left, and a forced first token has
+    probability 1. The repetition penalty is Keskar et al. 2019's (CTRL, 4.1) on log-probabilities,
+    which are never positive. The end token is always free. left: how many more tokens there may be.
 
-    >>> constrain(np.log([0.5, 0.25, 0.25]), [0], Constraints(no_repeat_ngram=1), [], 2)
+    >>> constrain(np.log([0.5, 0.25, 0.25]), [0], Constraints(no_repeat_ngram=1), None, 2, 9)
     array([       -inf, -1.38629436, -1.38629436])
     """
     place = len(generated)
-    if place < len(prefix):
+    agreeing = None if prefix is None else prefix.allowed(generated, left)
+    if agreeing is not None:
         forced = np.full_like(log_p, -np.inf)
-        forced[prefix[place]] = log_p[prefix[place]]
+        forced[agreeing] = log_p[agreeing]
         return forced
     if not constraints.active:
         return log_p

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -32,6 +33,7 @@ from pellucid.generation import (
 )
 from pellucid.models.decoding import Hypothesis
 from pellucid.models.model import choices
+from pellucid.models.prefix import NEVER, Prefix
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
@@ -177,35 +179,49 @@ class GenerationTask(Task):
     sampling: SampleConfig | None = None
     """When set, answers are sampled instead of searched for."""
     prefix: str = ""
-    """What every answer begins with, except the empty one to an empty text."""
+    """The text that every answer begins with, except the empty one to an empty text; it may end
+    inside a word or a token."""
     arithmetic: Arithmetic = "float32"
     """What compiled decoding multiplies; int8 for a model that was stored in it."""
 
     def __post_init__(self) -> None:
-        if self.prefix and (unknown := self.target.unknown([self.prefix])):
-            raise UsageError(
-                f"prefix holds {self.target.unit} that the model has no tokens for: "
-                + " ".join(map(repr, unknown))
-            )
-        config = self.model.config
-        if set(self.prefix_tokens) & {*config.end_token_ids, *config.suppress_tokens}:
+        if (count := self.prefix_length) >= NEVER:
+            if unknown := self.target.unknown([self.prefix]):
+                raise UsageError(
+                    f"prefix holds {self.target.unit} that the model has no tokens for: "
+                    + " ".join(map(repr, unknown))
+                )
             raise UsageError(f"prefix {self.prefix!r} holds a token that the model never generates")
         asked, room = (self.sampling or self.search).max_length, self.max_new_tokens([])
-        if (count := len(self.prefix_tokens)) > min(asked, room):
+        if count > min(asked, room):
             remedy = "allow longer answers (max_length) or give" if asked < room else "give"
             raise UsageError(
                 f"prefix has {count} {plural(count, 'token')}, an answer at most "
                 f"{min(asked, room)}: {remedy} a shorter prefix"
             )
 
+    @cached_property
+    def beginning(self) -> Prefix | None:
+        """What every answer begins with, in all the ways that tokens write it."""
+        text, closed_to = self.target.beginning(self.prefix)
+        if not text:
+            return None
+        config = self.model.config
+        never = {config.eos_token_id, *config.end_token_ids, *config.suppress_tokens}
+        return Prefix.of_text(text, self.target.spelled, never, self._frame(), closed_to)
+
     @property
-    def prefix_tokens(self) -> list[int]:
-        """The tokens that every answer begins with."""
-        return self.answer_ids(self.prefix) if self.prefix else []
+    def prefix_length(self) -> int:
+        """The fewest tokens that the prefix can be written in."""
+        return 0 if self.beginning is None else self.beginning.fewest[0]
+
+    def _frame(self) -> Sequence[int]:
+        """Return the tokens that every answer has in front, which write nothing."""
+        return ()
 
     def answer_ids(self, answer: str) -> list[int]:
-        """Return the tokens of an answer, or of its beginning."""
-        return self.target.encode(answer)
+        """Return the tokens of an answer."""
+        return [*self._frame(), *self.target.encode(answer)]
 
     @abstractmethod
     def max_new_tokens(self, source: Sequence[int]) -> int:
@@ -365,7 +381,7 @@ class GenerationTask(Task):
                 f"{len(ids)} tokens, more than the {self.max_source_length} that this model can "
                 "read; split it"
             )
-        if (prefix := len(self.prefix_tokens)) > (room := self.max_new_tokens(ids)):
+        if (prefix := self.prefix_length) > (room := self.max_new_tokens(ids)):
             raise UserError(
                 f"{len(ids)} {plural(len(ids), 'token')} and room for {room} more; the prefix has "
                 f"{prefix}"
@@ -457,7 +473,7 @@ class GenerationTask(Task):
         generated: list[int] = []
         shown = ""
         prompt, first = self.prompts([source], [number])
-        prefixes = [task.prefix_tokens] if task.prefix else ()
+        prefixes = [task.beginning]
         compiled, config = (decoder or self.decoder)(), task.sampling or greedy
         for new in sample_stream(compiled, prompt, config, prefixes, first):
             generated += [token for _, token in new]
@@ -472,7 +488,7 @@ class GenerationTask(Task):
         self, decoder: Any, rows: Sequence[list[int]], numbers: Sequence[int]
     ) -> list[list[Answer]]:
         source, first = self.prompts(rows, numbers)
-        prefixes = [self.prefix_tokens] * len(rows) if self.prefix else []
+        prefixes = [self.beginning] * len(rows)
         if self.sampling is not None:
             sampled = sample(decoder, source, self.sampling, prefixes, first)
             longest = [min(int(room), self.sampling.max_length) for room in decoder.room(source)]

@@ -181,11 +181,7 @@ class Seq2SeqTask(GenerationTask):
             end=ids.eos_token_id,
         )
 
-    def answer_ids(self, answer: str) -> list[int]:
-        """Return the tokens of an answer, or of its beginning."""
-        return [*self._frame(), *super().answer_ids(answer)]
-
-    def _frame(self) -> list[int]:
+    def _frame(self) -> Sequence[int]:
         """Return what another program's tokenizer puts before targets too, after the begin."""
         return [] if isinstance(self.source, Tokenizer) else self.source.encode("")[:-1]
 

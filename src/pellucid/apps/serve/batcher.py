@@ -340,7 +340,7 @@ class Batcher:
         config = job.config
         if isinstance(config, SearchConfig):
             config = SampleConfig(top_k=1, constraints=config.constraints)
-        allowed = constrain(log_p, job.answer, config.constraints, (), self.eos)
+        allowed = constrain(log_p, job.answer, config.constraints, None, self.eos, 1)
         draws = uniform_draws(config.seed, len(job.answer), np.array([job.number]))
         token = choose(allowed, config, draws[0])
         job.finished = token == self.eos

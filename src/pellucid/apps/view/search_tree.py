@@ -11,6 +11,7 @@ from pellucid.apps.view.record import Array, Node
 from pellucid.apps.view.tokens import Label, Vocabulary
 from pellucid.core.batch import Packed
 from pellucid.generation import Decodes, Hypothesis, SearchConfig, search
+from pellucid.models.prefix import Prefix
 
 Tokens = tuple[int, ...]
 """The tokens of a hypothesis, the one before every answer first."""
@@ -97,7 +98,7 @@ def search_tree(
     config: SearchConfig,
     vocabulary: Vocabulary,
     first: tuple[int, Label],
-    prefix: Sequence[int] = (),
+    prefix: Prefix | None = None,
 ) -> tuple[list[Hypothesis], tuple[Node, ...]]:
     """Search; return the answers, best first, and the tree of all hypotheses.
 
@@ -108,7 +109,6 @@ def search_tree(
     the tree also has the most likely hypotheses that were dropped, as many as the beam is wide.
     """
     recording = _Recording(model)
-    prefixes = [prefix] if prefix else ()
     begin = np.array(first[:1])
-    answers = search(recording, Packed.of([source]), config, prefixes, begin)[0]
+    answers = search(recording, Packed.of([source]), config, [prefix], begin)[0]
     return answers, recording.tree(answers, config.beam, vocabulary, first[1])

@@ -288,7 +288,7 @@ def _answered(
     it returns as many answers as its beam holds.
     """
     search = asked.search or (SearchConfig() if asked.pipeline is None else asked.pipeline.search)
-    prefix = [] if asked.pipeline is None else asked.pipeline.prefix_tokens
+    prefix = None if asked.pipeline is None else asked.pipeline.beginning
     widest = replace(search, best=search.beam)
     answers, tree = search_tree(model, read, widest, vocabulary, first, prefix)
     answer = list(answers[0].tokens) if given is None else given
