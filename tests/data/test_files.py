@@ -76,6 +76,25 @@ def test_three_columns_are_a_pair_of_texts_with_a_tab_between_and_a_target(
         read_pairs(write(tmp_path, name, content.replace("two", " ")), ("a", "b", "label"))
 
 
+def test_columns_by_number_in_a_file_that_does_not_name_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, "p.tsv", "walk\twalked\tV;PST\ngo\twent\tV;PST\n")
+    first, second = read_pairs(path, ("1", "3", "2"))
+    assert first == TextPair("walk\tV;PST", ("walked",))
+    assert second == TextPair("go\tV;PST", ("went",))
+    assert not caplog.text
+    with pytest.raises(UserError, match="line 1: expected columns 1, 4, .* it has 3; --data.col"):
+        read_pairs(path, ("1", "4"))
+    with pytest.raises(UserError, match="line 1: expected columns 0, 2, counted from 1"):
+        read_pairs(path, ("0", "2"))
+    named = write(tmp_path, "n.tsv", "3\t1\na\tb\n")
+    assert read_pairs(named, ("1", "3")) == (TextPair("b", ("a",)),)
+    titled = write(tmp_path, "t.tsv", "word\tform\twhat\nwalk\twalked\tV;PST\n")
+    assert len(read_pairs(titled, ("1", "3", "2"))) == 2
+    assert "line 1 is read as a pair, 'word' to 'form'" in caplog.text
+
+
 def test_csv_quotes(tmp_path: Path) -> None:
     path = write(tmp_path, "p.csv", '"a, ""b""","x\ny"\n c , z\n"d",\'e" f\'\n')
     assert read_pairs(path) == (

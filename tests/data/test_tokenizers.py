@@ -334,3 +334,28 @@ def test_what_separates_words_is_what_separated_them_in_training(blank: str) -> 
     trained = train_tokenizer([text], "word")
     assert UNK not in trained.encode(text)
     assert len(trained.encode(text)) == (2 if "\x1c" <= blank <= "\x1f" else 3)
+
+
+def test_features_behind_a_tab_are_a_token_each(tmp_path: Path) -> None:
+    """A semicolon inside the word itself is a character like any other."""
+    texts = ["a;b\tV;PST", "walk\tV;PST;3", "walk\tV", "x\ty;z\tN;PL", "\t;", "n\n\tN;PL"]
+    tokenizer = train_tokenizer(texts, "features")
+    units = [tokenizer.tokens(tokenizer.encode(text)) for text in texts]
+    assert units[0] == ["a", ";", "b", "\tV", ";PST"]
+    assert units[1] == [*"walk", "\tV", ";PST", ";3"]
+    assert units[3] == ["x", "\ty", ";", "z", "\tN", ";PL"]
+    assert units[5] == ["n", "\n", "\tN", ";PL"]
+    assert [tokenizer.units(text) for text in texts] == units
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert (loaded.kind, loaded.encode(texts[0])) == ("features", tokenizer.encode(texts[0]))
+    assert Tokenizer.of_json(CHAR.to_json()).kind == "char"
+    assert tokenizer.unknown(["walk\tV;FUT"]) == {";FUT": 1}
+
+
+def test_a_text_without_features_is_refused_where_they_are_expected() -> None:
+    tokenizer = train_tokenizer(["walk\tV;PST"], "features")
+    for read in (tokenizer.encode, tokenizer.spans, lambda text: tokenizer.encode_all([text])):
+        with pytest.raises(UserError, match=r"^'walk' has no features: .* as in walk<tab>V;PST"):
+            read("walk")

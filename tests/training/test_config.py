@@ -124,6 +124,13 @@ def test_a_recipe_survives_a_file(name: str, tmp_path: Path) -> None:
     assert load_recipe(str(tmp_path)) == recipe
 
 
+def test_all_forms_of_a_word_go_to_one_side_of_a_split() -> None:
+    group = TokenizerConfig(kind="features", normalise=("lowercase",)).group
+    assert group("Walk\tV;PST") == group("walk\tV;PRS") != group("talk\tV;PST")
+    assert TokenizerConfig(kind="char").group("a\tb") == "a\tb"
+    assert TokenizerConfig(kind="features").target_kind == "char"
+
+
 def test_an_unknown_recipe_suggests_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean chat-ko-small"):
         load_recipe("chat-ko-smal")
@@ -140,6 +147,7 @@ def test_an_unknown_recipe_suggests_the_nearest() -> None:
         ("[data]\nvalid = ['v.tsv']", "need train files"),
         ("[data]\nbatch_size = 0", "batch_size must be at least 1"),
         ("[tokenizer]\nnormalise = ['nfcc']", "did you mean nfc"),
+        ("[tokenizer]\ntarget_kind = 'features'", "features are the source's"),
         ("[evaluation]\nmetric = 'error_rate'", "did you mean error_rates"),
         ("[evaluation]\npairs = 0", "pairs must be at least 1"),
         ("[model]\nmax_position_embeddings = 64", "128 + 2 is more than 64"),

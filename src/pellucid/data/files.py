@@ -46,7 +46,8 @@ def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[Text
     every CSV, and in TSV by `USUAL_NAMES`, or where only the first line is two plain words. In CSV
     blanks before a field in quotes are skipped. JSON lines are objects; their target is a text or a
     list of texts, all of them right. `columns` are the names to take, "source" and "target" unless
-    given. All but the last are texts of the source, which has a tab between them. Lines of blanks
+    given; numbers are the places of columns, from 1, in a file without names. All but the last are
+    texts of the source, which has a tab between them. Lines of blanks
     alone are left out, and counted in a warning.
 
     Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
@@ -295,16 +296,24 @@ def _column_pairs(
             raise UserError(f"{path}, line 1: more than one column {twice!r}; rename the others")
         at = [first.index(name) for name in names]
         return [_column_pair(path, row, at, len(first)) for row in rows[1:]]
-    if columns:
+    at, width = [0, 1], 2
+    if columns and all(map(str.isdecimal, columns)):
+        at, width = [int(number) - 1 for number in columns], len(first)
+        if not all(0 <= i < width for i in at):
+            raise UserError(
+                f"{path}, line 1: expected columns {', '.join(columns)}, counted from 1, and it "
+                f"has {width}; --data.columns says which to take"
+            )
+    elif columns:
         missing = next(name for name in names if name not in first)
         raise UserError(
             f"{path}, line 1: no column {missing!r}{nearest(missing, first)}; there are: "
             + ", ".join(first)
         )
-    pairs = [_column_pair(path, row, [0, 1], 2) for row in rows]
+    pairs = [_column_pair(path, row, at, width) for row in rows]
     usual = not USUAL_NAMES.isdisjoint(map(str.casefold, first))
     if usual or _format(path) == ".csv" or _begins_with_titles(pairs):
-        source, target = (shorten(name, 40, placeholder="…") for name in first)
+        source, target = (shorten(first[i], 40, placeholder="…") for i in (at[0], at[-1]))
         _log.warning(
             f"{path}: line 1 is read as a pair, {source!r} to {target!r}; if it names the "
             "columns, give the names of source and target to --data.columns"
@@ -330,7 +339,8 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
         ]
         if len(fields) > width:
             clauses.append(
-                "a file with more needs a first line that names its columns, and --data.columns"
+                "a file with more needs a first line that names its columns, and --data.columns, "
+                "or --data.columns with their numbers, from 1"
             )
         if len(fields) == 1:
             clauses.append(f"put {separator} between the source and the target")

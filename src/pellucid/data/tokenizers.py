@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import tokenizers
@@ -132,6 +133,7 @@ class Tokenizer(TokenizerLike):
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts: `encode`, on all cores."""
+        self._check_features(texts)
         try:
             encodings = self._core.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
@@ -215,7 +217,19 @@ class Tokenizer(TokenizerLike):
         known = self._core.get_vocab().keys() - set(SPECIALS)
         return {unit: n for unit, n in _by_frequency(counts) if unit not in known}
 
+    def _check_features(self, texts: Iterable[str]) -> None:
+        """Raise `UserError` for a text without the column that the tokenizer learnt to expect."""
+        if self.kind != "features":
+            return
+        for text in texts:
+            if "\t" not in text:
+                raise UserError(
+                    f"{shorten(text, 40, placeholder='…')!r} has no features: this model reads a "
+                    "text, a tab, and its features with ; between them, as in walk<tab>V;PST"
+                )
+
     def _encoding(self, text: str) -> Any:
+        self._check_features([text])
         try:
             return self._core.encode(text, add_special_tokens=False)
         except TypeError:
@@ -362,6 +376,7 @@ def train_tokenizer(
     """Learn a tokenizer from texts; the same texts always give the same one.
 
     `kind` "char": one token for each code point, the most frequent first; ties in code point order.
+    `kind` "features": likewise, but one token for each feature after the last tab, `V;PST`.
     `kind` "word": one for each word, which is what white space separates; likewise. White space is
     then normalised to one space.
     `kind` "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
@@ -470,6 +485,8 @@ class TokenizerKind:
 
 _WORDS = re.compile(r"[^\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 """What Unicode's white space separates. Python's own has four control characters more."""
+_FEATURES = r"\t[^\t;]*|;[^\t;]*(?![^\t]*\t)|[\s\S]"
+"""A tab with the feature after it; behind the last tab a semicolon with its own; any character."""
 SMALLEST_BPE = BYTES + len(SPECIALS)
 KINDS: dict[str, TokenizerKind] = {
     kind.name: kind
@@ -484,6 +501,13 @@ KINDS: dict[str, TokenizerKind] = {
             # Any code point, line breaks and combining marks included: no grapheme is kept whole.
             pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated"),
             decoders.Fuse(),
+        ),
+        TokenizerKind(
+            "features",
+            pre_tokenizers.Split(Regex(_FEATURES), behavior="isolated"),
+            decoders.Fuse(),
+            unit="characters and features",
+            split=re.compile(_FEATURES).findall,
         ),
         TokenizerKind(
             "word",
@@ -555,9 +579,12 @@ def _kind_of(file: Any) -> str | None:
     if any(vocab.get(token["content"]) != token["id"] for token in file["added_tokens"]):
         return None
     parts = (file["pre_tokenizer"]["type"], file["decoder"]["type"])
+    pattern = file["pre_tokenizer"].get("pattern")
     for kind in KINDS.values():
         model_type, smallest = ("BPE", SMALLEST_BPE) if kind.bytewise else ("WordLevel", 0)
         known = (type(kind.pre_tokenizer).__name__, type(kind.decoder).__name__)
-        if parts == known and model["type"] == model_type and len(vocab) >= smallest:
-            return kind.name
+        own = json.loads(kind.pre_tokenizer.__getstate__()).get("pattern")
+        if parts == known and pattern == own:
+            fits = model["type"] == model_type and len(vocab) >= smallest
+            return kind.name if fits else None
     return None

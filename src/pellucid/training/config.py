@@ -73,8 +73,9 @@ class DataConfig:
     """Files of further training pairs, each of pairs, such as a model's translations of the
     sources. They are no part of the split; those whose source is held out are left out."""
     columns: tuple[str, ...] | None = None
-    """Names of the source's and the target's column or JSON key; unset: source and target. With
-    three the source is a pair of texts, which a model reads with a tab between them."""
+    """Names of the source's and the target's column or JSON key, or numbers of columns, from 1,
+    where a file does not name them; unset: source and target. With three the source is a pair of
+    texts, or a text and its features, which a model reads with a tab between them."""
     held_out: float = 0.05
     """Share of the sources held out by hash when your files have no validation file; 0: none.
     A corpus has its own split."""
@@ -108,10 +109,12 @@ class TokenizerConfig:
     """How text is tokenized. The tokenizer is learnt from the training data only."""
 
     kind: TokenizerName = "bpe"
-    """bpe: byte-level pieces, which can write any text. char: whole characters. word: whole words,
-    or other symbols with spaces between them, such as phones. label: a whole text is one token."""
+    """bpe: byte-level pieces, which can write any text. char: whole characters. features: characters,
+    and after a tab one token for each feature, as in V;PST. word: whole words, or other symbols
+    with spaces between them, such as phones. label: a whole text is one token."""
     target_kind: TokenizerName | None = None
-    """The kind of the target's tokenizer, where it is another."""
+    """The kind of the target's tokenizer, where it is another; char where the source has
+    features."""
     vocab_size: int = 8000
     """Largest vocabulary, the four special tokens included; the text may give fewer."""
     shared: bool = False
@@ -128,9 +131,19 @@ class TokenizerConfig:
         """What makes one text of all sources that the tokenizer cannot tell apart."""
         return normaliser([*self.normalise, *["whitespace"] * (self.kind == "word")])
 
+    @property
+    def group(self) -> Callable[[str], str]:
+        """What makes one text of all sources that a split puts on one side: all forms of a word."""
+        same = self.same
+        return same if self.kind != "features" else lambda text: same(text.rpartition("\t")[0])
+
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know
         check_ranges(self, vocab_size="[1, 1e7]", dropout="[0, 1]")
+        if self.target_kind == "features":
+            raise UsageError("features are the source's: set another target_kind, such as char")
+        if self.kind == "features" and self.target_kind is None:
+            object.__setattr__(self, "target_kind", "char")
         if self.target_kind == self.kind:
             object.__setattr__(self, "target_kind", None)
         if self.shared and self.target_kind is not None:

@@ -92,7 +92,7 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
     corpus depends on no setting. `data.more` is added to the training pairs afterwards. texts: the
     files are of texts, as `read_split` has it.
     """
-    data, same = config.data, config.tokenizer.same
+    data = config.data
     if data.train:
         pairs = read_split(
             data.train,
@@ -100,7 +100,7 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
             data.test,
             held_out=data.held_out,
             columns=data.columns,
-            same=same,
+            same=config.tokenizer.group,
             texts=texts,
         )
     elif data.corpus:
@@ -112,7 +112,7 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
         raise UsageError(
             "data.columns is for .tsv, .csv and .jsonl files; text files have none: leave it out"
         )
-    return with_more(pairs, data.more, data.columns, same)
+    return with_more(pairs, data.more, data.columns, config.tokenizer.group)
 
 
 def read_material(config: RunConfig) -> Splits:

@@ -160,6 +160,16 @@ def test_made_up_lines_are_paired_in_both_directions(monkeypatch: pytest.MonkeyP
     assert turned == [list(side) for side in sides(there)]
 
 
+def test_made_nouns_are_split_by_noun_and_declined_by_rule() -> None:
+    splits = load_corpus("inflections")
+    nouns = [{pair.source.split("\t")[0] for pair in side} for side in sides(splits)]
+    assert sum(map(len, sides(splits))) == 10_000
+    assert sum(map(len, nouns)) == len(set.union(*nouns)) == 1250
+    assert splits.train[0] == TextPair("pöridüf\tN;DAT;PL;PSS2S", ("pöridüflerine",))
+    cells = [pair.source for side in sides(splits) for pair in side]
+    assert len(set(cells)) == 10_000
+
+
 def test_every_corpus_says_what_it_is() -> None:
     for name, corpus in CORPORA.items():
         assert name == corpus.name

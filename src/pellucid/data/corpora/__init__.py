@@ -7,6 +7,7 @@ from pellucid.core.parts import has
 from pellucid.core.settings import nearest
 from pellucid.data.corpora.chatbot import CHATBOT_KO, CHATBOT_KO_TOPICS
 from pellucid.data.corpora.chatterbot import CHATTERBOT_KO
+from pellucid.data.corpora.inflections import INFLECTIONS
 from pellucid.data.corpora.multi30k import MULTI30K_DE_EN, MULTI30K_EN_DE
 from pellucid.data.corpora.pronunciations import G2P_EN
 from pellucid.data.corpora.sources import Corpus
@@ -19,6 +20,7 @@ CORPORA: dict[str, Corpus] = {
         G2P_EN,
         CHATBOT_KO,
         CHATBOT_KO_TOPICS,
+        INFLECTIONS,
         MULTI30K_DE_EN,
         MULTI30K_EN_DE,
     )
