@@ -109,9 +109,9 @@ class TokenizerConfig:
     """How text is tokenized. The tokenizer is learnt from the training data only."""
 
     kind: TokenizerName = "bpe"
-    """bpe: byte-level pieces, which can write any text. char: whole characters. features: characters,
-    and after a tab one token for each feature, as in V;PST. word: whole words, or other symbols
-    with spaces between them, such as phones. label: a whole text is one token."""
+    """bpe: byte-level pieces, which can write any text. char: whole characters. features:
+    characters, and after a tab one token for each feature, as in V;PST. word: whole words, or other
+    symbols with spaces between them, such as phones. label: a whole text is one token."""
     target_kind: TokenizerName | None = None
     """The kind of the target's tokenizer, where it is another; char where the source has
     features."""
