@@ -363,9 +363,11 @@ def test_what_generate_and_view_print_next_to_answers_is_in_korean(
     [
         (
             "a.tsv, line 1: expected 2 columns with a tab between them, got 3; a file with more "
-            "needs a first line that names its columns, and --data.columns",
+            "needs a first line that names its columns, and --data.columns, or --data.columns with "
+            "their numbers, from 1",
             "a.tsv, 1행: 열이 2개여야 하고, 구분 기호는 탭입니다. 이 행의 열 수: 3; 열이 더 많은 "
-            "파일이라면 첫 행에 열 이름이 있어야 하고, --data.columns로 골라야 합니다",
+            "파일이라면 첫 행에 열 이름이 있어야 하고 --data.columns로 골라야 합니다. 또는 "
+            "--data.columns에 1부터 세는 열 번호를 주세요",
         ),
         (
             "a.toml: [model] num_attention_heads must divide d_model: 30 is not a multiple of 4",
