@@ -150,7 +150,7 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         context.close()
     assert not reported
     servers = {"/".join(url.split("/")[:3]) + "/" for url in opened if url.startswith("http")}
-    assert all(url.startswith(("data:", *servers)) for url in asked)
+    assert all(url.startswith(("blob:", "data:", *servers)) for url in asked)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ from mkdocs.structure.pages import Page
 import pellucid
 from pellucid.apps import view
 from pellucid.apps.teach.topic import TOPICS
+from pellucid.apps.view.page import learn_page
 
 GENERATED = pages.generated()
 SHOWN = {
@@ -34,8 +35,8 @@ SHOWN = {
 }
 """Commands, and the generated pages that show what they print."""
 EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
-LIVE = "<!-- the model itself -->"
-"""Where docs/view.md has a link to the page that runs it."""
+LIVE, LEARNS = "<!-- the model itself -->", "<!-- the page that learns -->"
+"""Where docs/view.md has a link to the page that runs it, and to the one that trains a model."""
 FIGURE = re.compile("<!-- figure (\\w+) -->")
 """Where a page of docs/ has a working figure of viewer/src/figures."""
 ARTICLE = re.compile(r"^## (?:Article|글) (\d{3})\b.*$", re.MULTILINE)
@@ -74,10 +75,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         return markdown
     korean = here.endswith(".ko.md")
     up = "../" if korean else ""
-    if LIVE in markdown:
-        words = "여기서 바로 해 보기" if korean else "Try it here"
-        place = f'<a href="{up}{TRY}#tab=run" target="_blank">{words}</a>'
-        markdown = markdown.replace(LIVE, place)
+    words = "여기서 바로 해 보기" if korean else "Try it here"
+    for comment, address in ((LIVE, f"{TRY}#tab=run"), (LEARNS, LEARN)):
+        place = f'<a href="{up}{address}" target="_blank">{words}</a>'
+        markdown = markdown.replace(comment, place)
     for name in FIGURE.findall(markdown):
         place = pages.figure(name, "ko" if korean else "en", page=up + TRY, model=up + MODEL)
         markdown = markdown.replace(f"<!-- figure {name} -->", place)
@@ -94,8 +95,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return markdown
 
 
-TRY, MODEL = "view/try.html", "view/model.js"
-"""Where the site has the pronunciation model's page, and the model by itself."""
+TRY, MODEL, LEARN = "view/try.html", "view/model.js", "view/learn.html"
+"""Where the site has the pronunciation model's page, the model by itself, the page that learns."""
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
@@ -122,6 +123,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     site = Path(config.site_dir)
     picture = view.attention(pellucid.load("g2p-demo"), "attention", run=True)
     picture.save(site / TRY)
+    (site / LEARN).write_text(learn_page(), encoding="utf-8")
     (site / MODEL).write_text(f"pellucidModel = {json.dumps(picture.model)}", encoding="utf-8")
     articles.write(site)
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))

@@ -17,7 +17,9 @@ export interface Activation {
 }
 
 const C = Math.sqrt(2 / Math.PI);
-const inner = (x: number) => C * (x + 0.044715 * x ** 3);
+const inner = (x: number) => C * (x + 0.044715 * x * x * x);
+/** Through exp, which browsers compute several times as fast as tanh. */
+const tanh = (u: number) => 1 - 2 / (Math.exp(2 * u) + 1);
 const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
 
 /** At a kink the slope is that of the left side. */
@@ -27,9 +29,9 @@ export const ACTIVATIONS = {
     slope: (x) => 0.5 * (1 + erf(x / Math.SQRT2)) + (x * Math.exp(-0.5 * x * x)) / Math.sqrt(2 * Math.PI),
   },
   gelu_tanh: {
-    y: (x) => 0.5 * x * (1 + Math.tanh(inner(x))),
+    y: (x) => 0.5 * x * (1 + tanh(inner(x))),
     slope: (x) => {
-      const t = Math.tanh(inner(x));
+      const t = tanh(inner(x));
       return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * C * (1 + 3 * 0.044715 * x * x);
     },
   },

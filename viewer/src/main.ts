@@ -221,7 +221,11 @@ function show(record: PageRecord, state: State): void {
   model.store.listen(() => {
     if (model.state.tab === "run" && !panels.run.firstChild) {
       readTrial();
-      if (trial) panels.run.append(trialPanel(trial, model));
+      if (trial) panels.run.append(trialPanel(trial, {
+        language: state.language,
+        colours: () => model.colours,
+        changed: () => model.state.tab === "run" && address(model, trial),
+      }));
     }
   });
   let written = state; // what the address says

@@ -15,6 +15,8 @@ const { outputFiles } = await build({
   },
   bundle: true,
   format: "esm",
+  target: "es2022",
+  loader: { ".wasm": "binary" },
   write: false,
 });
 const bundle = join(dirname(process.argv[2]), "forward.bundle.mjs");

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 VIEWER = ROOT / "viewer"
-PAGE = ROOT / "src" / "pellucid" / "apps" / "view" / "page.html"
+PAGES = ROOT / "src" / "pellucid" / "apps" / "view"
 ASSETS = ROOT / "docs" / "assets"
 
 needs_node = pytest.mark.oracle("node")
@@ -31,9 +31,9 @@ def run(*command: str, **variables: str) -> None:
 
 @needs_node
 def test_the_committed_page_and_figures_are_what_the_sources_build(tmp_path: Path) -> None:
-    built = tmp_path / "page.html"
-    run("node", "build.mjs", PELLUCID_PAGE=str(built), PELLUCID_FIGURES=str(tmp_path))
-    for path in (PAGE, ASSETS / "figures.js", ASSETS / "figures.css"):
+    run("node", "build.mjs", PELLUCID_PAGES=str(tmp_path), PELLUCID_FIGURES=str(tmp_path))
+    written = (PAGES / "page.html", PAGES / "learn.html")
+    for path in (*written, ASSETS / "figures.js", ASSETS / "figures.css"):
         same = (tmp_path / path.name).read_bytes() == path.read_bytes()
         assert same, f"run `npm run build` in viewer/ and commit {path.relative_to(ROOT)}"
 

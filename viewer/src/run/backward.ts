@@ -5,9 +5,33 @@
 import { GATES, activationOf } from "../activations.ts";
 import { slopeOf } from "../attention.ts";
 import type { Rows } from "../record.ts";
-import { NOTHING, activate, added, byHead, dot, loss, spread, turn } from "./forward.ts";
-import type { Looks, Memory, Off, Run, Runner } from "./forward.ts";
+import { NOTHING, activate, added, byHead, dot, loss, piecesOf, placesIn, spread, turn } from "./forward.ts";
+import type { Looks, Memory, Off, Run, Runner, Starts } from "./forward.ts";
 import type { Attention, Linear, Network, Norm, Stack, StackName } from "./model.ts";
+
+/** The derivatives that a reader may break, each a step by itself. */
+export interface Derivatives {
+  /** Of a score, from its weight, the weight's gradient and the sum of w dw over its row. */
+  softmax: (w: number, dw: number, sum: number) => number;
+  /** What each score is multiplied by. */
+  scale: (factor: number) => number;
+  /** Of a number before the norm is divided by its spread: d̂, and its row's means of d̂ and of d̂ x̂. */
+  norm: (d: number, unit: number, mean: number, along: number) => number;
+  activation: (slope: number) => number;
+  /** What goes past a sublayer, and what went through it. */
+  residual: (past: number, through: number) => number;
+  /** What self-attention's queries pass to its input, and its keys and values. */
+  shared: (ofQuery: number, ofKeyAndValue: number) => number;
+}
+
+export const RIGHT: Derivatives = {
+  softmax: (w, dw, sum) => w * (dw - sum),
+  scale: (factor) => factor,
+  norm: (d, unit, mean, along) => d - mean - unit * along,
+  activation: (slope) => slope,
+  residual: (past, through) => past + through,
+  shared: (ofQuery, ofKeyAndValue) => ofQuery + ofKeyAndValue,
+};
 
 export interface Gradients {
   /** Of every tensor; of what distances add to the scores, which is no parameter itself, zeros. */
@@ -37,9 +61,24 @@ export function gradients(
   expected: readonly (number | null)[],
   off: Off = NOTHING,
 ): Gradients {
-  const { begin, stacks, output } = runner.record;
-  const back = new Backward(runner, off);
+  const read = [runner.record.begin, ...answer];
+  return backward(runner, memory, run, read, expected, off).gradients;
+}
+
+/** As `gradients`, of a batch: `read` and `expected` are packed; also −log p of each expected token. */
+export function backward(
+  runner: Runner,
+  memory: Memory,
+  run: Run,
+  read: readonly number[],
+  expected: readonly (number | null)[],
+  off: Off = NOTHING,
+  derivatives: Derivatives = RIGHT,
+): { gradients: Gradients; losses: number[] } {
+  const { stacks, output } = runner.record;
+  const back = new Backward(runner, off, derivatives);
   const dlogits = runner.logits(run.rows);
+  const losses: number[] = [];
   for (let l = 0; l < dlogits.count; l++) {
     const row = dlogits.values.subarray(l * dlogits.width, (l + 1) * dlogits.width);
     const token = expected[l] ?? null;
@@ -48,24 +87,28 @@ export function gradients(
       continue;
     }
     const [logit, own] = [row[token]!, loss(row, token)];
+    losses.push(own);
     for (let i = 0; i < row.length; i++) row[i] = Math.exp(row[i]! - logit - own);
     row[token]! -= 1;
   }
   const dmemory = zeros(memory.run.rows);
   const dx = back.layers("decoder", run, back.linear(run.rows, output, dlogits), memory, dmemory);
-  back.embed(stacks.decoder, [begin, ...answer], dx);
-  back.embed(stacks.encoder, memory.ids, back.layers("encoder", memory.run, dmemory, memory, dmemory));
-  return back.gradients;
+  back.embed(stacks.decoder, read, dx, run.starts);
+  const dsource = back.layers("encoder", memory.run, dmemory, memory, dmemory);
+  back.embed(stacks.encoder, memory.ids, dsource, memory.run.starts);
+  return { gradients: back.gradients, losses };
 }
 
 class Backward {
   readonly gradients: Gradients;
   private readonly runner: Runner;
   private readonly off: Off;
+  private readonly derivatives: Derivatives;
 
-  constructor(runner: Runner, off: Off) {
+  constructor(runner: Runner, off: Off, derivatives: Derivatives) {
     this.runner = runner;
     this.off = off;
+    this.derivatives = derivatives;
     const tensors = runner.tensors.map(({ values }) => new Float64Array(values.length));
     this.gradients = { tensors, scores: { encoder: [], decoder: [] }, passed: {} };
   }
@@ -80,7 +123,9 @@ class Backward {
       const block = blocks[i]!;
       const x = run.inputs[i]!;
       passed.arrives[i] = d;
-      if (!block.norm_first) d = this.norm(added(x, run.outputs[i]!), block.norm, d);
+      const residual = block.residual !== false;
+      const y = run.outputs[i]!;
+      if (!block.norm_first) d = this.norm(residual ? added(x, y) : y, block.norm, d);
       passed.sums[i] = d;
       if (off.has(`${name}.${i}`)) continue;
       const given = block.norm_first ? runner.norm(x, block.norm) : x;
@@ -88,22 +133,24 @@ class Backward {
       if (block.kind === "network") through = this.network(given, block, d);
       else {
         const scores = (this.gradients.scores[name][i] = new Float64Array(run.looks[i]!.weights.length));
-        through = this.attend(given, block, run.looks[i]!, scores, d, memory, dmemory);
+        through = this.attend(given, block, run.looks[i]!, run.starts, scores, d, memory, dmemory);
       }
       passed.given[i] = through;
-      d = added(d, block.norm_first ? this.norm(x, block.norm, through) : through);
+      if (block.norm_first) through = this.norm(x, block.norm, through);
+      d = residual ? joined(d, through, this.derivatives.residual) : through;
     }
     return (passed.first = d);
   }
 
-  embed(stack: Stack, ids: readonly number[], d: Rows): void {
+  embed(stack: Stack, ids: readonly number[], d: Rows, starts: Starts): void {
     const { tokens, factor, table, position_factor, norm } = stack.embed;
-    if (norm) d = this.norm(this.runner.embedded(stack, ids), norm, d);
+    if (norm) d = this.norm(this.runner.embedded(stack, ids, 0, starts), norm, d);
+    const places = placesIn(starts);
     ids.forEach((id, t) => {
       for (let i = 0; i < d.width; i++) {
         const each = d.values[t * d.width + i]!;
         this.gradients.tensors[tokens]![id * d.width + i]! += factor * each;
-        if (table !== null) this.gradients.tensors[table]![t * d.width + i]! += position_factor * each;
+        if (table !== null) this.gradients.tensors[table]![places[t]! * d.width + i]! += position_factor * each;
       }
     });
   }
@@ -113,13 +160,14 @@ class Backward {
     const dactive = this.linear(activate(inner, activation), second, dy);
     const gated = activation in GATES;
     const { y: f, slope } = activationOf(activation);
+    const broken = this.derivatives.activation;
     const { width } = dactive;
     const d = zeros(inner);
     for (let t = 0; t < x.count; t++) {
       for (let i = 0; i < width; i++) {
         const at = t * inner.width + i;
         const [a, dy] = [inner.values[at]!, dactive.values[t * width + i]!];
-        d.values[at] = dy * slope(a) * (gated ? inner.values[at + width]! : 1);
+        d.values[at] = dy * broken(slope(a)) * (gated ? inner.values[at + width]! : 1);
         if (gated) d.values[at + width] = dy * f(a);
       }
     }
@@ -129,7 +177,8 @@ class Backward {
   private attend(
     x: Rows,
     block: Attention,
-    { weights, keys, z }: Looks,
+    { weights, ofKeys, z }: Looks,
+    starts: Starts,
     scores: Float64Array,
     dy: Rows,
     memory: Memory,
@@ -139,47 +188,54 @@ class Backward {
     const { heads, groups, width } = block;
     const [ofQ, ofK] = [heads * width, groups * width];
     const from = block.memory ? memory.run.rows : x;
-    const q = runner.projected(x, block, 0, ofQ, block.q_norm, 0);
-    const k = runner.projected(from, block, ofQ, ofQ + ofK, block.k_norm, 0);
+    const { softmax, scale, shared } = this.derivatives;
+    const q = runner.projected(x, block, 0, ofQ, block.q_norm, 0, starts);
+    const k = runner.projected(from, block, ofQ, ofQ + ofK, block.k_norm, 0, ofKeys);
     const v = runner.linear(from, block.in, ofQ + ofK, ofQ + 2 * ofK);
     const dz = this.linear(z, block.out, dy);
     const [dq, dk, dv] = [zeros(q), zeros(k), zeros(v)];
-    const dw = new Float64Array(keys);
+    const pieces = piecesOf(starts, ofKeys);
+    const dw = new Float64Array(Math.max(...pieces.map(({ keys }) => keys)));
     for (let h = 0; h < heads; h++) {
       const [factor, rule] = [runner.factor(block, h), runner.rule(block, h)];
+      const back = scale(factor);
       const shift = Math.floor((h * groups) / heads) * width;
-      for (let l = 0; l < x.count; l++) {
-        const [row, ofRow] = [(h * x.count + l) * keys, l * ofQ + h * width];
-        let mean = 0;
-        for (let s = 0; s < keys; s++) {
-          dw[s] = dot(dz.values, ofRow, v.values, s * ofK + shift, width);
-          mean += weights[row + s]! * dw[s]!;
-        }
-        for (let s = 0; s < keys; s++) {
-          const w = weights[row + s]!;
-          if (w === 0) continue;
-          const ofKey = s * ofK + shift;
-          let da = (scores[row + s] = w * (dw[s]! - mean));
-          const product = dot(q.values, ofRow, k.values, ofKey, width);
-          da *= slopeOf(factor * product, rule);
-          if (block.head_scale !== null) {
-            this.gradients.tensors[block.head_scale]![h]! += da * block.scale * product;
+      for (const { query, queries, key, keys, before } of pieces) {
+        for (let l = 0; l < queries; l++) {
+          const row = heads * before + (h * queries + l) * keys;
+          const ofRow = (query + l) * ofQ + h * width;
+          let sum = 0;
+          for (let s = 0; s < keys; s++) {
+            dw[s] = dot(dz.values, ofRow, v.values, (key + s) * ofK + shift, width);
+            sum += weights[row + s]! * dw[s]!;
           }
-          for (let i = 0; i < width; i++) {
-            dv.values[ofKey + i]! += w * dz.values[ofRow + i]!;
-            dq.values[ofRow + i]! += da * factor * k.values[ofKey + i]!;
-            dk.values[ofKey + i]! += da * factor * q.values[ofRow + i]!;
+          for (let s = 0; s < keys; s++) {
+            const w = weights[row + s]!;
+            if (w === 0) continue;
+            const ofKey = (key + s) * ofK + shift;
+            let da = (scores[row + s] = softmax(w, dw[s]!, sum));
+            const product = dot(q.values, ofRow, k.values, ofKey, width);
+            da *= slopeOf(factor * product, rule);
+            if (block.head_scale !== null) {
+              this.gradients.tensors[block.head_scale]![h]! += da * block.scale * product;
+            }
+            da *= back;
+            for (let i = 0; i < width; i++) {
+              dv.values[ofKey + i]! += w * dz.values[ofRow + i]!;
+              dq.values[ofRow + i]! += da * k.values[ofKey + i]!;
+              dk.values[ofKey + i]! += da * q.values[ofRow + i]!;
+            }
           }
         }
       }
     }
-    const dx = this.projected(x, block, 0, ofQ, block.q_norm, dq);
+    const dx = this.projected(x, block, 0, ofQ, block.q_norm, dq, starts);
     const dfrom = added(
-      this.projected(from, block, ofQ, ofQ + ofK, block.k_norm, dk),
+      this.projected(from, block, ofQ, ofQ + ofK, block.k_norm, dk, ofKeys),
       this.linear(from, block.in, dv, ofQ + ofK, ofQ + 2 * ofK),
     );
-    if (!block.memory) return added(dx, dfrom);
-    dmemory.values.forEach((d, i) => (dmemory.values[i] = d + dfrom.values[i]!));
+    if (!block.memory) return joined(dx, dfrom, shared);
+    for (let i = 0; i < dfrom.values.length; i++) dmemory.values[i]! += dfrom.values[i]!;
     return dx;
   }
 
@@ -190,8 +246,9 @@ class Backward {
     end: number,
     norm: Norm | null,
     d: Rows,
+    starts: Starts,
   ): Rows {
-    if (turns) turn(d, turns, width, (place) => -place);
+    if (turns) turn(d, turns, width, placesIn(starts), -1);
     if (norm) {
       const y = byHead(this.runner.linear(x, linear, first, end), width);
       d = { ...d, values: this.norm(y, norm, byHead(d, width)).values };
@@ -204,21 +261,25 @@ class Backward {
     const gain = weight === null ? null : this.runner.tensors[weight]!.values;
     const [dgain, dshift] = [weight, bias].map((at) => (at === null ? null : this.gradients.tensors[at]!));
     const dx = zeros(x);
+    const { norm } = this.derivatives;
+    const [units, ds] = [new Float64Array(width), new Float64Array(width)];
     for (let at = 0; at < x.values.length; at += width) {
       const { mean, inverse } = spread(x.values, at, width, kind, eps);
-      let [sum, along] = [0, 0];
+      let sum = 0;
+      let along = 0;
       for (let i = 0; i < width; i++) {
-        const [d, unit] = [dy.values[at + i]!, (x.values[at + i]! - mean) * inverse];
+        let d = dy.values[at + i]!;
+        const unit = (units[i] = (x.values[at + i]! - mean) * inverse);
         if (dgain) dgain[i]! += d * unit;
         if (dshift) dshift[i]! += d;
-        sum += d * (gain?.[i] ?? 1);
-        along += d * (gain?.[i] ?? 1) * unit;
+        if (gain) d *= gain[i]!;
+        ds[i] = d;
+        sum += d;
+        along += d * unit;
       }
       if (kind === "rms_norm") sum = 0;
-      for (let i = 0; i < width; i++) {
-        const unit = (x.values[at + i]! - mean) * inverse;
-        dx.values[at + i] = inverse * (dy.values[at + i]! * (gain?.[i] ?? 1) - (sum + along * unit) / width);
-      }
+      [sum, along] = [sum / width, along / width];
+      for (let i = 0; i < width; i++) dx.values[at + i] = inverse * norm(ds[i]!, units[i]!, sum, along);
     }
     return dx;
   }
@@ -227,20 +288,23 @@ class Backward {
     const { values: w, rows, columns } = this.runner.tensors[weight]!;
     const [dweight, dbias] = [weight, bias].map((at) => (at === null ? null : this.gradients.tensors[at]!));
     const width = (end ?? rows) - first;
-    const dx = { values: new Float32Array(x.count * columns), count: x.count, width: columns };
-    for (let t = 0; t < x.count; t++) {
-      for (let o = 0; o < width; o++) {
-        const [d, row, start] = [dy.values[t * width + o]!, (first + o) * columns, t * columns];
-        if (d === 0) continue;
-        if (dbias) dbias[first + o]! += d;
-        for (let i = 0; i < columns; i++) {
-          dweight![row + i]! += d * x.values[start + i]!;
-          dx.values[start + i]! += d * w[row + i]!;
-        }
+    const inside = [first * columns, (first + width) * columns] as const;
+    if (dbias) {
+      for (let at = 0; at < dy.values.length; at += width) {
+        for (let i = 0; i < width; i++) dbias[first + i]! += dy.values[at + i]!;
       }
     }
-    return dx;
+    this.runner.products.addOuter(dy.values, x.values, x.count, dweight!.subarray(...inside), columns);
+    const dx = this.runner.products.timesRows(dy.values, x.count, w.subarray(...inside), columns);
+    return { values: dx, count: x.count, width: columns };
   }
+}
+
+/** Two gradients of the same rows, number by number. */
+function joined(a: Rows, b: Rows, join: (a: number, b: number) => number): Rows {
+  const values = new Float32Array(a.values.length);
+  for (let i = 0; i < values.length; i++) values[i] = join(a.values[i]!, b.values[i]!);
+  return { ...a, values };
 }
 
 function zeros(x: Rows): Rows {

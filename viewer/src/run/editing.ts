@@ -72,7 +72,7 @@ export function editing(trial: Trial, names: Names): Card {
   let before = "";
   const update = () => {
     const { edit } = trial;
-    const of = JSON.stringify([trial.text, [...trial.off], edit.whole || trial.token]);
+    const of = JSON.stringify([trial.readings, trial.text, [...trial.off], edit.whole || trial.token]);
     const whole = `${of}${JSON.stringify([edit, trial.look])}`;
     if (whole === before) return;
     before = whole;

@@ -1,6 +1,7 @@
-// The forward pass of an encoder-decoder, block by block as its record lists them. Any part can be
-// switched off; what each block was given and returned is kept, so that a run in which a later part
-// is off begins there.
+// The forward pass of an encoder-decoder, block by block as its record lists them. Sequences are
+// packed end to end, without padding; one sequence is a batch of one. Any part can be switched off;
+// what each block was given and returned is kept, so that a run in which a later part is off begins
+// there.
 
 import { GATES, activationOf } from "../activations.ts";
 import { score, span } from "../attention.ts";
@@ -8,6 +9,22 @@ import type { Rule } from "../attention.ts";
 import type { Rows } from "../record.ts";
 import { tensors } from "./model.ts";
 import type { Attention, Linear, Network, Norm, RunRecord, Stack, StackName, Tensor } from "./model.ts";
+import { Products } from "./products.ts";
+
+/** Where each sequence of packed rows begins, and where the last ends: cu_seqlens in the library. */
+export type Starts = readonly number[];
+
+/** Sequences end to end. */
+export interface Packed {
+  ids: readonly number[];
+  starts: Starts;
+}
+
+export function packed(sequences: readonly (readonly number[])[]): Packed {
+  const starts = [0];
+  for (const ids of sequences) starts.push(starts.at(-1)! + ids.length);
+  return { ids: sequences.flat(), starts };
+}
 
 /**
  * What is switched off, by name: "decoder.4" a block, whose sublayer then adds nothing;
@@ -33,13 +50,16 @@ export interface Run {
   inputs: Rows[];
   /** What each sublayer returned. */
   outputs: Rows[];
-  /** Of attention: the weights (H, L, S) and the heads' outputs (L, H · D). */
+  /** Of attention: the weights (H, L, S), sequence by sequence, and the heads' outputs (L, H · D). */
   looks: (Looks | undefined)[];
+  starts: Starts;
 }
 
 export interface Looks {
   weights: Float32Array;
+  /** How many keys there are, and where those of each sequence begin. */
   keys: number;
+  ofKeys: Starts;
   z: Rows;
 }
 
@@ -56,6 +76,7 @@ type Past = Map<number, [Rows, Rows]>;
 interface Given {
   memory?: Memory | undefined;
   past?: Past | undefined;
+  starts?: Starts;
   /** How many tokens were before these. */
   offset?: number;
   from?: number;
@@ -73,11 +94,14 @@ export interface Answer {
 export class Runner {
   readonly record: RunRecord;
   readonly tensors: Tensor[];
+  readonly products: Products;
   moved: MovedScore | null = null;
 
-  constructor(record: RunRecord) {
+  /** Without `values` the tensors are those of the record; `plain` is without compiled kernels. */
+  constructor(record: RunRecord, values: Tensor[] = tensors(record), plain = false) {
     this.record = record;
-    this.tensors = tensors(record);
+    this.products = new Products(values.map((tensor) => tensor.values.length), plain);
+    this.tensors = values.map((tensor) => ({ ...tensor, values: this.products.place(tensor.values) }));
   }
 
   /** `base` is a run of the same, in which nothing of `changed` was different. */
@@ -86,6 +110,17 @@ export class Runner {
     if (base && from === Infinity) return base;
     const x = this.embed(this.record.stacks.encoder, ids, 0);
     return { run: this.layers("encoder", x, off, { from, base: base?.run }), ids, kept: new Map() };
+  }
+
+  /** Sources of a batch, and the decoder over a begin token and each answer. */
+  encodeAll({ ids, starts }: Packed): Memory {
+    const x = this.embed(this.record.stacks.encoder, ids, 0, starts);
+    return { run: this.layers("encoder", x, NOTHING, { starts }), ids, kept: new Map() };
+  }
+
+  decodeAll(memory: Memory, { ids, starts }: Packed): Run {
+    const x = this.embed(this.record.stacks.decoder, ids, 0, starts);
+    return this.layers("decoder", x, NOTHING, { memory, starts });
   }
 
   /** The decoder over a begin token and an answer; `base` and `changed` as in `encode`. */
@@ -129,35 +164,45 @@ export class Runner {
 
   // the parts
 
-  embed(stack: Stack, ids: readonly number[], offset: number): Rows {
-    const x = this.embedded(stack, ids, offset);
+  embed(stack: Stack, ids: readonly number[], offset: number, starts?: Starts): Rows {
+    const x = this.embedded(stack, ids, offset, starts);
     return stack.embed.norm ? this.norm(x, stack.embed.norm) : x;
   }
 
   /** Tokens and positions, before the embedding's norm. */
-  embedded(stack: Stack, ids: readonly number[], offset = 0): Rows {
+  embedded(stack: Stack, ids: readonly number[], offset = 0, starts: Starts = [0, ids.length]): Rows {
     const tokens = this.tokenRows(stack, ids);
-    const places = this.places(stack, ids.length, offset);
+    const places = this.places(stack, ids.length, offset, starts);
     return places ? added(tokens, places) : tokens;
   }
 
   tokenRows({ embed }: Stack, ids: readonly number[]): Rows {
     const { values: table, columns: width } = this.tensors[embed.tokens]!;
-    const values = Float32Array.from({ length: ids.length * width }, (_, at) => {
-      return table[ids[Math.floor(at / width)]! * width + (at % width)]! * embed.factor;
+    const values = new Float32Array(ids.length * width);
+    ids.forEach((id, t) => {
+      for (let i = 0; i < width; i++) values[t * width + i] = table[id * width + i]! * embed.factor;
     });
     return { values, count: ids.length, width };
   }
 
   /** What positions add, if they add anything. */
-  places({ embed }: Stack, count: number, offset = 0): Rows | null {
+  places({ embed }: Stack, count: number, offset = 0, starts: Starts = [0, count]): Rows | null {
     if (embed.positions === null) return null;
     const { columns: width } = this.tensors[embed.tokens]!;
     const learned = embed.table === null ? null : this.tensors[embed.table]!.values;
     const halves = embed.positions === "sinusoidal_halves";
-    const values = Float32Array.from({ length: count * width }, (_, at) => {
-      const [place, i] = [offset + Math.floor(at / width), at % width];
-      return (learned ? learned[place * width + i]! : sinusoid(place, i, width, halves)) * embed.position_factor;
+    const values = new Float32Array(count * width);
+    const made: number[] = []; // the first row of each position, which is there again for the next sequence
+    placesIn(starts, offset).forEach((place, row) => {
+      const first = (made[place] ??= row);
+      if (first < row) {
+        values.copyWithin(row * width, first * width, (first + 1) * width);
+        return;
+      }
+      for (let i = 0; i < width; i++) {
+        const p = learned ? learned[place * width + i]! : sinusoid(place, i, width, halves);
+        values[row * width + i] = p * embed.position_factor;
+      }
     });
     return { values, count, width };
   }
@@ -167,10 +212,10 @@ export class Runner {
     name: StackName,
     x: Rows,
     off: Off,
-    { memory, past, offset = 0, from = 0, base }: Given,
+    { memory, past, starts = [0, x.count], offset = 0, from = 0, base }: Given,
   ): Run {
     const { blocks, norm } = this.record.stacks[name];
-    const run: Run = { rows: x, inputs: [], outputs: [], looks: [] };
+    const run: Run = { rows: x, inputs: [], outputs: [], looks: [], starts };
     if (base && from > 0) {
       run.inputs = base.inputs.slice(0, from);
       run.outputs = base.outputs.slice(0, from);
@@ -184,9 +229,9 @@ export class Runner {
       let y: Rows;
       if (off.has(`${name}.${i}`)) y = { ...x, values: new Float32Array(x.values.length) };
       else if (block.kind === "network") y = this.network(given, block);
-      else [y, run.looks[i]] = this.attend(given, block, `${name}.${i}`, off, offset, i, memory, past);
+      else [y, run.looks[i]] = this.attend(given, block, `${name}.${i}`, off, starts, offset, i, memory, past);
       run.outputs[i] = y;
-      x = added(x, y);
+      x = block.residual === false ? y : added(x, y);
       if (!block.norm_first) x = this.norm(x, block.norm);
     }
     run.inputs[blocks.length] = x;
@@ -203,6 +248,7 @@ export class Runner {
     block: Attention,
     name: string,
     off: Off,
+    starts: Starts,
     offset: number,
     number: number,
     memory: Memory | undefined,
@@ -210,53 +256,58 @@ export class Runner {
   ): [Rows, Looks] {
     const { heads, groups, width } = block;
     const [ofQ, ofK] = [heads * width, groups * width];
-    const q = this.projected(x, block, 0, ofQ, block.q_norm, offset);
-    const keysValues = (rows: Rows): [Rows, Rows] => [
-      this.projected(rows, block, ofQ, ofQ + ofK, block.k_norm, offset),
+    const q = this.projected(x, block, 0, ofQ, block.q_norm, offset, starts);
+    const keysValues = (rows: Rows, starts: Starts): [Rows, Rows] => [
+      this.projected(rows, block, ofQ, ofQ + ofK, block.k_norm, offset, starts),
       this.linear(rows, block.in, ofQ + ofK, ofQ + 2 * ofK),
     ];
     let [k, v]: [Rows, Rows] = [q, q];
     if (block.memory) {
-      const kept = memory!.kept.get(number) ?? keysValues(memory!.run.rows);
+      const kept = memory!.kept.get(number) ?? keysValues(memory!.run.rows, memory!.run.starts);
       memory!.kept.set(number, kept);
       [k, v] = kept;
     } else {
-      [k, v] = keysValues(x);
+      [k, v] = keysValues(x, starts);
       const before = past?.get(number);
       if (before) [k, v] = [joined(before[0], k), joined(before[1], v)];
       past?.set(number, [k, v]);
     }
+    const ofKeys = block.memory ? memory!.run.starts : past ? [0, k.count] : starts;
     const hidden = block.memory || name.startsWith("encoder") ? hiddenTokens(off) : [];
     const z = { values: new Float32Array(x.count * ofQ), count: x.count, width: ofQ };
-    const looks: Looks = { weights: new Float32Array(heads * x.count * k.count), keys: k.count, z };
+    const pieces = piecesOf(starts, ofKeys);
+    const weights = new Float32Array(heads * pieces.reduce((all, { queries, keys }) => all + queries * keys, 0));
     for (let h = 0; h < heads; h++) {
       if (off.has(`${name}.${h}`)) continue;
       const rule = this.rule(block, h);
       const cut = cutEdges(off, `${name}.${h}.`);
       const shift = Math.floor((h * groups) / heads) * width;
-      for (let l = 0; l < x.count; l++) {
-        const place = offset + l;
-        const [first, end] = span(place, k.count, rule);
-        const sees = (s: number) =>
-          first <= s && s < end && !hidden.includes(s) && !cut.has(`${place}.${s}`);
-        const row = looks.weights.subarray((h * x.count + l) * k.count, (h * x.count + l + 1) * k.count);
-        const { moved } = this;
-        const here = moved?.head === `${name}.${h}` && moved.query === place ? moved : null;
-        const factor = this.factor(block, h);
-        weigh(row, here, sees, (s) => {
-          const product = dot(q.values, l * ofQ + h * width, k.values, s * ofK + shift, width);
-          return score(factor * product, place - s, rule);
-        });
-        for (let s = 0; s < k.count; s++) {
-          const w = row[s]!;
-          if (w === 0) continue;
-          for (let d = 0; d < width; d++) {
-            z.values[l * ofQ + h * width + d]! += w * v.values[s * ofK + shift + d]!;
+      const factor = this.factor(block, h);
+      const moved = this.moved?.head === `${name}.${h}` ? this.moved : null;
+      // One sequence after another: its queries are rows `query` on, its keys rows `key` on.
+      for (const { query, queries, key, keys, before } of pieces) {
+        for (let l = 0; l < queries; l++) {
+          const place = offset + l;
+          const [first, end] = span(place, keys, rule);
+          const sees = (s: number) =>
+            first <= s && s < end && !hidden.includes(s) && !cut.has(`${place}.${s}`);
+          const at = heads * before + (h * queries + l) * keys;
+          const row = weights.subarray(at, at + keys);
+          const ofRow = (query + l) * ofQ + h * width;
+          weigh(row, moved?.query === place ? moved : null, sees, (s) => {
+            const product = dot(q.values, ofRow, k.values, (key + s) * ofK + shift, width);
+            return score(factor * product, place - s, rule);
+          });
+          for (let s = 0; s < keys; s++) {
+            const w = row[s]!;
+            if (w === 0) continue;
+            const ofKey = (key + s) * ofK + shift;
+            for (let d = 0; d < width; d++) z.values[ofRow + d]! += w * v.values[ofKey + d]!;
           }
         }
       }
     }
-    return [this.linear(z, block.out), looks];
+    return [this.linear(z, block.out), { weights, keys: k.count, ofKeys, z }];
   }
 
   /** What becomes of a head's scaled products. */
@@ -280,10 +331,11 @@ export class Runner {
     end: number,
     norm: Norm | null,
     offset: number,
+    starts: Starts,
   ): Rows {
     let y = this.linear(x, linear, first, end);
     if (norm) y = { ...y, values: this.norm(byHead(y, width), norm).values };
-    if (turns) turn(y, turns, width, (place) => offset + place);
+    if (turns) turn(y, turns, width, placesIn(starts, offset));
     return y;
   }
 
@@ -300,39 +352,17 @@ export class Runner {
     return { ...x, values };
   }
 
-  /** x Wᵀ + b by rows `first` to `end` of W: four at a time, whose sums do not wait for each other. */
+  /** x Wᵀ + b by rows `first` to `end` of W. */
   linear(x: Rows, { weight, bias }: Linear, first = 0, end?: number): Rows {
     const { values: w, rows, columns } = this.tensors[weight]!;
     const b = bias === null ? null : this.tensors[bias]!.values;
     const width = (end ?? rows) - first;
-    const [given, made] = [x.values, new Float32Array(x.count * width)];
-    for (let o = 0; o < width; o += 4) {
-      const w0 = (first + o) * columns;
-      // Past the last row of W the first of the four is read again, and not written.
-      const w1 = o + 1 < width ? w0 + columns : w0;
-      const w2 = o + 2 < width ? w0 + 2 * columns : w0;
-      const w3 = o + 3 < width ? w0 + 3 * columns : w0;
-      for (let t = 0; t < x.count; t++) {
-        const start = t * columns;
-        let s0 = 0;
-        let s1 = 0;
-        let s2 = 0;
-        let s3 = 0;
-        for (let i = 0; i < columns; i++) {
-          const each = given[start + i]!;
-          s0 += w[w0 + i]! * each;
-          s1 += w[w1 + i]! * each;
-          s2 += w[w2 + i]! * each;
-          s3 += w[w3 + i]! * each;
-        }
-        const at = t * width + o;
-        made[at] = s0;
-        if (w1 > w0) made[at + 1] = s1;
-        if (w2 > w0) made[at + 2] = s2;
-        if (w3 > w0) made[at + 3] = s3;
+    const made = this.products.rowsTimes(x.values, x.count, w.subarray(first * columns, (first + width) * columns), columns);
+    if (b !== null) {
+      for (let at = 0; at < made.length; at += width) {
+        for (let i = 0; i < width; i++) made[at + i]! += b[first + i]!;
       }
     }
-    if (b !== null) for (let i = 0; i < made.length; i++) made[i]! += b[first + (i % width)]!;
     return { values: made, count: x.count, width };
   }
 }
@@ -359,16 +389,42 @@ function weigh(
   for (let s = 0; s < row.length; s++) row[s]! /= sum;
 }
 
+/** The position of each row in its sequence. */
+export function placesIn(starts: Starts, offset = 0): number[] {
+  return starts.slice(1).flatMap((end, n) => {
+    return Array.from({ length: end - starts[n]! }, (_, place) => offset + place);
+  });
+}
+
+/** A sequence's rows of queries and of keys, and how many pairs of both come before it. */
+export interface Piece {
+  query: number;
+  queries: number;
+  key: number;
+  keys: number;
+  before: number;
+}
+
+export function piecesOf(starts: Starts, ofKeys: Starts): Piece[] {
+  let before = 0;
+  return starts.slice(1).map((end, n) => {
+    const [query, key] = [starts[n]!, ofKeys[n]!];
+    const piece = { query, queries: end - query, key, keys: ofKeys[n + 1]! - key, before };
+    before += piece.queries * piece.keys;
+    return piece;
+  });
+}
+
 /** The rows of all heads, one below the other. */
 export function byHead({ values, count, width: all }: Rows, width: number): Rows {
   return { values, count: (count * all) / width, width };
 }
 
-/** Turn the pairs of every head by the angles of its row's position, in place. */
-export function turn(x: Rows, turns: number[], width: number, position: (row: number) => number): void {
+/** Turn the pairs of every head by the angles of its row's position, in place; `by` −1 turns them back. */
+export function turn(x: Rows, turns: number[], width: number, places: readonly number[], by = 1): void {
   const half = width / 2;
   for (let at = 0; at < x.values.length; at += width) {
-    const place = position(Math.floor(at / x.width));
+    const place = by * places[Math.floor(at / x.width)]!;
     for (let i = 0; i < half; i++) {
       const [cos, sin] = [Math.cos(place * turns[i]!), Math.sin(place * turns[i]!)];
       const [a, b] = [x.values[at + i]!, x.values[at + half + i]!];
@@ -415,7 +471,9 @@ export function dot(a: Float32Array, i: number, b: Float32Array, j: number, widt
 }
 
 export function added(a: Rows, b: Rows): Rows {
-  return { ...a, values: a.values.map((x, i) => x + b.values[i]!) };
+  const values = new Float32Array(a.values.length);
+  for (let i = 0; i < values.length; i++) values[i] = a.values[i]! + b.values[i]!;
+  return { ...a, values };
 }
 
 function joined(a: Rows, b: Rows): Rows {

@@ -19,6 +19,8 @@ interface Step {
   norm: Norm;
   /** x + f(norm(x)), else norm(x + f(x)). */
   norm_first: boolean;
+  /** false: without "x +", as a reader may train it. */
+  residual?: boolean;
 }
 
 export interface Attention extends Step {

@@ -1,8 +1,8 @@
 // The tab in which the model runs: type, switch parts off, see what the answer needs.
 
-import { address } from "../address.ts";
 import { clamp, el, percent, segmented, token } from "../dom.ts";
-import type { Model } from "../model.ts";
+import type { Colours } from "../colours.ts";
+import type { Language } from "../text.ts";
 import { editing } from "./editing.ts";
 import type { Answer } from "./forward.ts";
 import { ledger, lens } from "./ledger.ts";
@@ -15,11 +15,19 @@ import type { Sort, Trial } from "./trial.ts";
 
 const SHOWN = 12;
 
-/** The panel of the tab; the colours are read when something is drawn, for they follow the theme. */
-export function trialPanel(trial: Trial, model: Model): HTMLElement {
-  const names = new Names(trial, model.state.language);
-  const colours = () => model.colours;
-  const first = typing(trial, names);
+/** What the panel asks of its page. Colours are read when something is drawn, for they follow the theme. */
+export interface Host {
+  language: Language;
+  colours: () => Colours;
+  /** Hears of every change. */
+  changed: () => void;
+  /** What is below the text instead of the words on the model's 8-bit numbers. */
+  hint?: string;
+}
+
+export function trialPanel(trial: Trial, { language, colours, changed, hint }: Host): HTMLElement {
+  const names = new Names(trial, language);
+  const first = typing(trial, names, hint ?? names.t.hint);
   const left = [board(trial, names), maps(trial, names, colours)];
   const right = ranking(trial, names);
   const last = [editing(trial, names), decided(trial, names), outcome(trial, names)];
@@ -28,14 +36,14 @@ export function trialPanel(trial: Trial, model: Model): HTMLElement {
       card.hidden = !trial.whole && card !== first[0];
       if (!card.hidden) update();
     }
-    if (model.state.tab === "run") address(model, trial);
+    changed();
   });
   const column = el("div", { class: "try-column" }, ...left.map(([card]) => card));
   return el("div", { class: "try" }, first[0], column, right[0], ...last.map(([card]) => card));
 }
 
 /** The text, and the answers with everything and without what is off. */
-function typing(trial: Trial, names: Names): Card {
+function typing(trial: Trial, names: Names, hint: string): Card {
   const { t } = names;
   const input = el("input", {
     id: "try-text",
@@ -71,7 +79,7 @@ function typing(trial: Trial, names: Names): Card {
     if (focused) answers.querySelector<HTMLElement>("[tabindex='0']")?.focus();
   };
   const line = el("div", { class: "live-line" }, el("label", { for: "try-text" }, t.text), input);
-  return [el("section", { class: "card try-typing" }, line, answers, said, el("p", { class: "hint" }, t.hint)), update];
+  return [el("section", { class: "card try-typing" }, line, answers, said, el("p", { class: "hint" }, hint)), update];
 }
 
 /** In view wherever parts are switched: what became of the answer. */

@@ -4,7 +4,7 @@
 import type { Label } from "../record.ts";
 import { Runner } from "./forward.ts";
 import type { Answer, Memory, Off, Run } from "./forward.ts";
-import type { Block, RunRecord, StackName } from "./model.ts";
+import type { Block, RunRecord, StackName, Tensor } from "./model.ts";
 import { Tokenizer } from "./tokens.ts";
 
 /** One reading of a text: the answer, and the run in which all of it is fed. */
@@ -64,6 +64,8 @@ export class Trial {
   now: Reading | null = null;
   effects: Effect[] = [];
   measured = false;
+  /** How often a text was read: the weights may have changed in between. */
+  readings = 0;
   /** How long the answer took. */
   ms = 0;
   /** The chosen token of the answer, and the head whose edges are in view. */
@@ -75,8 +77,9 @@ export class Trial {
   private listener: () => void = () => {};
   private turn = 0;
 
-  constructor(record: RunRecord) {
-    this.runner = new Runner(record);
+  /** Without `tensors` the weights are those of the record. */
+  constructor(record: RunRecord, tensors?: Tensor[]) {
+    this.runner = new Runner(record, tensors);
     this.source = new Tokenizer(record.tokenizers.source, record.unknown);
     this.target = new Tokenizer(record.tokenizers.target, record.unknown);
     this.sites = (["encoder", "decoder"] as const).flatMap((stack) =>
@@ -99,20 +102,22 @@ export class Trial {
     return this.runner.record.longest.source;
   }
 
-  read(text: string): void {
+  /** Without `measures` no part is switched off in turn: a model that is being trained changes too soon. */
+  read(text: string, measures = true): void {
     this.text = text;
     this.ids = this.source.encode(text);
     this.off = new Set([...this.off].filter((part) => this.fits(part, this.whole !== null)));
     this.effects = [];
     this.measured = false;
     this.turn++;
+    this.readings++;
     this.whole = this.now = null;
     const start = performance.now();
     this.whole = this.readingOf(text);
     this.ms = performance.now() - start;
     if (this.whole) {
       this.token = Math.min(this.token, this.whole.answer.losses.length - 1);
-      void this.measure();
+      if (measures) void this.measure();
     }
     this.rerun();
   }

@@ -22,6 +22,7 @@ COMMANDS = {
     "quantize": "write a smaller copy of a model: float16 or int8",
     "export": "write a model for another engine: CTranslate2, ONNX or Hugging Face",
     "view": "draw a model's attention: in the terminal, as a figure, as a web page",
+    "learn": "train a Transformer in a browser's page, and look inside while it learns",
     "serve": "answer requests over HTTP: the OpenAI and LibreTranslate conventions",
     "lab": "run a study: change one thing, repeat over random seeds, report intervals",
     "models": "list the trained models that come with Pellucid",

@@ -292,6 +292,15 @@ def _quantise(x: Array, bits: int) -> tuple[Array, Array]:
     return np.rint(x / factors).astype(np.int64), factors
 
 
-@cache
+def learn_page() -> str:
+    """Return the page that trains a model by itself; it has no data of ours."""
+    return _built("learn.html")
+
+
 def _template() -> str:
-    return resources.files("pellucid.apps.view").joinpath("page.html").read_text(encoding="utf-8")
+    return _built("page.html")
+
+
+@cache
+def _built(name: str) -> str:
+    return resources.files("pellucid.apps.view").joinpath(name).read_text(encoding="utf-8")

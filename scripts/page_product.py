@@ -1,0 +1,62 @@
+"""Write the kernels' matrix product as WebAssembly for the page: viewer/src/run/product.wasm.
+
+    python scripts/page_product.py
+
+It takes the product that training runs (`kernels/backend/tile.py`) in LLVM's language, as the
+package has it prepared for vectors of 8 floats, and has LLVM write it for wasm32 with SIMD. The
+linker is Zig's: `pip install ziglang==0.17.1`.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+ROOT = Path(__file__).absolute().parents[1]
+PREPARED = ROOT / "src/pellucid/kernels/prepared/x86_64-unknown-linux-gnu-8.json.xz"
+OUTPUT = ROOT / "viewer/src/run/product.wasm"
+NAME = "pellucid.kernels.backend.tile.product"
+TRIPLE, FEATURES = "wasm32-unknown-unknown", "+simd128,+bulk-memory"
+STACK = 1 << 16
+
+
+def product(text: str) -> bytes:
+    """Return the object file of the product, of its text for x86-64."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
+        opt=3, features=FEATURES, reloc="static"
+    )
+    text = re.sub(r'target triple = "[^"]*"', f'target triple = "{TRIPLE}"', text)
+    text = re.sub(
+        r'target datalayout = "[^"]*"', f'target datalayout = "{machine.target_data}"', text
+    )
+    text = re.sub(r'"target-(cpu|features)"="[^"]*"', "", text)
+    text = text.replace("= common local_unnamed_addr global", "= internal global")
+    module = llvm.parse_assembly(text)
+    module.verify()
+    return bytes(machine.emit_object(module))
+
+
+def main() -> None:
+    """Write the file."""
+    kernels = json.loads(lzma.decompress(PREPARED.read_bytes()))["kernels"]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "product.o"
+        source.write_bytes(product(kernels[NAME][1]))
+        link = [sys.executable, "-m", "ziglang", "wasm-ld", "--no-entry", "--import-memory"]
+        link += ["--strip-all", "--stack-first", "-z", f"stack-size={STACK}"]
+        link += [f"--export={NAME}", "-o", str(OUTPUT), str(source)]
+        subprocess.run(link, check=True)
+    print(f"{OUTPUT}: {OUTPUT.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

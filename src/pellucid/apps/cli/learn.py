@@ -1,0 +1,31 @@
+"""`pellucid learn`: the page in which a Transformer learns."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.language import tr
+from pellucid.apps.view.page import learn_page
+from pellucid.core.files import write_atomically
+
+PAGE = Path("learn.html")
+
+
+def learn(output: Path = PAGE, open: bool = False) -> int:
+    """Write the page that trains a Transformer from random weights, in the browser and offline.
+
+    It learns English numbers in Korean, to reverse or to sort letters, or your own pairs. Loss,
+    answers, attention and gradients follow while it learns; a setting can be changed, and one
+    derivative broken.
+
+    Args:
+        output: The file to write.
+        open: Open the page in the browser.
+    """
+    write_atomically(output, learn_page().encode("utf-8"))
+    Output().say(tr("wrote {}").format(output))
+    if open:
+        webbrowser.open(output.absolute().as_uri())
+    return 0

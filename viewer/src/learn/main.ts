@@ -1,0 +1,428 @@
+// The page that trains a model: settings, the run, what it learns, and the model taken apart.
+
+import { readColours } from "../colours.ts";
+import type { Colours } from "../colours.ts";
+import { el, labelled, offer, segmented, svg } from "../dom.ts";
+import { trialPanel } from "../run/tab.ts";
+import { Trial } from "../run/trial.ts";
+import { preferred, speak } from "../text.ts";
+import type { Language } from "../text.ts";
+import { fresh } from "./fresh.ts";
+import type { Mistake, Settings } from "./learner.ts";
+import { FEWEST_PAIRS, MOST_PAIRS, readPairs, taskOf } from "./tasks.ts";
+import type { Task, TaskName } from "./tasks.ts";
+import { TEXTS } from "./text.ts";
+import type { Ask, Said } from "./worker.ts";
+
+const OPENING: Settings = {
+  task: "numbers",
+  pairs: "",
+  scale: "root",
+  positions: true,
+  residual: true,
+  normFirst: false,
+  warmup: true,
+  mistake: "none",
+  steps: 400,
+  seed: 0,
+};
+/** Unseen examples in the table, and runs before this one in the picture. */
+const [SHOWN, RUNS] = [6, 6];
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [560, 220, 40, 24];
+
+/** One run: what it was asked, its losses, and its last word. */
+interface Run {
+  settings: Settings;
+  losses: number[];
+  said: Said | null;
+}
+
+class Page {
+  language: Language = preferred(null);
+  dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  colours!: Colours;
+  settings = OPENING;
+  task!: Task;
+  trial!: Trial;
+  run!: Run;
+  before: Run[] = [];
+  private workers: Worker[] = [];
+  private failure = "";
+  /** Bring the parts of the page up to date with the run. */
+  private update: () => void = () => {};
+
+  get running(): boolean {
+    return this.run.said?.running ?? false;
+  }
+
+  /** Begin anew with these settings; a run that has learnt something stays in the picture. */
+  restart(change: Partial<Settings> = {}): void {
+    if (this.run?.losses.length > 1) this.before = [...this.before, this.run].slice(-RUNS);
+    const { task, pairs } = this.settings;
+    this.settings = { ...this.settings, ...change };
+    for (const worker of this.workers) worker.terminate();
+    this.workers = [];
+    this.failure = "";
+    if (this.settings.task !== task || this.settings.pairs !== pairs || !this.task) {
+      this.task = taskOf(this.settings.task, this.settings.pairs);
+      this.before = []; // losses of another task do not compare
+    }
+    const text = this.trial && this.settings.task === task ? this.trial.text : this.task.example;
+    const { record, tensors } = fresh(this.task, this.settings);
+    this.trial = new Trial({ ...record, text }, tensors);
+    this.run = { settings: this.settings, losses: [], said: null };
+    this.show();
+  }
+
+  /** Ask the workers, which begin with the first step. */
+  private ask(asked: Ask): void {
+    if (this.workers.length === 0) this.workers = this.started();
+    this.workers[0]!.postMessage(asked);
+  }
+
+  private started(): Worker[] {
+    const code = document.getElementById("worker")!.textContent!;
+    const url = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+    const count = Math.min(2, navigator.hardwareConcurrency || 1);
+    const workers = Array.from({ length: count }, () => new Worker(url));
+    const { port1, port2 } = new MessageChannel();
+    const ports = count === 2 ? [port1, port2] : [null];
+    workers.forEach((worker, i) => {
+      const asked: Ask = { settings: this.settings, peer: ports[i]!, leads: i === 0 };
+      worker.postMessage(asked, ports[i] ? [ports[i]] : []);
+      worker.onerror = (event) => {
+        this.failure = event.message;
+        this.update();
+      };
+    });
+    const of = this.run;
+    workers[0]!.onmessage = ({ data }: MessageEvent<Said>) => this.run === of && this.hear(data);
+    return workers;
+  }
+
+  private hear(said: Said): void {
+    const { run, trial } = this;
+    run.losses.push(said.loss);
+    run.said = { ...said, right: said.right ?? run.said?.right ?? null };
+    if (said.weights) {
+      said.weights.forEach((values, n) => trial.runner.tensors[n]!.values.set(values));
+      trial.read(trial.text, !said.running);
+    }
+    this.update();
+  }
+
+  show(): void {
+    speak(this.language);
+    document.documentElement.lang = this.language;
+    document.documentElement.dataset["theme"] = this.dark ? "dark" : "light";
+    document.body.dataset["tab"] = "run";
+    this.colours = readColours();
+    const t = TEXTS[this.language];
+    document.title = t.title;
+    const cards = [this.controls(), this.curve(), this.examples(), this.sizes()];
+    this.update = () => cards.forEach(([, update]) => update());
+    const { language } = this;
+    const panel = trialPanel(this.trial, { language, colours: () => this.colours, changed: () => {}, hint: "" });
+    const [controls, ...pictures] = cards.map(([card]) => card);
+    document.getElementById("app")!.replaceChildren(
+      this.header(),
+      el(
+        "main",
+        { class: "learn" },
+        el("div", { class: "learn-settings" }, this.tasks(), this.knobs()),
+        el("div", { class: "learn-run" }, controls!, ...pictures),
+        el(
+          "section",
+          { class: "learn-apart", "aria-labelledby": "apart" },
+          el("h2", { id: "apart" }, t.apart),
+          el("p", { class: "hint" }, t.apartHint),
+          panel,
+        ),
+      ),
+      el("footer", {}, t.footer(this.trial.runner.products.fast)),
+    );
+    this.update();
+  }
+
+  private header(): HTMLElement {
+    const t = TEXTS[this.language];
+    const other = this.language === "ko" ? "en" : "ko";
+    const turn = (change: () => void, id: string) => () => {
+      change();
+      this.show();
+      document.getElementById(id)!.focus();
+    };
+    const language = { id: "language", lang: other, onclick: turn(() => (this.language = other), "language") };
+    const theme = { id: "theme", onclick: turn(() => (this.dark = !this.dark), "theme") };
+    return el(
+      "header",
+      { class: "page" },
+      el("div", { class: "brand", "aria-hidden": "true" }, "pellucid"),
+      el("div", { class: "what" }, el("h1", {}, t.title), el("p", { class: "hint" }, t.opening)),
+      el(
+        "div",
+        { class: "tools" },
+        el("button", { type: "button", class: "quiet", ...language }, t.language),
+        el("button", { type: "button", class: "quiet", ...theme }, t.theme),
+      ),
+    );
+  }
+
+  private tasks(): HTMLElement {
+    const t = TEXTS[this.language];
+    const own = el("textarea", { id: "pairs", rows: 6, spellcheck: "false", "aria-label": t.tasks.pairs });
+    own.value = this.settings.pairs;
+    const said = el("p", { class: "hint", role: "status" });
+    const judge = (): boolean => {
+      const { pairs, wrong } = readPairs(own.value);
+      const words = [t.counted(pairs.length)];
+      if (wrong.length > 0) words.push(t.wrongLines(wrong.slice(0, 5).join(", ") + (wrong.length > 5 ? " …" : "")));
+      if (pairs.length < FEWEST_PAIRS) words.push(t.tooFew(FEWEST_PAIRS));
+      if (pairs.length > MOST_PAIRS) words.push(t.tooMany(MOST_PAIRS));
+      said.textContent = words.join(" ");
+      return pairs.length >= FEWEST_PAIRS && wrong.length === 0;
+    };
+    const take = () => {
+      if (judge()) this.restart({ task: "pairs", pairs: own.value });
+    };
+    own.addEventListener("input", judge);
+    own.addEventListener("change", take);
+    const file = el("input", { type: "file", id: "pairs-file", accept: ".tsv,.txt,text/*" });
+    file.addEventListener("change", () => {
+      void file.files?.[0]?.text().then((text) => {
+        own.value = text;
+        take();
+      });
+    });
+    const pairs = el(
+      "div",
+      { class: "learn-pairs" },
+      el("p", { class: "hint" }, t.pairsHint(FEWEST_PAIRS, MOST_PAIRS)),
+      own,
+      labelled(t.file, file),
+      said,
+    );
+    pairs.hidden = this.settings.task !== "pairs";
+    const names = Object.entries(t.tasks) as [TaskName, string][];
+    const choice = segmented(t.task, names, (task) => {
+      pairs.hidden = task !== "pairs";
+      choice.press(task);
+      if (task !== "pairs") this.restart({ task });
+      else judge();
+    });
+    choice.press(this.settings.task);
+    return el("section", { class: "card" }, el("h2", {}, t.task), choice.root, pairs);
+  }
+
+  private knobs(): HTMLElement {
+    const t = TEXTS[this.language];
+    const { settings } = this;
+    const list = <T extends string>(id: string, words: string, options: { [name in T]: string }, now: T, chosen: (name: T) => Partial<Settings>) => {
+      const names = Object.keys(options) as T[];
+      const made = el("select", { id });
+      offer(made, Object.values(options), names.indexOf(now));
+      made.addEventListener("change", () => this.change(id, chosen(names[made.selectedIndex]!)));
+      return labelled(words, made);
+    };
+    const flag = (id: "residual" | "positions" | "warmup") => {
+      const made = el("input", { type: "checkbox", id, checked: settings[id] });
+      made.addEventListener("change", () => this.change(id, { [id]: made.checked }));
+      return labelled(t[id], made);
+    };
+    const number = (id: "steps" | "seed", least: number, most: number) => {
+      const made = el("input", { type: "number", id, min: least, max: most, value: settings[id] });
+      made.addEventListener("change", () => {
+        const value = Math.round(Number(made.value));
+        this.change(id, { [id]: Math.max(least, Math.min(most, Number.isFinite(value) ? value : settings[id])) });
+      });
+      return labelled(t[id], made);
+    };
+    const norm = settings.normFirst ? "before" : "after";
+    return el(
+      "section",
+      { class: "card learn-knobs" },
+      el("h2", {}, t.knobs),
+      el("p", { class: "hint" }, t.knobsHint),
+      list("scale", t.scale, t.scales, settings.scale, (scale) => ({ scale })),
+      list("norm", t.norm, t.norms, norm, (name) => ({ normFirst: name === "before" })),
+      flag("residual"),
+      flag("positions"),
+      flag("warmup"),
+      list<Mistake>("mistake", t.mistake, t.mistakes, settings.mistake, (mistake) => ({ mistake })),
+      number("steps", 10, 5000),
+      number("seed", 0, 2 ** 31 - 1),
+    );
+  }
+
+  /** Another setting: the run begins anew, and the control keeps the focus. */
+  private change(id: string, change: Partial<Settings>): void {
+    this.restart(change);
+    document.getElementById(id)!.focus();
+  }
+
+  private controls(): [HTMLElement, () => void] {
+    const t = TEXTS[this.language];
+    const train = el("button", { type: "button", id: "train", class: "primary", onclick: () => this.toggle() });
+    const one = el("button", { type: "button", id: "one", onclick: () => this.ask({ step: true }) }, t.one);
+    const again = el("button", { type: "button", id: "again", class: "quiet", onclick: () => this.restart() }, t.again);
+    const said = el("p", { class: "learn-said" });
+    const unseen = el("p", { class: "learn-unseen" });
+    // What a screen reader hears: the outcome when the run stops, not every step.
+    const heard = el("p", { class: "learn-heard", role: "status" });
+    const update = () => {
+      const { said: last, losses } = this.run;
+      train.textContent = this.running ? t.pause : t.train;
+      train.disabled = this.failure !== "" || last?.step === this.settings.steps;
+      one.disabled = this.running || train.disabled;
+      again.disabled = losses.length === 0;
+      said.textContent = this.failure
+        ? t.failed(this.failure)
+        : last
+          ? t.at(last.step, this.settings.steps, last.loss.toFixed(3), last.seconds.toFixed(1))
+          : t.ready;
+      unseen.textContent = last?.right ? t.unseen(...last.right) : "";
+      if (!this.running && last) heard.textContent = `${said.textContent}. ${unseen.textContent}`;
+    };
+    const card = el("section", { class: "card learn-controls" }, el("div", { class: "choices" }, train, one, again), said, unseen, heard);
+    return [card, update];
+  }
+
+  private toggle(): void {
+    const run = !this.running;
+    if (this.run.said) this.run.said.running = run;
+    this.ask({ run });
+    this.update();
+  }
+
+  /** Losses by step: of this run, and paler those before it. */
+  private curve(): [HTMLElement, () => void] {
+    const t = TEXTS[this.language];
+    const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+    const legend = el("ul", { class: "learn-legend" });
+    const update = () => {
+      const runs = [...this.before, this.run];
+      const steps = Math.max(...runs.map(({ settings }) => settings.steps));
+      const most = Math.max(1, ...runs.map(({ losses }) => Math.max(0, ...losses.filter(Number.isFinite))));
+      const x = (step: number) => LEFT + ((WIDTH - LEFT - 8) * step) / steps;
+      const y = (loss: number) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - 10) * Math.min(loss, most)) / most;
+      const axis = [0, most / 2, most].flatMap((loss) => [
+        svg("line", { x1: LEFT, x2: WIDTH - 8, y1: y(loss), y2: y(loss), class: "axis" }),
+        svg("text", { x: LEFT - 6, y: y(loss) + 4, "text-anchor": "end" }, loss.toFixed(1)),
+      ]);
+      const ends = [0, steps].map((step) =>
+        svg("text", { x: x(step), y: HEIGHT - 6, "text-anchor": step ? "end" : "start" }, String(step)),
+      );
+      const lines = runs.map(({ losses }, i) =>
+        svg("polyline", {
+          points: losses.map((loss, step) => `${x(step + 1).toFixed(1)},${y(loss).toFixed(1)}`).join(" "),
+          class: i === runs.length - 1 ? "now" : `before before-${i % 3}`,
+        }),
+      );
+      picture.replaceChildren(...axis, ...ends, ...lines);
+      picture.setAttribute("aria-label", t.curveAbout(this.run.losses.length, this.run.losses.at(-1)?.toFixed(3) ?? "–"));
+      legend.replaceChildren(
+        ...(this.before.length > 0 ? runs : []).map((run, i) => {
+          const now = run === this.run;
+          const right = run.said?.right ? ` · ${t.unseen(...run.said.right)}` : "";
+          const name = `${now ? `${t.nowRun}: ` : ""}${this.different(run.settings)}`;
+          return el("li", { class: now ? "now" : `before-${i % 3}` }, `${name}${now ? "" : right}`);
+        }),
+      );
+    };
+    return [el("section", { class: "card learn-curve" }, el("h2", {}, t.curve), picture as unknown as HTMLElement, legend), update];
+  }
+
+  /** The settings of a run that are not those of the opening page. */
+  private different(settings: Settings): string {
+    const t = TEXTS[this.language];
+    const words: string[] = [];
+    if (settings.scale !== OPENING.scale) words.push(t.scales[settings.scale]);
+    if (settings.normFirst) words.push(`${t.norm}: ${t.norms.before}`);
+    for (const name of ["residual", "positions", "warmup"] as const) if (!settings[name]) words.push(`${t[name]}: ✕`);
+    if (settings.mistake !== "none") words.push(t.mistakes[settings.mistake]);
+    if (settings.seed !== OPENING.seed) words.push(`${t.seed} ${settings.seed}`);
+    return words.join(", ") || t.mistakes.none;
+  }
+
+  private examples(): [HTMLElement, () => void] {
+    const t = TEXTS[this.language];
+    const body = el("tbody");
+    let at = -1;
+    const update = () => {
+      const { said } = this.run;
+      if (at === (said?.step ?? 0) || (said && !said.weights)) return;
+      at = said?.step ?? 0;
+      const { runner, source, target } = this.trial;
+      body.replaceChildren(
+        ...this.task.heldOut.slice(0, SHOWN).map(([text, wanted]) => {
+          const answer = target.decode(runner.greedy(runner.encode(source.encode(text))).ids);
+          const right = answer === wanted;
+          return el(
+            "tr",
+            {},
+            el("td", {}, text),
+            el("td", { class: right ? "right" : "wrong" }, `${right ? "✓" : "✗"} ${answer || t.empty}`),
+            el("td", {}, wanted),
+          );
+        }),
+      );
+    };
+    const head = [t.source, t.answer, t.wanted].map((words) => el("th", { scope: "col" }, words));
+    const table = el("table", { class: "learn-examples" }, el("thead", {}, el("tr", {}, ...head)), body);
+    const scroll = el("div", { class: "try-scroll", role: "region", "aria-label": t.examples, tabindex: 0 }, table);
+    return [el("section", { class: "card" }, el("h2", {}, t.examples), scroll), update];
+  }
+
+  /** The gradient's length in every part, from the last step. */
+  private sizes(): [HTMLElement, () => void] {
+    const t = TEXTS[this.language];
+    const list = el("ol", { class: "learn-sizes" });
+    const parts = this.parts();
+    const bars = parts.map(([name]) => {
+      const bar = el("span", { class: "bar" });
+      const value = el("span", { class: "p" });
+      list.append(el("li", {}, el("span", { class: "name" }, name), el("span", { class: "track" }, bar), value));
+      return [bar, value] as const;
+    });
+    const update = () => {
+      const sizes = this.run.said?.sizes;
+      parts.forEach(([, tensors], i) => {
+        const length = sizes ? Math.hypot(...tensors.map((n) => sizes[n]!)) : 0;
+        const [bar, value] = bars[i]!;
+        // 10⁻⁵ to 10: six powers of ten over the track.
+        bar.style.width = `${(100 * Math.max(0, Math.min(1, (Math.log10(length || 1e-9) + 5) / 6))).toFixed(1)}%`;
+        value.textContent = sizes ? length.toExponential(1).replace("-", "−") : "";
+      });
+    };
+    return [el("section", { class: "card learn-parts" }, el("h2", {}, t.sizes), el("p", { class: "hint" }, t.sizesHint), list), update];
+  }
+
+  /** Names of the parts and the tensors in each, in the order of the forward pass. */
+  private parts(): [string, number[]][] {
+    const { parts: t } = TEXTS[this.language];
+    const { stacks, output } = this.trial.runner.record;
+    const given = (numbers: (number | null)[]) => numbers.filter((n) => n !== null);
+    const of = (name: "encoder" | "decoder") =>
+      stacks[name].blocks.map((block): [string, number[]] => {
+        const own = block.kind === "network" ? [block.first, block.second] : [block.in, block.out];
+        const what = block.kind === "network" ? t.network : block.memory ? t.cross : t.self;
+        const tensors = [...own.flatMap(({ weight, bias }) => [weight, bias]), block.norm.weight, block.norm.bias];
+        return [`${t[name](block.layer + 1)} · ${what}`, given(tensors)];
+      });
+    return [
+      [t.source, [stacks.encoder.embed.tokens]],
+      ...of("encoder"),
+      [t.target, [stacks.decoder.embed.tokens]],
+      ...of("decoder"),
+      [t.output, given([output.weight, output.bias])],
+    ];
+  }
+}
+
+declare global {
+  // For scripts and tests.
+  var learning: Page;
+}
+
+globalThis.learning = new Page();
+globalThis.learning.restart();
