@@ -190,6 +190,32 @@ def test_the_gelu_of_gemmas_first_files_is_the_tanh_form(tmp_path: Path) -> None
     assert read_pretrained(folder).config.activation_function == "geglu_tanh"
 
 
+@pytest.mark.parametrize(
+    "given, found",
+    [
+        ({"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "silu"}, None),
+        ({"hidden_act": None, "hidden_activation": "silu"}, None),
+        ({"hidden_act": "silu", "hidden_activation": "gelu"}, None),
+        ({"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}, "geglu_tanh"),
+        ({"hidden_act": "silu", "hidden_activation": "silu"}, "swiglu"),
+        ({"hidden_act": "silu", "hidden_activation": None}, "swiglu"),
+        ({"hidden_act": None, "hidden_activation": None}, "geglu_tanh"),
+    ],
+)
+def test_gemmas_two_names_of_its_activation_must_agree(
+    given: dict[str, Any], found: str | None, tmp_path: Path
+) -> None:
+    """transformers 5 reads `hidden_act` alone, where 4 let the other win."""
+    folder = tmp_path / "gemma"
+    shutil.copytree(FIXTURES / "gemma", folder)
+    change_config(folder, **given)
+    if found:
+        assert read_pretrained(folder).config.activation_function == found
+    else:
+        with pytest.raises(UserError, match=r"hidden_activation = .*hidden_act = .*equal"):
+            read_pretrained(folder)
+
+
 def test_what_is_read_can_be_trained_on() -> None:
     for family in FAMILIES:
         model = read_pretrained(FIXTURES / family)

@@ -110,7 +110,7 @@ def test_transformers_computes_the_same_logits(family: str, tmp_path: Path) -> N
     theirs, said = getattr(transformers, CLASSES[family.partition("-")[0]]).from_pretrained(
         tmp_path / "out", output_loading_info=True
     )
-    assert all("embed_positions" in name for name in said["missing_keys"])  # a fixed table
+    assert not said["missing_keys"]  # transformers would tell its user to train the model
     assert not said["unexpected_keys"]
     given = {"input_ids": torch.tensor([SOURCE]), "decoder_input_ids": torch.tensor([TARGET])}
     if family == "gpt2":

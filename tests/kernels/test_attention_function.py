@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
+import math
+import mmap
 import os
 import subprocess
 import sys
@@ -15,12 +18,15 @@ from tests.kernels.compare import compare, declined, planned
 from tests.kernels.test_attention import H, L, N, S, draw, named, padding
 
 from pellucid import ops
-from pellucid.kernels import dispatch
-from pellucid.kernels.attention_function import digest
+from pellucid.kernels import attention_rule, dispatch, flash
+from pellucid.kernels.attention_function import _inside, _places, digest
+from pellucid.kernels.backend.compile import Kernel, announce, instruction, variant
+from pellucid.kernels.backend.simd import LANES, ints
 from pellucid.kernels.choices import Choices
 from pellucid.kernels.flash import _forward, prepare, with_steps
 from pellucid.ops import rules
 from pellucid.ops.rule import EVERYTHING, Rule
+from pellucid.ops.rules import function as page_of
 from pellucid.ops.rules.function import (
     At,
     Function,
@@ -232,6 +238,19 @@ def test_two_functions_of_one_text_have_one_kernel() -> None:
     assert with_steps(_forward, first) is with_steps(_forward, second)
 
 
+def test_compiling_a_function_is_announced(caplog: pytest.LogCaptureFixture) -> None:
+    """It takes a quarter of a minute, in which nothing else is said."""
+    rule = Function(near, near_backward, NEAR.learnt)(*parameters())
+    steps = prepare(rule, np.array([0, L]), np.array([0, S]), None, (1, H, L, S)).steps
+    about = with_steps(_forward, steps).about
+    announce.cache_clear()
+    with caplog.at_level("INFO"):
+        announce(about)
+        announce(about)
+    (line,) = caplog.messages
+    assert line == "compiling kernels for the function near, in about 15 seconds; they are kept"
+
+
 def test_another_text_or_another_constant_is_another_kernel() -> None:
     """Not so another function object of the same text."""
 
@@ -280,3 +299,139 @@ def test_parameters_of_other_shapes_are_refused() -> None:
     for call in (ops.attention, planned):
         with pytest.raises(ValueError, match="3 heads, the scores 2"):
             call(*((ops.attention,) if call is planned else ()), q, k, v, rule=rule)
+
+
+PLACES = 5000
+WHOLE = Table(PLACES * PLACES, lambda at: at.query * PLACES + at.key)
+"""Of each query and key its own number: 25,000,000, of which float32 knows every second."""
+BY_PLACE = Function(lambda a, at, bias: a + bias, lambda da, a, at, bias: (da, da), {"bias": WHOLE})
+
+
+class AtTheEnd:
+    """NumPy, but that large arrays end where a page begins that may be neither read nor written."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def guarded(self, x: np.ndarray) -> np.ndarray:
+        if x.size < WHOLE.size:
+            return x
+        page = mmap.PAGESIZE
+        pages = -(-x.nbytes // page)
+        memory = mmap.mmap(-1, (pages + 1) * page)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(base + pages * page), page, 0)
+        y = np.frombuffer(memory, x.dtype, x.size, pages * page - x.nbytes).reshape(x.shape)
+        y[:] = x
+        self.made += 1
+        return y
+
+    def concatenate(self, *arguments: Any, **options: Any) -> np.ndarray:
+        return self.guarded(np.concatenate(*arguments, **options))
+
+    def zeros(self, *arguments: Any, **options: Any) -> np.ndarray:
+        return self.guarded(np.zeros(*arguments, **options))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect")
+def test_every_number_of_a_large_table_is_read_and_gets_its_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By an index in float32 half of them were others', and the last one was behind the table."""
+    table = np.zeros((1, WHOLE.size), np.float32)
+    table[0, -PLACES + 1 :: 2] = 5.0
+    q, k, v = (np.zeros((1, 1, n, 2), np.float32) for n in (1, PLACES, PLACES))
+    v[..., 1::2, 0] = 1.0
+    dout = np.array([[[[1.0, 0.0]]]], np.float32)
+    rule, offset = BY_PLACE(table), np.array([PLACES - 1])
+    expected = 1 / (1 + math.exp(-5))
+    p = np.where(np.arange(PLACES) % 2, expected, 1 - expected) / (PLACES / 2)
+    bias = p * (v[0, 0, :, 0] - expected)
+
+    def found(run_of: Any) -> Any:
+        y, backward = run_of(ops.attention, q, k, v, rule=rule, offset=offset)()
+        return y[0, 0, 0, 0], backward(dout)[3][0]
+
+    def reference(*args: Any, **options: Any) -> Any:
+        y, saved = ops.attention(*args[1:], **options)
+        return lambda: (y, lambda dy: ops.attention_backward(dy, saved))
+
+    def on_guard(*args: Any, **options: Any) -> Any:  # its kernels have been compiled above
+        near = AtTheEnd()
+        monkeypatch.setattr(attention_rule, "np", near)
+        monkeypatch.setattr(flash, "np", near)
+        result = planned(*args, **options)
+        return lambda: (result()[0], lambda dy: (result()[1](dy), near.made == 2 or 1 / 0)[0])
+
+    for run_of in (reference, planned, on_guard):
+        y, gradient = found(run_of)
+        assert y == pytest.approx(expected, rel=1e-5)
+        np.testing.assert_allclose(gradient[-PLACES:], bias, rtol=1e-4, atol=1e-9)
+        assert not gradient[:-PLACES].any()
+
+
+@instruction("i8", ints, "i8")
+def lane(builder, index, i):  # type: ignore[no-untyped-def]
+    """One of an index's lanes."""
+    return builder.extract_element(index, i)
+
+
+SIZES = [31, 2**24 - 1, 2**24, 2**24 + 1, 2**24 + 3, PLACES * PLACES, 2**31 + 5, 2**40 + 1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_an_index_on_the_page_is_an_integer(size: int, dtype: Any) -> None:
+    """Whatever the scores are: their dtype holds no place of a table."""
+    table = Table(size, lambda at: size - 3 + at.key - at.query)
+    at = page_of._places(np.zeros((2, 3, 7), dtype), np.arange(3)[:, None] - np.arange(7))
+    index = page_of._flat_index(table, 2, at)
+    place = np.clip(size - 3 - at.distance, 0, size - 1)
+    np.testing.assert_array_equal(index, np.stack([place, place + size]))
+    assert index.dtype == np.int64
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_index_in_a_kernel_is_an_integer(size: int) -> None:
+    """On both sides of a table's end, and of 0; in float32 there are no such numbers."""
+
+    def indices(first: Any, found: Any) -> None:
+        place = _places(np.int64(0), (0, 0, 0, 0, 0, np.int64(0), first, np.int64(0), np.int64(0)))
+        index = _inside(place.key, size)
+        for i in range(LANES):
+            found[i] = lane(index, i)
+
+    kernel = Kernel(variant(indices, str(size)), ("i8", "i8[::1]"))
+    for first in (size - 3, size - LANES, size + 10, -3, 0, 2**62):
+        found = np.empty(LANES, np.int64)
+        kernel(first, found)
+        np.testing.assert_array_equal(found, np.clip(first + np.arange(LANES), 0, size - 1))
+
+
+def test_floats_may_not_index_a_large_table() -> None:
+    """float32, in which kernels compute, knows every whole number up to 2²⁴ alone."""
+    for index in (lambda at: at.query / 2, lambda at: floor(0.5 * at.key), lambda at: 3.0):
+        make = functools.partial(Function, lambda a, at, b: a + b, lambda da, a, at, b: (da, da))
+        make({"b": Table(2**24, index)})
+        with pytest.raises(ValueError, match="16,777,217 numbers is made of floats"):
+            make({"b": Table(2**24 + 1, index)})
+
+
+@pytest.mark.parametrize("length, source", [(70, 150), (L, S)])
+def test_an_index_in_integers_and_floats(length: int, source: int) -> None:
+    """The whole vocabulary in an index: the kernel finds what the page does."""
+
+    def index(at: At) -> Any:
+        near = where(at.distance < 5, minimum(abs(-at.distance), 7), 9)
+        far = maximum(where(at.key > 3, 1, 0), at.head - at.example)
+        return near + 2 * far + floor(at.key / 4) + minimum(at.query, 2.5) + sqrt(at.head)
+
+    added = Function(
+        lambda a, at, bias: a + bias, lambda da, a, at, bias: (da, da), {"bias": Table(23, index)}
+    )
+    table = np.random.default_rng(5).standard_normal((H, 23)).astype(np.float32)
+    q, k, v, dout = draw(N, length=length, source=source)
+    compare(ops.attention, (q, k, v), {"rule": added(table)}, dout)

@@ -80,6 +80,21 @@ def test_norms(shape: tuple[int, ...], affine: str, norm: Any) -> None:
     compare(norm, args, {}, dy)
 
 
+@pytest.mark.parametrize(
+    "width, value", [(10, 1e6 / 3), (7, 12345.678), (1000, 12345.678), (10, 1.1), (13, -3e18)]
+)
+def test_a_constant_row_gives_the_bias(width: int, value: float) -> None:
+    """So does one that was added up; a row one bit off is as exact as on the page."""
+    x = np.full((5, width), value, np.float32)
+    x[1, 0] = np.nextafter(x[1, 0], np.float32(np.inf))
+    nothing, (dy,), (bias,) = np.zeros_like(x), draw(x.shape, 1), draw((width,), 1)
+    for f, args in ((ops.layer_norm, (x,)), (ops.add_dropout_norm, (nothing, x))):
+        y, *_ = compare(f, args, {}, dy)
+        np.testing.assert_allclose(y[[0, 2, 3, 4]], 0.0, atol=1e-12)
+        y, *_ = planned(f, *args, np.ones(width, np.float32), bias)()
+        np.testing.assert_allclose(y[0], bias, atol=1e-12)
+
+
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("large", [3e19, 1e38])
 def test_a_row_whose_variance_overflows_is_nan(large: float) -> None:

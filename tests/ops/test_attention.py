@@ -9,7 +9,7 @@ from pellucid.check import gradient_check
 from pellucid.core.rng import Rng
 from pellucid.ops import attention, attention_backward, causal_mask, rules
 from pellucid.ops.attention import score_gradient
-from pellucid.ops.rules.function import Function
+from pellucid.ops.rules.function import Function, Table, maximum, minimum, where
 
 N, H, L, S, D, DV = 2, 3, 5, 7, 11, 13
 INF = np.inf
@@ -236,3 +236,54 @@ def test_places_of_a_rule_are_whole() -> None:
             make(0)
     with pytest.raises(TypeError, match="must be integers, got float64"):
         rules.prefix(np.array([2.5]))
+
+
+@pytest.mark.parametrize("score", [3.0, -5.0, -10.0, -15.0, -20.0, -40.0])
+def test_the_gradient_of_a_sink_of_small_probability(score: float) -> None:
+    """−Σ dA cancels: in float32 it had the wrong sign from −10 on, and was noise beyond."""
+    random = np.random.default_rng(17)
+    arrays = [random.standard_normal((2, 3, 11, 5)) for _ in range(3)]
+    dout = random.standard_normal((2, 3, 11, 5))
+    found = {}
+    for dtype in (np.float32, np.float64):
+        rule = rules.sinks(np.full(3, score, dtype))
+        _, saved = attention(*(x.astype(dtype) for x in arrays), rule=rule)
+        found[dtype] = attention_backward(dout.astype(dtype), saved)[3]
+    # softmax of S + 1 scores, its gradient in full
+    q, k, v = arrays
+    a = np.concatenate([q @ k.swapaxes(-1, -2) / np.sqrt(5), np.full((2, 3, 11, 1), score)], -1)
+    p = np.exp(a - a.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    dp = dout @ v.swapaxes(-1, -2)
+    expected = -(p[..., -1] * (p[..., :-1] * dp).sum(-1)).sum((0, 2))
+    np.testing.assert_allclose(found[np.float64], expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        found[np.float32], expected, rtol=1e-5, atol=1e-5 * abs(expected).max()
+    )
+
+
+@pytest.mark.oracle("jax")
+def test_a_function_of_scores_runs_under_jit() -> None:
+    """`where` and its kin ask no array for its device: under jit it has none."""
+    import jax
+
+    def bent(a: Any, at: Any, bias: Any) -> Any:
+        return where(a > 0, a, where(at.key < 2, -1.0, 0.5)) + minimum(maximum(a, -1), 2) + bias
+
+    def bent_backward(da: Any, a: Any, at: Any, bias: Any) -> Any:
+        inner = where((a > -1) & (a < 2), 1.0, 0.0)
+        return da * (where(a > 0, 1.0, 0.0) + inner), da
+
+    table = Table(7, lambda at: where(at.distance > 1, minimum(at.distance, 6), 0))
+    function = Function(bent, bent_backward, {"bias": table})
+    random = np.random.default_rng(19)
+    q, k, v, dout = (random.standard_normal((2, 3, 11, 5)) for _ in range(4))
+    b = random.standard_normal((3, 7))
+
+    def run(q: Any, k: Any, v: Any, b: Any, dout: Any) -> Any:
+        y, saved = attention(q, k, v, rule=function(b) & rules.causal)
+        return y, *attention_backward(dout, saved)
+
+    jax.config.update("jax_enable_x64", True)
+    for ours, theirs in zip(run(q, k, v, b, dout), jax.jit(run)(q, k, v, b, dout), strict=True):
+        np.testing.assert_allclose(np.asarray(theirs), ours, rtol=1e-12, atol=1e-14)

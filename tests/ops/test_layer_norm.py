@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,20 @@ def test_rows_have_mean_zero_and_variance_one() -> None:
     y, _ = layer_norm(3.0 + 7.0 * drawn(N, L, E))
     np.testing.assert_allclose(y.mean(-1), 0.0, atol=1e-15)
     np.testing.assert_allclose(y.var(-1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "width, value", [(10, 1e6 / 3), (7, 12345.678), (1000, 12345.678), (10, 1.1), (13, -3e18)]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_constant_row_gives_the_bias(width: int, value: float, dtype: Any) -> None:
+    """What the mean is rounded by, times 1/√ε, was up to 0.995; and so for a row one bit off."""
+    x = np.full((3, width), value, dtype)
+    x[1, 0] = np.nextafter(x[1, 0], dtype(np.inf))
+    exact, _ = layer_norm(x.astype(np.longdouble) - np.longdouble(x[0, 0]))
+    y, _ = layer_norm(x)
+    np.testing.assert_allclose(y[::2], 0.0, atol=1e-12)
+    np.testing.assert_allclose(y[1], exact[1], atol=3e-7)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 300.0, 2e4])

@@ -129,6 +129,22 @@ def test_every_array_library_agrees(case: OpCase, library: str) -> None:
         assert_near(back(a), b, 1e-12)
 
 
+@every_case
+@pytest.mark.oracle("jax")
+def test_numpys_arrays_may_be_beside_jaxs(case: OpCase) -> None:
+    """As in JAX's own functions: any one argument is JAX's, the others and dy are NumPy's."""
+    y, saved = case.pair.forward(**case.arrays, **case.fixed)
+    dy = projection(y)
+    expected = [y, *gradients(case, dy, saved)]
+    for name in case.arrays:
+        arrays = case.arrays | {name: to("jax", case.arrays[name])}
+        there, saved_there = case.pair.forward(**arrays, **case.fixed)
+        found = [there, *gradients(case, dy, saved_there)]
+        assert same_library(there, arrays[name])
+        for a, b in zip(found, expected, strict=True):
+            assert_near(back(a), b, 1e-12)
+
+
 def test_every_case_has_a_golden_answer() -> None:
     assert {name.rsplit("/", 1)[0] for name in GOLDEN} == {case.name for case in CASES}
 

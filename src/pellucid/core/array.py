@@ -44,14 +44,18 @@ def _namespace(array: Array) -> Any:
 def namespace(*arrays: Array | None) -> Any:
     """Return the array API namespace that all `arrays` come from; `None` is skipped.
 
-    Raises `TypeError` for what is no array, and for arrays of different libraries.
+    NumPy's arrays may be beside JAX's, whose functions take them. Raises `TypeError` for what is no
+    array, and for other arrays of different libraries.
 
     >>> namespace(np.ones(3)) is not None
     True
     """
     present = [a for a in arrays if a is not None]
     try:
-        (found,) = {_NAMESPACES.get(type(a)) or _namespace(a) for a in present} or {np}
+        kinds = {_NAMESPACES.get(type(a)) or _namespace(a) for a in present} or {np}
+        if len(kinds) > 1 and array_api_compat.is_jax_namespace(*(kinds - {np})):
+            kinds.discard(np)
+        (found,) = kinds
         return found
     except (TypeError, ValueError):
         kinds = {f"{type(a).__module__.partition('.')[0]}.{type(a).__name__}" for a in present}
@@ -211,7 +215,7 @@ def spread(x: Array, index: np.ndarray, rows: int) -> Array:
         return y
     source = np.full(rows, x.shape[0])  # the row of zeros added at the end
     source[index] = np.arange(x.shape[0])
-    zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=array_api_compat.device(x))
     return xp.take(xp.concat([x, zero]), like(source, x), axis=0)
 
 

@@ -59,6 +59,7 @@ def write_as_huggingface(
         for part, array in zip(source.names, parts, strict=True):
             skipped = np.zeros((source.skip, *array.shape[1:]), np.float32)
             tensors[part] = np.ascontiguousarray(np.concatenate([skipped, array]))
+    tensors |= family.fixed(config)
     named = {n if n in family.apart else family.prefix + n: x for n, x in tensors.items()}
     begin, end = config.bos_token_id, config.eos_token_id
     generation = {

@@ -22,6 +22,7 @@ from pellucid.kernels.backend import rows as row_tools
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits, inverse_root
 from pellucid.kernels.backend.simd import get
+from pellucid.ops.layer_norm import NEARLY_CONSTANT
 
 Array = np.ndarray
 _f = np.float32
@@ -135,19 +136,25 @@ def _forward(
         else:
             for j in range(width):
                 x_hat[i, j] = residual[i, j]
-        row, total, squares = i * width, 0.0, 0.0
-        for first in range(0, width, BLOCK):
-            part = _f(0.0)
-            for j in range(first, min(first + BLOCK, width)):
-                part += get(x_hat, row + j)
-            total += part
-        mu = _f(total * per_number) if centred else _f(0.0)
-        for first in range(0, width, BLOCK):
-            part = _f(0.0)
-            for j in range(first, min(first + BLOCK, width)):
-                c = get(x_hat, row + j) - mu
-                part += c * c
-            squares += part
+        row = i * width
+        while True:
+            total, squares = 0.0, 0.0
+            for first in range(0, width, BLOCK):
+                part = _f(0.0)
+                for j in range(first, min(first + BLOCK, width)):
+                    part += get(x_hat, row + j)
+                total += part
+            mu = _f(total * per_number) if centred else _f(0.0)
+            for first in range(0, width, BLOCK):
+                part = _f(0.0)
+                for j in range(first, min(first + BLOCK, width)):
+                    c = get(x_hat, row + j) - mu
+                    part += c * c
+                squares += part
+            if not squares * per_number < NEARLY_CONSTANT * mu * mu:
+                break
+            for j in range(width):  # what μ was rounded by is in the row that is left
+                x_hat[i, j] -= mu
         r = inverse_root(_f(squares * per_number) + eps)
         inverse_std[i] = r
         for j in range(width):

@@ -48,32 +48,25 @@ def _of_floats(f: Any) -> Any:
 
 
 @inner(EXACT)
-def _where(condition, x, y):
-    return simd.select(condition, simd.floats_of(x), simd.floats_of(y))
-
-
-@inner(EXACT)
 def _minimum(x, y):
-    x, y = simd.floats_of(x), simd.floats_of(y)
-    return simd.select(x < y, x, y)
+    return simd.choose(x < y, x, y)
 
 
 @inner(EXACT)
 def _maximum(x, y):
-    x, y = simd.floats_of(x), simd.floats_of(y)
-    return simd.select(x > y, x, y)
+    return simd.choose(x > y, x, y)
 
 
 _VOCABULARY: dict[Any, Any] = {
     page.exp: _exp,
     page.log: _of_floats(log),
     page.tanh: _of_floats(tanh),
-    page.sqrt: _of_floats(simd.sqrt),
-    page.floor: _of_floats(simd.floor),
-    page.where: _where,
+    page.sqrt: simd.sqrt,
+    page.floor: simd.floor,
+    page.where: simd.choose,
     page.minimum: _minimum,
     page.maximum: _maximum,
-    abs: _of_floats(simd.absolute),
+    abs: simd.absolute,
 }
 _SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -90,12 +83,20 @@ def _at(j, rows):
     return At(q, k, q - k, simd.floats_of(head), simd.floats_of(example))
 
 
+@inner()
+def _places(j, rows):
+    """Return the same in integers, for an index."""
+    query, key, head, example = rows[5:9]
+    q, k = simd.ints_of(query), simd.lane_places() + (key + j)
+    return At(q, k, q - k, simd.ints_of(head), simd.ints_of(example))
+
+
 @inner(EXACT)
 def _inside(index, size):
     """Cut an index to 0 … size − 1; NaN is 0."""
-    index = simd.floats_of(index)
-    index = simd.select(index > _f(0.0), index, _f(0.0))
-    return simd.select(index < _f(size), index, _f(size - 1))
+    index = simd.ints_of(index)
+    index = simd.choose(index > 0, index, 0)
+    return simd.choose(index < size, index, size - 1)
 
 
 @inner(EXACT)
@@ -114,6 +115,7 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
         "forward": inner(EXACT)(_translated(function.forward)),
         "backward": inner(EXACT)(_translated(function.backward)),
         "_at": _at,
+        "_places": _places,
         "_inside": _inside,
         "_unless_zero": _unless_zero,
         "floats_of": simd.floats_of,
@@ -130,7 +132,7 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
         numbers, gradient = f"rows[9] + {4 * column}", f"rows[10] + {8 * column}"
         if isinstance(each, Table):
             scope[f"index{i}"] = inner(EXACT)(_translated(each.index))
-            index = f"_inside(index{i}(at), {each.size})"
+            index = f"_inside(index{i}(_places(j, rows)), {each.size})"
             values += f"    i{i} = {index}\n    v{i} = gather({numbers}, i{i})\n"
             sums += f"    scatter_add({gradient}, i{i}, _unless_zero(da, d{i}))\n"
             column += each.size

@@ -22,6 +22,7 @@ class Saved(NamedTuple):
     v: Array
     scale: float
     probabilities: Array  # after the softmax
+    sink: Array | None  # (…, L, 1), that of a rule's sink
     weights: Array  # after dropout: what multiplies V
     dropout: DropoutSaved
     rule: Rule
@@ -72,10 +73,10 @@ def attention(
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else own_number(scale)
     a = scale * (q @ xp.matrix_transpose(k))  # 1
     a, chain = applied(rule, a, offset)
-    probabilities = _softmax(a, rule)  # 2
+    probabilities, sink = _softmax(a, rule)  # 2
     weights, dropped = drop(probabilities, dropout, _by_head(rng, a.shape))
     out = weights @ v  # 3
-    return out, Saved(q, k, v, scale, probabilities, weights, dropped, rule, chain)
+    return out, Saved(q, k, v, scale, probabilities, sink, weights, dropped, rule, chain)
 
 
 def attention_backward(
@@ -91,18 +92,29 @@ def attention_backward(
 
     `dweights` adds a gradient that reached the weights by another way.
     """
-    q, k, v, scale, probabilities, weights, dropped, rule, chain = saved
+    q, k, v, scale, weights = saved.q, saved.k, saved.v, saved.scale, saved.weights
     xp = namespace(dout, q)
     dv = xp.matrix_transpose(weights) @ dout  # 3: out = weights @ v
     dw = dout @ xp.matrix_transpose(v)
     if dweights is not None:
         dw = dw + dweights
-    dp = dropout_backward(dw, dropped)  # 2: weights = dropout(softmax(a))
-    da = softmax_backward(dp, SoftmaxSaved(probabilities))
-    da, *dparameters = applied_backward(rule, da, chain)  # 1: a = rule(scale * q @ k.T)
+    da, *dparameters = scores_backward(dw, saved)  # 2, 1: a = rule(scale * q @ k.T)
     dq = scale * (da @ k)
     dk = scale * (xp.matrix_transpose(da) @ q)
     return dq, dk, dv, *dparameters
+
+
+def scores_backward(dw: Annotated[Array, "… L S"], saved: Saved) -> tuple[Array, ...]:
+    """Return the gradient of scale · Q Kᵀ, and of the rule's parameters: step 2, and the rule's.
+
+    A sink's dP is 0. Its dA = P_sink (0 − Σ_s dP ⊙ P) is not −Σ_s dA, which cancels.
+    """
+    p, sink, chain = saved.probabilities, saved.sink, saved.chain
+    dp = dropout_backward(dw, saved.dropout)  # weights = dropout(softmax(a))
+    if sink is not None:
+        xp = namespace(dp, p)
+        chain = [*chain[:-1], -sink * xp.sum(dp * p, axis=-1, keepdims=True)]
+    return applied_backward(saved.rule, softmax_backward(dp, SoftmaxSaved(p)), chain)
 
 
 def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:
@@ -148,16 +160,17 @@ def causal_mask(length: int, source_length: int) -> Annotated[np.ndarray, "L S"]
     return np.arange(source_length) > np.arange(length)[:, None]
 
 
-def _softmax(a: Array, rule: Rule) -> Array:
-    """Return P; where there are sinks, without their column."""
+def _softmax(a: Array, rule: Rule) -> tuple[Array, Array | None]:
+    """Return P, and the column of sinks, where there are some, by itself."""
     sinks = [part.parameters[0] for part in rule.score if part.last]
     if not sinks:
-        return softmax(a)[0]
-    xp = namespace(a)
+        return softmax(a)[0], None
+    xp = namespace(a, *sinks)
     column = xp.astype(xp.reshape(sinks[0], (-1, 1, 1)), a.dtype, copy=False)
     column = column if a.ndim > 2 else column[0]
     column = xp.broadcast_to(column, (*a.shape[:-1], 1))
-    return softmax(xp.concat([a, column], axis=-1))[0][..., :-1]
+    p, _ = softmax(xp.concat([a, column], axis=-1))
+    return p[..., :-1], p[..., -1:]
 
 
 def _by_head(rng: Rng | None, shape: tuple[int, ...]) -> Rng | None:

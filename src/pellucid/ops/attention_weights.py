@@ -10,11 +10,9 @@ from pellucid.core.array import Array, namespace
 from pellucid.core.batch import pack_rows
 from pellucid.core.rng import Rng
 from pellucid.ops.attention import Saved as AttentionSaved
-from pellucid.ops.dropout import dropout_backward
+from pellucid.ops.attention import scores_backward
 from pellucid.ops.packed_attention import packed_attention
-from pellucid.ops.rule import EVERYTHING, Rule, applied_backward
-from pellucid.ops.softmax import Saved as SoftmaxSaved
-from pellucid.ops.softmax import softmax_backward
+from pellucid.ops.rule import EVERYTHING, Rule
 
 
 class Saved(NamedTuple):
@@ -65,8 +63,7 @@ def attention_weights_backward(dw: Annotated[Array, "N … L S"], saved: Saved) 
     xp, p = namespace(dw), inner.probabilities
     if average:
         dw = xp.broadcast_to((dw / p.shape[1])[:, None, ...], p.shape)
-    da = softmax_backward(dropout_backward(dw, inner.dropout), SoftmaxSaved(p))
-    da, *learnt = applied_backward(inner.rule, da, inner.chain)
+    da, *learnt = scores_backward(dw, inner)
     dq = inner.scale * (da @ inner.k)
     dk = inner.scale * (xp.matrix_transpose(da) @ inner.q)
     rows = (pack_rows(xp.permute_dims(x, (0, 2, 1, 3)), cu) for x, cu in ((dq, cu_q), (dk, cu_k)))

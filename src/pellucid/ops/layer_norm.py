@@ -7,6 +7,9 @@ from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace, narrowed, own_number, widened
 
+NEARLY_CONSTANT = 2.0**-24
+"""σ²/μ² below which μ is corrected: what it was rounded by counts beside σ, or is all there is."""
+
 
 class Saved(NamedTuple):
     x_hat: Array
@@ -23,7 +26,7 @@ def layer_norm(
 ) -> tuple[Annotated[Array, "… E"], Saved]:
     """Return y = γ ⊙ x̂ + β over the last axis, E wide.
 
-        1.  μ = (1/E) Σ x
+        1.  μ = (1/E) Σ x, for a nearly constant row with what rounding left of Σ (x − μ)
         2.  σ² = (1/E) Σ (x − μ)²
         3.  x̂ = (x − μ) / √(σ² + ε)
         4.  y = γ ⊙ x̂ + β
@@ -40,6 +43,10 @@ def layer_norm(
     wide = widened(x)
     mu = xp.mean(wide, axis=-1, keepdims=True)  # 1
     centred = wide - mu
+    variance = xp.mean(centred * centred, axis=-1, keepdims=True)
+    nearly_constant = variance < NEARLY_CONSTANT * mu * mu
+    left = xp.mean(centred, axis=-1, keepdims=True)
+    centred = centred - xp.where(nearly_constant, left, xp.zeros_like(left))
     variance = xp.mean(centred * centred, axis=-1, keepdims=True)  # 2
     inverse_std = 1.0 / xp.sqrt(variance + own_number(eps))
     # An overflow shows as NaN; 1 / √∞ = 0 would make a row of β of it.

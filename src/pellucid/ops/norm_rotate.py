@@ -58,7 +58,7 @@ def norm_rotate(
     if positions is not None:
         y, turn = rotate(y, positions, angles)  # 3
     saved = Saved(heads, gains, norm, None if positions is None else rotate, turn)
-    return namespace(x).concat([y, values], axis=1), saved
+    return namespace(x, y).concat([y, values], axis=1), saved
 
 
 def gains_of(heads: tuple[int, int], *weights: Array | None) -> Array | None:
@@ -68,7 +68,7 @@ def gains_of(heads: tuple[int, int], *weights: Array | None) -> Array | None:
         return None
     if sum(n for n, _ in given) < sum(heads):
         raise ValueError("queries and keys are both normalised or neither; got one weight of two")
-    xp = namespace(given[0][1])
+    xp = namespace(*(w for _, w in given))
     return xp.concat([xp.broadcast_to(w, (n, *w.shape)) for n, w in given])
 
 
@@ -80,7 +80,7 @@ def norm_rotate_backward(
     3. through the rotation, 2. g = dn ⊙ γ is the gradient at x̂, 1. through the norm.
     """
     (q, k), gains, norm, rotate, turn = saved
-    xp, dx = namespace(dy), dy[:, : q + k, :]
+    xp, dx = namespace(dy, gains), dy[:, : q + k, :]
     dweights: list[Array | None] = [None, None]
     if rotate is not None:
         dx = pair_of(rotate).backward(dx, turn)  # 3

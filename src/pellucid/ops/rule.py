@@ -151,13 +151,13 @@ def applied(
 
     offset (N,): how many keys of each sequence are before its query 0.
     """
-    xp = namespace(a)
     *lead, length, keys = a.shape
     distance = distances(length, keys, offset)
     chain = []
     for part in rule.score:
         a, saved = part.forward(a, distance)
         chain.append(saved)
+    xp = namespace(a)
     masks = [part.mask for part in rule.allowed if part.mask is not None]
     if len(masks) < len(rule.allowed):
         n = math.prod(lead[:-1])

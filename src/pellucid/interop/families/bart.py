@@ -11,6 +11,7 @@ import numpy as np
 from pellucid.interop.families import family as base
 from pellucid.models import Seq2Seq
 from pellucid.models.config import PositionScheme, Seq2SeqConfig
+from pellucid.models.positions import POSITIONS
 
 
 def _bart_config(
@@ -149,6 +150,14 @@ def sines_first(config: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]
     return replace(config, positions="sinusoidal_halves"), moved
 
 
+def _pegasus_sines(config: Seq2SeqConfig) -> dict[str, Any]:
+    """Return the tables that transformers misses aloud, and then makes itself."""
+    table = POSITIONS["sinusoidal_halves"].table
+    assert table is not None
+    sines = table(config.max_position_embeddings, config.d_model).astype(np.float32)
+    return {f"{stack}.embed_positions.weight": sines.copy() for stack in ("encoder", "decoder")}
+
+
 BART = {
     name: base.Family(
         model=Seq2Seq,
@@ -159,6 +168,7 @@ BART = {
         values=values,
         rewritten=sines_first,
         apart=("final_logits_bias", "lm_head.weight"),
+        fixed=_pegasus_sines if name == "pegasus" else lambda _: {},
     )
     for name, config, values in (
         ("bart", _bart_config, partial(_bart_values, head="BartForConditionalGeneration")),

@@ -75,6 +75,8 @@ class Family(NamedTuple):
     rewritten: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]] = lambda *ours: ours
     """From (our settings, arrays) to those of a model that computes the same, in the form that the
     family has: its order of features, its scales."""
+    fixed: Callable[[Any], dict[str, Any]] = lambda _: {}
+    """From our settings to arrays that the family's files have too, and that nothing learns."""
     apart: tuple[str, ...] = ()
     """Arrays whose names do not begin with `prefix` in files of a model with a head."""
 

@@ -89,9 +89,16 @@ def _qwen_config(theirs: Foreign) -> CausalLMConfig:
 
 def _gemma_config(theirs: Foreign) -> CausalLMConfig:
     values = {"head_dim": 256, "tie_word_embeddings": True, **theirs.values}
-    act = theirs.values.get("hidden_activation") or theirs.values.get("hidden_act") or "gelu"
+    tanh = "gelu_pytorch_tanh"
+    given = [theirs.values.get(name) or tanh for name in ("hidden_act", "hidden_activation")]
     # The first files say "gelu" and mean the tanh form.
-    values["hidden_act"] = "gelu_pytorch_tanh" if act == "gelu" else act
+    act, other = (tanh if name == "gelu" else name for name in given)
+    if theirs.values.get("hidden_activation") and other != act:
+        raise theirs.fault(
+            f"hidden_activation = {given[1]!r} and hidden_act = {given[0]!r}, which transformers "
+            "reads, name two functions; remove the wrong one or make them equal"
+        )
+    values["hidden_act"] = act
     return replace(_llama_config(Foreign(values, theirs.path)), embedding_scale="sqrt_d_model")
 
 

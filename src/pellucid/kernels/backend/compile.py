@@ -86,16 +86,19 @@ class Inner:
         return self._make()
 
 
+_ANY = "kernels that this command is the first to need"
+
+
 @cache
-def announce() -> None:
+def announce(what: str = _ANY) -> None:
     """Say once that kernels are compiled; where they cannot be kept, the cache has said so."""
     from pellucid.kernels.backend import cache, prepared
 
     if cache.folder() is None:
         return
-    why = prepared.lacking()
+    why = prepared.lacking() if what == _ANY else None
     if why is None:
-        _log.info("compiling kernels that this command is the first to need; they are kept")
+        _log.info("compiling %s; they are kept", what)
     else:
         _log.info("compiling kernels, up to a minute, once: %s", why)
 
@@ -109,6 +112,9 @@ class Kernel:
 
     `signature` are the types of its arguments, in Numba's words or records; it returns nothing.
     """
+
+    about = _ANY
+    """What is said to be compiled."""
 
     def __init__(
         self, f: Callable[..., Any], signature: tuple[Any, ...], flags: frozenset[str] = FAST
@@ -161,7 +167,7 @@ class Kernel:
         entry = cache.Entry(self.name, cache.code_digest(modules_of(self.function)))
         saved = entry.load()
         if saved is None:
-            announce()
+            announce(self.about)
             saved = self._compile(entry.digest)
             entry.save(*saved)
         calls, code = saved

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -40,9 +42,10 @@ from pellucid.kernels.backend.simd import (
     UNARY,
     Vector,
     floats,
-    spread,
+    ints,
     truths,
     uints,
+    vector_of,
 )
 
 
@@ -242,44 +245,51 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, vector.llvm)
 
 
-_VECTORS = {vector: _Vector(vector) for vector in (floats, uints, truths)}
+_VECTORS = {vector: _Vector(vector) for vector in (floats, uints, ints, truths)}
 
 
-def _define(op: Any, pairs: list[tuple[Any, ...]], result: Any, lower: Callable[..., Any]) -> None:
-    """Let an operator work on these types."""
+def _define(op: Any, given: dict[Any, tuple[Any, Callable[..., Any]]]) -> None:
+    """Let an operator work on these types: of each the result's, and what emits it."""
 
     class _Typing(ConcreteTemplate):
         key = op
-        cases = [signature(result, *pair) for pair in pairs]  # noqa: RUF012
+        cases = [signature(result, *pair) for pair, (result, _) in given.items()]  # noqa: RUF012
 
     infer_global(op)(_Typing)
-    for pair in pairs:
+    for pair, (_, lower) in given.items():
         lower_builtin(op, *pair)(lower)
 
 
 def _define_operators() -> None:
+    cases: dict[Any, dict[Any, tuple[Any, Callable[..., Any]]]] = defaultdict(dict)
     for op, vector, result, emit, how in OPERATORS:
-        own = _VECTORS[vector]
+        own, whole = _VECTORS[vector], _VECTORS[ints]
         numbers = [_numba_type(Value(name)) for name in vector.numbers]
 
         def lower(
-            context: Any, builder: Any, sig: Any, values: Any, own=own, emit=emit, how=how,
+            context: Any, builder: Any, sig: Any, values: Any, vector=vector, emit=emit, how=how,
             element=numbers[0],
         ) -> Any:  # fmt: skip
             sides = (
-                value
-                if kind == own
-                else spread(builder, context.cast(builder, value, kind, element))
+                value if isinstance(kind, _Vector) else context.cast(builder, value, kind, element)
                 for kind, value in zip(sig.args, values, strict=True)
             )
-            return getattr(builder, emit)(*how, *sides)
+            return getattr(builder, emit)(*how, *(vector_of(builder, x, vector) for x in sides))
 
-        pairs = [(own, own), *((own, x) for x in numbers), *((x, own) for x in numbers)]
-        _define(op, pairs, _VECTORS[result], lower)
+        pairs = [(own, x) for x in (own, *numbers)]
+        if vector is floats:
+            quotient = (whole, types.int64) if op is operator.truediv else ()
+            pairs += [(whole, x) for x in (own, types.float32, types.float64, *quotient)]
+        for one, other in pairs:
+            cases[op][one, other] = cases[op][other, one] = _VECTORS[result], lower
     for op, vector, emit in UNARY:
         own = _VECTORS[vector]
-        _define(op, [(own,)], own, lambda _context, builder, _sig, values, emit=emit:
-                getattr(builder, emit)(*values))  # fmt: skip
+        cases[op][own,] = (
+            own,
+            lambda _context, builder, _sig, values, emit=emit: getattr(builder, emit)(*values),
+        )
+    for op, of_types in cases.items():
+        _define(op, of_types)
 
 
 _define_operators()

@@ -1,9 +1,10 @@
 """Vectors of numbers inside a kernel: what `x + y` means when x fills a register.
 
 A compiler vectorises a loop of 10,000 steps well and one of 50 badly (checks before it, a scalar
-rest after it, sums and maxima across lanes). Attention is made of the short ones. So here are three
-types for Numba, LANES floats, LANES 32-bit integers and LANES booleans, with the usual operators; a
-plain number on one side means a vector full of it. A function written with operators and
+rest after it, sums and maxima across lanes). Attention is made of the short ones. So here are four
+types for Numba, LANES floats, LANES 32-bit unsigned integers, LANES 64-bit integers and LANES
+booleans, with the usual operators; a plain number on one side means a vector full of it. Integers
+beside floats become floats, and `/` of integers is of floats. A function written with operators and
 `select` works on numbers and on vectors alike.
 """
 
@@ -27,7 +28,7 @@ PAIRS = not VNNI and ("+avx512bw" if LANES == 16 else "+avx2") in FEATURES
 WIDTH = 2 * LANES
 """Columns of a panel, the part of a matrix that one pass of a product reads."""
 
-_i32 = ir.IntType(32)
+_i32, _i64 = ir.IntType(32), ir.IntType(64)
 
 
 class Vector(NamedTuple):
@@ -48,6 +49,8 @@ def _vector(llvm: Any, element: str, *others: str) -> Vector:
 
 floats = _vector(ir.FloatType(), "float32", "float64", "int64")
 uints = _vector(_i32, "uint32")
+ints = _vector(_i64, "int64")
+"""Places and indices: exact to 2⁶³, where float32 is to 2²⁴."""
 truths = _vector(ir.IntType(1), "bool")
 
 OPERATORS: tuple[tuple[Any, Vector, Vector, str, tuple[str, ...]], ...] = (
@@ -63,6 +66,15 @@ OPERATORS: tuple[tuple[Any, Vector, Vector, str, tuple[str, ...]], ...] = (
     (operator.ne, floats, truths, "fcmp_unordered", ("!=",)),
     (operator.and_, truths, truths, "and_", ()),
     (operator.or_, truths, truths, "or_", ()),
+    (operator.add, ints, ints, "add", ()),
+    (operator.sub, ints, ints, "sub", ()),
+    (operator.mul, ints, ints, "mul", ()),
+    (operator.lt, ints, truths, "icmp_signed", ("<",)),
+    (operator.le, ints, truths, "icmp_signed", ("<=",)),
+    (operator.gt, ints, truths, "icmp_signed", (">",)),
+    (operator.ge, ints, truths, "icmp_signed", (">=",)),
+    (operator.eq, ints, truths, "icmp_signed", ("==",)),
+    (operator.ne, ints, truths, "icmp_signed", ("!=",)),
     (operator.add, uints, uints, "add", ()),
     (operator.mul, uints, uints, "mul", ()),
     (operator.xor, uints, uints, "xor", ()),
@@ -73,7 +85,11 @@ OPERATORS: tuple[tuple[Any, Vector, Vector, str, tuple[str, ...]], ...] = (
     (operator.ge, uints, truths, "icmp_unsigned", (">=",)),
 )
 """Of two vectors, or a vector and a number: the vectors' type, the result's, how it is emitted."""
-UNARY = ((operator.neg, floats, "fneg"), (operator.invert, truths, "not_"))
+UNARY = (
+    (operator.neg, floats, "fneg"),
+    (operator.neg, ints, "neg"),
+    (operator.invert, truths, "not_"),
+)
 
 
 def spread(builder: Any, value: Any) -> Any:
@@ -235,6 +251,12 @@ def lane_numbers(builder):
     return ir.Constant(floats.llvm, [float(i) for i in range(LANES)])
 
 
+@instruction(ints)
+def lane_places(builder):
+    """0, 1, 2, …, as integers."""
+    return ir.Constant(ints.llvm, list(range(LANES)))
+
+
 def _is_vector(value: Any) -> bool:
     return isinstance(value.type, ir.VectorType)
 
@@ -247,34 +269,90 @@ def select(builder, condition, this, that):
     return builder.select(condition, this, that)
 
 
-@instruction(floats, lambda value: floats if str(value) == str(floats) else "f4")
+def vector_of(builder: Any, value: Any, vector: Vector) -> Any:
+    """Emit a vector of a number, or of a vector; integers become floats where floats are wanted."""
+    if not _is_vector(value):
+        return spread(builder, value)
+    return builder.sitofp(value, vector.llvm) if value.type == ints.llvm != vector.llvm else value
+
+
+def _common(*kinds: Any) -> Vector:
+    """Return `ints` for integers, numbers or vectors, and `floats` if one is not."""
+    whole = (str(kind).removeprefix("Literal[").startswith("int") for kind in kinds)
+    return ints if all(whole) else floats
+
+
+def _taken(kind: Any, vector: Vector) -> Any:
+    """Return what a vector is made of: a vector as it is, of a number one of the vector's type."""
+    if str(kind) in (str(floats), str(ints)):
+        return kind
+    return "i8" if vector is ints else "f4"
+
+
+@instruction(floats, lambda value: _taken(value, floats))
 def floats_of(builder, value):
-    """A vector of floats from a number of any kind; a vector stays as it is."""
-    return value if _is_vector(value) else spread(builder, value)
+    """A vector of floats from a number of any kind or from integers."""
+    return vector_of(builder, value, floats)
 
 
-def _elementwise(name: str) -> Any:
-    """Return LLVM's own function of every float of a vector."""
+@instruction(ints, lambda value: _taken(value, _common(value)))
+def ints_of(builder, value):
+    """A vector of integers from a number or a vector; floats are cut to 0 … 2²⁴, NaN to 0."""
+    if value.type in (ints.llvm, _i64):
+        return vector_of(builder, value, ints)
+    value, zeros = vector_of(builder, value, floats), ir.Constant(floats.llvm, None)
+    largest = ir.Constant(floats.llvm, [2.0**24] * LANES)
+    value = builder.select(builder.fcmp_ordered(">", value, zeros), value, zeros)
+    value = builder.select(builder.fcmp_ordered("<", value, largest), value, largest)
+    return builder.sext(builder.fptosi(value, uints.llvm), ints.llvm)
 
-    @instruction(floats, floats)
+
+@instruction(
+    lambda condition, x, y: _common(x, y),
+    None,
+    lambda condition, x, y: _taken(x, _common(x, y)),
+    lambda condition, x, y: _taken(y, _common(x, y)),
+)
+def choose(builder, condition, x, y):
+    """A vector of x where the condition holds, else of y; of integers if both are."""
+    together = ints if {x.type, y.type} <= {ints.llvm, _i64} else floats
+    return builder.select(condition, *(vector_of(builder, z, together) for z in (x, y)))
+
+
+def _elementwise(name: str, of_ints: Callable[[Any, Any], Any] | None = None) -> Any:
+    """Return LLVM's own function of every float; integers become floats unless it is given too."""
+
+    def vector(x: Any) -> Vector:
+        return _common(x) if of_ints else floats
+
+    @instruction(vector, lambda x: _taken(x, vector(x)))
     def call(builder, x):
-        return call_named(builder, f"llvm.{name}.v{LANES}f32", floats.llvm, x)
+        if of_ints and x.type in (ints.llvm, _i64):
+            return of_ints(builder, vector_of(builder, x, ints))
+        of_floats = vector_of(builder, x, floats)
+        return call_named(builder, f"llvm.{name}.v{LANES}f32", floats.llvm, of_floats)
 
     return call
 
 
-absolute, floor, sqrt = (_elementwise(name) for name in ("fabs", "floor", "sqrt"))
+def _magnitude(builder: Any, x: Any) -> Any:
+    negative = builder.icmp_signed("<", x, ir.Constant(x.type, None))
+    return builder.select(negative, builder.neg(x), x)
+
+
+absolute = _elementwise("fabs", _magnitude)
+floor = _elementwise("floor", lambda _builder, x: x)
+sqrt = _elementwise("sqrt")
 
 _float, _double = ir.FloatType(), ir.DoubleType()
 
 
 def _lanes(builder: Any, address: Any, index: Any, kind: Any) -> list[Any]:
-    """Emit the places of the index-th numbers after an address; the index is of whole floats."""
-    whole = builder.fptosi(index, uints.llvm)
+    """Emit the places of the index-th numbers after an address."""
     size = address.type(8 if kind == _double else 4)
     places = []
     for lane in range(LANES):
-        at = builder.zext(builder.extract_element(whole, _i32(lane)), address.type)
+        at = builder.extract_element(index, _i32(lane))
         places.append(_pointer(builder, builder.add(address, builder.mul(at, size)), kind))
     return places
 
@@ -296,7 +374,7 @@ def add_double(builder, address, value):
     _add_double(builder, _pointer(builder, address, _double), value)
 
 
-@instruction(floats, "i8", floats)
+@instruction(floats, "i8", ints)
 def gather(builder, address, index):
     """Read floats, the index-th after the one at an address."""
     result = ir.Constant(floats.llvm, ir.Undefined)
@@ -305,7 +383,7 @@ def gather(builder, address, index):
     return result
 
 
-@instruction("void", "i8", floats, floats)
+@instruction("void", "i8", ints, floats)
 def scatter_add(builder, address, index, value):
     """Add each float to the index-th double after the one at an address, lane after lane."""
     for lane, place in enumerate(_lanes(builder, address, index, _double)):

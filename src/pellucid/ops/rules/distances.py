@@ -28,12 +28,14 @@ class Distances(Score):
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
         """Return a + b at every distance."""
-        xp, heads = namespace(a), a.shape[-3] if a.ndim > 2 else 1
+        heads = a.shape[-3] if a.ndim > 2 else 1
         least = int(distance.min(initial=0))
         each = np.arange(least, int(distance.max(initial=0)) + 1)
         index = distance - least
         b, back = self.values(each, heads)
-        b = xp.astype(like(b, a) if isinstance(b, np.ndarray) else b, a.dtype, copy=False)
+        b = like(b, a) if isinstance(b, np.ndarray) else b
+        xp = namespace(a, b)
+        b = xp.astype(b, a.dtype, copy=False)
         added = xp.take(b, like(index.reshape(-1), a), axis=1)
         added = xp.reshape(added, (heads, *index.shape))
         if index.ndim == 3:

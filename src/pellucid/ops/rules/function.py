@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.core.array import Array, like, namespace, scatter_add
+from pellucid.core.array import Array, like, namespace, scatter_add, widened
 from pellucid.ops.rule import Rule, Score, check_heads, distances
 
 
 class At(NamedTuple):
-    """Where scores are, as floats which broadcast to them."""
+    """Where scores are, in arrays which broadcast to them: floats, and integers for an index."""
 
     query: Array
     """Position of the query, counted as its keys are."""
@@ -53,7 +53,8 @@ class PerHead:
 class Table:
     """A learnt table (H, size), of which a score gets the number at index(at).
 
-    An index is cut to 0 … size − 1 and to a whole number.
+    An index is cut to 0 … size − 1 and to a whole number. It is computed in integers, which are
+    exact; what makes floats of them (`/`, 0.5, `exp`) may index a table of 2²⁴ numbers at most.
     """
 
     size: int
@@ -118,6 +119,10 @@ FUNCTIONS: dict[str, Function] = {}
 """By the names that models know them by, `attention_function`."""
 
 
+_EXACT = 2**24
+"""Up to here every whole number is one of float32, in which a kernel computes with floats."""
+
+
 class _Saved(NamedTuple):
     a: Array
     at: At
@@ -139,9 +144,12 @@ class Applied(Score):
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
         """Return f(a)."""
-        at, heads = _at(a, distance), a.shape[-3] if a.ndim > 2 else 1
+        places, heads = _places(a, distance), a.shape[-3] if a.ndim > 2 else 1
         check_heads(self.arrays, heads)
-        indices = [_flat_index(each, heads, at) for each in self.function.learnt.values()]
+        learnt = self.function.learnt.values()
+        indices = [_moved(_flat_index(each, heads, places), a) for each in learnt]
+        xp, dtype = namespace(a), widened(a[..., :1, :1]).dtype  # float16 is exact to 2048 alone
+        at = At(*(xp.astype(like(x, a), dtype) for x in places))
         pairs = zip(self.arrays, indices, strict=True)
         values = [_value(array, index, a) for array, index in pairs]
         y = _shaped(self.function.forward(a, at, *values), a)
@@ -165,7 +173,8 @@ class Applied(Score):
         return each[0], *(_gradient(d, array, index) for d, array, index in pairs)
 
 
-def _at(a: Array, distance: np.ndarray) -> At:
+def _places(a: Array, distance: np.ndarray) -> At:
+    """Return where scores are, in int64 on the host, whatever the library and dtype of a are."""
     *lead, _, keys = a.shape
     heads, examples = lead[-1] if lead else 1, lead[:-1]
     query = distance[..., :1]
@@ -173,26 +182,38 @@ def _at(a: Array, distance: np.ndarray) -> At:
         distance, query = (x.reshape(*examples, 1, *x.shape[1:]) for x in (distance, query))
     example = np.arange(math.prod(examples)).reshape(*examples, 1, 1, 1)
     head = np.arange(heads).reshape(heads, 1, 1)
-    floats = [query, np.arange(keys), distance, *((head, example) if lead else (0, 0))]
-    xp = namespace(a)
-    return At(*(xp.astype(like(np.asarray(x), a), a.dtype) for x in floats))
+    places = [query, np.arange(keys), distance, *((head, example) if lead else (0, 0))]
+    return At(*(np.asarray(x, np.int64) for x in places))
 
 
-def _flat_index(each: PerHead | Table, heads: int, at: At) -> Array:
+def _flat_index(each: PerHead | Table, heads: int, at: At) -> np.ndarray:
     """Return where in a flat parameter the number of each score is; NaN is 0, as in the kernel."""
-    xp = namespace(at.key)
-    head = like(np.arange(heads).reshape(heads, 1, 1), at.key)
+    head = np.arange(heads, dtype=np.int64).reshape(heads, 1, 1)
     if isinstance(each, PerHead):
         return head
-    index = xp.asarray(each.index(at), dtype=at.key.dtype)
-    index = xp.where(index > 0, index, xp.zeros_like(index))
-    index = xp.where(index < each.size, index, xp.full_like(index, each.size - 1))
-    return head * each.size + xp.astype(index, xp.int64)
+    index = np.asarray(each.index(at))
+    if index.dtype.kind != "i":
+        if each.size > _EXACT:
+            raise ValueError(
+                f"the index of a table of {each.size:,} numbers is made of floats, {index.dtype}, "
+                f"which are exact to {_EXACT:,}; use integers, + - * and comparisons alone"
+            )
+        index = np.where(index > 0, np.minimum(index, _EXACT), 0).astype(np.int64)
+    flat: np.ndarray = head * each.size + np.clip(index, 0, each.size - 1)
+    return flat
+
+
+def _moved(index: np.ndarray, a: Array) -> Array:
+    """Return an index where the scores are; JAX has 32 bits for it, unless it is told otherwise."""
+    moved = like(index, a)
+    if moved is not index and index.max(initial=0) > namespace(a).iinfo(moved.dtype).max:
+        raise ValueError(f"a table of {index.max() + 1:,} numbers needs more than {moved.dtype}")
+    return moved
 
 
 def _value(array: Array, index: Array, a: Array) -> Array:
     """Return the number that each score gets of a parameter."""
-    xp = namespace(a)
+    xp = namespace(array, a)
     value = xp.take(xp.reshape(array, (-1,)), xp.reshape(index, (-1,)), axis=0)
     value = xp.astype(xp.reshape(value, index.shape), a.dtype, copy=False)
     return value if a.ndim > 2 else value[0]
@@ -214,7 +235,7 @@ def _gradient(d: Array, array: Array, index: Array) -> Array:
 
 def _shaped(x: Any, a: Array) -> Array:
     """Return what a function returned in the shape and dtype of the scores."""
-    xp = namespace(a)
+    xp = namespace(a, x if hasattr(x, "dtype") else None)
     x = x if hasattr(x, "dtype") else xp.full_like(a, x)
     return xp.broadcast_to(xp.astype(x, a.dtype, copy=False), a.shape)
 
@@ -253,10 +274,8 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     if isinstance(condition, bool):
         return x if condition else y
     xp = namespace(condition)
-    some = next((z for z in (x, y) if hasattr(z, "dtype")), None)
-    dtype = xp.asarray(0.0).dtype if some is None else some.dtype
-    device = None if xp is np else condition.device
-    x, y = (z if hasattr(z, "dtype") else xp.asarray(z, dtype=dtype, device=device) for z in (x, y))
+    if not (hasattr(x, "dtype") or hasattr(y, "dtype")):
+        x = xp.full_like(condition, x, dtype=xp.asarray(x + y).dtype)
     return xp.where(condition, x, y)
 
 

@@ -31,11 +31,11 @@ class Sinks(Score):
         return a, None
 
     def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
-        """Return da and dc = −Σ da: softmax's gradients sum to 0 over a row and its sink."""
-        xp, heads = namespace(da), self.numbers.shape[0]
-        *lead, length, keys = da.shape
-        each = xp.reshape(da, (math.prod(lead[:-1]), heads, length * keys))
-        return da, -xp.sum(each, axis=(0, 2))
+        """Return da, and dc, the sum of the sink's own dA, (…, L, 1), which attention gives."""
+        xp, heads = namespace(saved), self.numbers.shape[0]
+        *lead, length, _ = da.shape
+        each = xp.reshape(saved, (math.prod(lead[:-1]), heads, length))
+        return da, xp.sum(each, axis=(0, 2))
 
 
 def sinks(numbers: Array) -> Rule:
