@@ -87,7 +87,7 @@ RIGHT = {
     "feed_forward_backward": """
         mask = np.heaviside(h, 0)
         d = np.einsum("nf,fk->nk", dy, w2) * mask
-        return d @ w1, (x.T @ d).T, np.ones(4) @ d, ((h * mask).T @ dy).T, np.ones(4) @ dy
+        return d @ w1, (x.T @ d).T, np.ones(len(x)) @ d, ((h * mask).T @ dy).T, np.ones(len(x)) @ dy
         """,
     "encoder_layer_backward": """
         a = norm_2_backward(dy)
@@ -269,6 +269,8 @@ OTHERWISE = {
     },
     "causal_weights": {
         "mask_missing": "return np.exp(a) / np.exp(a).sum(1)[:, None]",
+        "infinity_times_zero": "b = a - (1 - np.tri(5)) * np.inf; "
+        "e = np.exp(b - b.max(1)[:, None]); return e / e.sum(1)[:, None]",
         "zero_scores": f"e = np.exp(a * {LOWER}); return e / e.sum(1)[:, None]",
         "finite": "e = np.exp(np.where(np.tri(5) > 0, a, -20)); return e / e.sum(1)[:, None]",
         "rows_spread": "b = np.where(np.tri(5) > 0, a, -np.inf); e = np.exp((b.T - b.max(1)).T); "
@@ -420,7 +422,10 @@ def test_mistakes_that_any_answer_may_have_are_named() -> None:
         assert HANGUL.search(result.mistake.ko)
 
 
-@pytest.mark.parametrize("wrong", [np.ones((5, 7)), np.full((5, 7), np.nan), np.ones(3)])
+ZERO_SUM = np.outer(np.arange(5), np.arange(7) - 3.0)  # its rows sum to 0
+
+
+@pytest.mark.parametrize("wrong", [ZERO_SUM, np.full((5, 7), np.nan), np.ones(3)])
 def test_what_is_not_known_is_not_named(wrong: np.ndarray) -> None:
     (result,) = diagnose("softmax_backward", lambda dp, p: wrong)
     assert not result.passed

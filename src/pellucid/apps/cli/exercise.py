@@ -14,7 +14,7 @@ import numpy as np
 
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import printed_language, tr, wrapped
-from pellucid.apps.teach.exercise import EXERCISES, Result, diagnose, page, read, text
+from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, page, read, text
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import read_file, write_atomically
 from pellucid.core.settings import nearest
@@ -151,7 +151,9 @@ def _checked(name: str, path: Path) -> list[Result]:
             file, line, about = error.filename or path, error.lineno, error.msg
         here = path.with_name(Path(file).name)
         where = f"{here}, line {line}" if line else str(here)
-        raise UserError(f"{where}: {type(error).__name__}: {about}") from error
+        hint = advice(about)
+        says = f" {hint.to(printed_language())}" if hint else ""
+        raise UserError(f"{where}: {type(error).__name__}: {about}{says}") from error
     finally:
         sys.path.remove(str(folder))
         for module in set(sys.modules) - before:

@@ -6,12 +6,16 @@ An exercise is exercises/NAME.toml, and its name in `EXERCISES`. Texts are pairs
     topic      what `pellucid explain` has on it
     arguments  of the function that the learner writes; `returns` names its results
     given      arrays, as expressions; `draw(shape)` draws standard normal numbers
+    again      some of them in other shapes: a right answer is asked a second time, so that one
+               with a size or an entry of these arrays in it is noticed
     forward    statements that compute the other arguments from what is given
     output     an expression of ours: its gradients at the given arrays that `gradients` names are
                the right results, or, without `gradients`, itself
     upstream   the given array that is the gradient of the loss at the output; unset: 1
     solution   a right body of the function
     mistakes   by name, `change`: what to replace in the solution; `says`: a sentence about it
+    invariants by result, `zero`: an expression that is 0 for the right one; `says`: why, with {}
+               where the largest value of a wrong one goes
 
 The right gradients are central differences of `output`; no derivative of ours is used. The
 function's arguments are read-only, so that one which overwrites them is noticed.
@@ -19,8 +23,10 @@ function's arguments are read-only, so that one which overwrites them is noticed
 
 from __future__ import annotations
 
+import re
 import textwrap
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -31,6 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import ops
+from pellucid.apps.teach.mutants import mutants, terms
 from pellucid.core.language import Language, Text
 
 EXERCISES = (
@@ -78,6 +85,36 @@ GENERAL: dict[Text, Callable[[Array], Array]] = {
     Text("It is zero everywhere.", "모든 값이 0입니다."): np.zeros_like,
 }
 """Mistakes that any answer may have, as what they make of the right array."""
+
+ADVICE: dict[str, Text] = {
+    r"could not be broadcast|broadcast together": Text(
+        "Two shapes do not fit. After a sum, mean or max over an axis, keepdims=True keeps that "
+        "axis with size 1, so that the result fits its rows again.",
+        "두 모양이 맞지 않습니다. 축을 따라 sum, mean, max를 구한 뒤 keepdims=True를 주면 "
+        "그 축이 크기 1로 남아 다시 행과 맞습니다.",
+    ),
+    "matmul": Text(
+        "In A @ B the last axis of A and the first of B must be equally long: is a .T missing?",
+        "A @ B에서 A의 마지막 축과 B의 첫 축은 길이가 같아야 합니다. .T가 빠지지 않았습니까?",
+    ),
+    "read-only": Text(
+        "Your function may not change its arguments: copy one first, as in d = p.copy().",
+        "함수는 인자를 바꿀 수 없습니다. d = p.copy()처럼 먼저 복사하세요.",
+    ),
+    "masked": Text(
+        "With numpy.ma, end with .filled(0).",
+        "numpy.ma를 썼다면 마지막에 .filled(0)을 하세요.",
+    ),
+    "truth value of an array": Text(
+        "`if` takes one value; for each element use np.where, or multiply by a comparison.",
+        "`if`는 값 하나만 받습니다. 원소마다 정하려면 np.where를 쓰거나 비교 결과를 곱하세요.",
+    ),
+    "arrays used as indices|only integer": Text(
+        "An index must be whole numbers, or a comparison.",
+        "인덱스는 정수이거나 비교 결과여야 합니다.",
+    ),
+}
+"""What to do about the commonest errors of Python and NumPy, by a pattern of their text."""
 
 
 @cache
@@ -133,12 +170,17 @@ def solution(name: str, change: Mapping[str, str] | None = None) -> Callable[...
     return written
 
 
-def scope_of(name: str, moved: Mapping[str, Array] | None = None) -> dict[str, Any]:
-    """Return everything that has a name in an exercise, with some of the given arrays replaced."""
+def scope_of(
+    name: str, moved: Mapping[str, Array] | None = None, again: bool = False
+) -> dict[str, Any]:
+    """Return everything that has a name in an exercise, with some of the given arrays replaced.
+
+    `again`: in the other shapes, drawn with another seed.
+    """
     exercise = read(name)
-    draw = np.random.default_rng(0).standard_normal
+    draw = np.random.default_rng(int(again)).standard_normal
     scope: dict[str, Any] = {"np": np, "ops": ops, "draw": draw}
-    for each, expression in exercise["given"].items():
+    for each, expression in {**exercise["given"], **(exercise["again"] if again else {})}.items():
         scope[each] = eval(expression, scope)
     scope.update(moved or {})
     exec(exercise.get("forward", ""), scope)
@@ -147,9 +189,9 @@ def scope_of(name: str, moved: Mapping[str, Array] | None = None) -> dict[str, A
 
 
 @cache
-def right_results(name: str) -> tuple[Array, ...]:
+def right_results(name: str, again: bool = False) -> tuple[Array, ...]:
     """Return what the function should return, gradients by central differences."""
-    exercise, scope = read(name), scope_of(name)
+    exercise, scope = read(name), scope_of(name, again=again)
     if "gradients" not in exercise:
         return tuple(scope["output"]) if len(exercise["returns"]) > 1 else (scope["output"],)
     upstream = scope[exercise["upstream"]] if "upstream" in exercise else 1.0
@@ -157,7 +199,7 @@ def right_results(name: str) -> tuple[Array, ...]:
     def loss(each: str, x: Array, index: tuple[int, ...], step: float) -> float:
         x = x.copy()
         x[index] += step
-        return float(np.sum(upstream * scope_of(name, {each: x})["output"]))
+        return float(np.sum(upstream * scope_of(name, {each: x}, again)["output"]))
 
     def gradient(each: str) -> Array:
         x = scope[each]
@@ -170,12 +212,12 @@ def right_results(name: str) -> tuple[Array, ...]:
     return tuple(map(gradient, exercise["gradients"]))
 
 
-def called(name: str, function: Callable[..., Any]) -> list[Array]:
+def called(name: str, function: Callable[..., Any], again: bool = False) -> list[Array]:
     """Return what a function makes of the exercise's arguments, as the arrays it should return.
 
     Raises `ValueError` where that is not as many arrays of numbers as there should be.
     """
-    exercise, scope = read(name), scope_of(name)
+    exercise, scope = read(name), scope_of(name, again=again)
     arguments = [scope[each] for each in exercise["arguments"]]
     for argument in arguments:
         if isinstance(argument, np.ndarray):
@@ -199,11 +241,15 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
     """Check each result of a function, and name the mistake in a wrong one.
 
     A mistake is recognised by its numbers: the solution with that mistake in it returns the same.
-    So are most pairs of them.
+    So are most pairs of them, and most changes of one part of the solution. What is right is asked
+    again with arrays of other shapes.
     """
     returned, right = called(name, function), right_results(name)
     results = list(map(Result, read(name)["returns"], returned, right))
     wrong = [result for result in results if not result.passed]
+    if not wrong:
+        yield from _asked_again(name, function, results)
+        return
     for i, result in enumerate(results):
         if not result.passed:
             result = result._replace(mistake=_mistake(name, i, result, wrong))
@@ -233,7 +279,96 @@ def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | N
                 f"It is right but for a constant factor: yours is {factor:.7g} times the result.",
                 f"상수배만 다릅니다. 구한 값이 정답의 {factor:.7g}배입니다.",
             )
-    return next((says for says, results in _pairs(name) if _same(yours, results[i])), None)
+    paired = (says for says, results in _pairs(name) if _same(yours, results[i]))
+    return next(paired, None) or _counted(name, i, result) or _changed(name, i, result)
+
+
+def _asked_again(
+    name: str, function: Callable[..., Any], results: list[Result]
+) -> Iterator[Result]:
+    """Yield results that are right, unless those for arrays of other shapes are wrong."""
+    shapes = ", ".join(
+        f"{each} {array.shape}"
+        for each, array in scope_of(name, again=True).items()
+        if each in read(name)["arguments"] and isinstance(array, np.ndarray)
+    )
+    size = Text(
+        f"It is right for these arrays, and wrong for others: {shapes}. Is a number in it a size?",
+        f"이 배열에서는 맞지만 다른 배열에서는 틀립니다: {shapes}. 크기를 숫자로 적지 않았습니까?",
+    )
+    right = right_results(name, again=True)
+    try:
+        other = called(name, function, again=True)
+    except (ValueError, IndexError):
+        other = [np.full_like(each, np.nan) for each in right]
+    for result, theirs, wanted in zip(results, other, right, strict=True):
+        second = result._replace(yours=theirs, right=wanted, mistake=size)
+        yield result if second.passed else second
+
+
+def advice(about: str) -> Text | None:
+    """Return what to do about an error of Python or NumPy, if it is a common one."""
+    return next((says for pattern, says in ADVICE.items() if re.search(pattern, about)), None)
+
+
+def _counted(name: str, i: int, result: Result) -> Text | None:
+    """Return which terms of the solution's sum a result counts otherwise than once."""
+    body, scope = read(name)["solution"].strip(), scope_of(name)
+    exec(body.rpartition("return")[0], scope)
+    sums = terms(body)[i]
+    flat = [np.broadcast_to(eval(each, scope), result.right.shape).ravel() for each in sums]
+    matrix = np.stack(flat, axis=1)
+    fits = len(sums) > 1 and result.yours.shape == result.right.shape
+    if not fits or not np.isfinite(result.yours).all() or np.linalg.matrix_rank(matrix) < len(sums):
+        return None
+    counts, once = (np.linalg.lstsq(matrix, x.ravel())[0] for x in (result.yours, result.right))
+    if not _same((matrix @ counts).reshape(result.yours.shape), result.yours):
+        return None
+    off = [(each, n) for each, n in zip(sums, counts / once, strict=True) if abs(n - 1) > TOLERANCE]
+    en = "; ".join(f"`{each}` {n:.4g} times" for each, n in off)
+    ko = ", ".join(f"`{each}`을 {n:.4g}번" for each, n in off)
+    return Text(
+        f"A term of the sum is counted wrongly: {en}. It should count once.",
+        f"합의 항을 잘못 세었습니다: {ko}. 한 번씩 세어야 합니다.",
+    )
+
+
+def _changed(name: str, i: int, result: Result) -> Text | None:
+    """Return the smallest change of the solution that gives a result, or what it violates."""
+    same = [
+        (len(old) + len(new), old, new)
+        for old, new, results in _mutants(name)
+        if _same(result.yours, results[i])
+    ]
+    if not np.isfinite(result.yours).all():
+        return None
+    if same:
+        _, old, new = min(same)
+        return Text(
+            f"These are the numbers of a solution with `{new}` where `{old}` belongs.",
+            f"`{old}` 자리에 `{new}`를 쓴 풀이의 값입니다.",
+        )
+    if result.yours.shape != result.right.shape:
+        return None
+    for rule in read(name).get("invariants", {}).get(result.name, ()):
+        zero = eval(rule["zero"], {**scope_of(name), result.name: result.yours})
+        if not np.max(np.abs(zero)) <= TOLERANCE:
+            return Text(*(says.format(f"{np.max(np.abs(zero)):.2g}") for says in rule["says"]))
+    return None
+
+
+@cache
+def _mutants(name: str) -> list[tuple[str, str, list[Array]]]:
+    """Return the results of the solution with each change of one part, where there are any."""
+    found = []
+    head = f"def f({', '.join(read(name)['arguments'])}):\n"
+    for old, new, body in mutants(read(name)["solution"].strip()):
+        scope: dict[str, Any] = {"np": np}
+        with suppress(Exception), warnings.catch_warnings():  # many changes make no sense
+            warnings.simplefilter("ignore")
+            exec(head + textwrap.indent(body, "    "), scope)
+            found.append((old, new, called(name, scope["f"])))
+    return found
 
 
 @cache

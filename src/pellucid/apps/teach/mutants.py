@@ -1,0 +1,127 @@
+"""Mistakes that no list has: the solution with one part changed, or its terms counted otherwise.
+
+A right solution is a tree. `mutants` changes one node of it at a time, as people slip: a part left
+out, another sign, axis or name, a number next to it. `terms` takes a result apart into the terms
+of its sum, so that least squares finds how often a wrong answer counts each.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+NEIGHBOURS = {"sum": ("mean", "max"), "mean": ("sum", "max"), "max": ("sum", "mean")}
+
+
+def mutants(body: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (what was there, what is there instead, the changed body) for each change of one node.
+
+    >>> [(old, new) for old, new, _ in mutants("return a - b")][:3]
+    [('a - b', 'a'), ('a - b', 'b'), ('a - b', 'a + b')]
+    """
+    tree = ast.parse(f"def f():\n    {body.replace(chr(10), chr(10) + '    ')}")
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names, before = sorted(stored - {"np", "N", "L", "E", "bool"}), _statements(tree)
+    for parent in list(ast.walk(tree)):
+        for field, value in ast.iter_fields(parent):
+            many = value if isinstance(value, list) else [value]
+            for i, node in enumerate(many):
+                if not isinstance(node, ast.expr) or field in ("targets", "func"):
+                    continue
+                for new in _variants(node, names):
+                    changed = [*many[:i], new, *many[i + 1 :]]
+                    setattr(parent, field, changed if isinstance(value, list) else new)
+                    after = _statements(tree)
+                    setattr(parent, field, value)
+                    code = ast.unparse(node), ast.unparse(new)
+                    if isinstance(node, ast.Constant):  # a number alone says little
+                        code = next(
+                            two for two in zip(before, after, strict=True) if len({*two}) > 1
+                        )
+                    yield *code, "\n".join(after)
+
+
+def _statements(tree: ast.Module) -> list[str]:
+    """Return the statements of the one function in a tree."""
+    return [ast.unparse(each) for each in tree.body[0].body]  # type: ignore[attr-defined]
+
+
+def _variants(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
+    """Yield what people write in place of an expression."""
+    code = ast.unparse(node)
+    written: list[str] = []
+    match node:
+        case ast.BinOp(left, operator, right):
+            a, b = f"({ast.unparse(left)})", f"({ast.unparse(right)})"
+            written += [a, b]
+            match operator:
+                case ast.Add() | ast.Sub():
+                    other = "-" if isinstance(operator, ast.Add) else "+"
+                    written += [f"{a} {other} {b}", f"{b} - {a}"]
+                case ast.Mult() | ast.Div():
+                    other = "/" if isinstance(operator, ast.Mult) else "*"
+                    written += [f"{a} {other} {b}", f"{code} * {b}", f"{code} * (1 - {b})"]
+                    written += [f"{code} / {b}", f"{code} / len({a})"]
+                case ast.MatMult():
+                    written += [f"{b} @ {a}", f"{a}.T @ {b}", f"{a} @ {b}.T", f"({code}).T"]
+                    written += [f"{a} * {b}", f"({code}) / len({b})"]
+                case ast.Pow():
+                    written += [f"{a} ** 3", f"{a} * 2", f"np.abs({a})"]
+        case ast.Attribute(value, "T"):
+            written += [ast.unparse(value)]
+        case ast.Call(ast.Name(name), [argument]):
+            written += [ast.unparse(argument), f"{name}({code})"]
+            written += [code.replace(name, each, 1) for each in names if each.endswith("backward")]
+        case ast.Call(ast.Attribute(value, name), arguments, keywords):
+            of = _in(ast.unparse(value))
+            for each in NEIGHBOURS.get(name, ()):
+                written += [code.replace(f".{name}(", f".{each}(")]
+            if name in NEIGHBOURS:
+                written += [of, f"{of}.{name}()", code.replace("axis=-1", "axis=0")]
+                written += [code.replace("axis=0", "axis=-1"), code.replace(", keepdims=True", "")]
+            elif of == "np" and arguments and not keywords:
+                written += [ast.unparse(arguments[0])]
+        case ast.Compare(left, _, [right]):
+            a, b = ast.unparse(left), ast.unparse(right)
+            written += [f"{a} < {b}", f"np.where({code}, 1, 0.01)", f"np.where({code}, 1, -1)"]
+        case ast.Name(name, ast.Load()) if name in names:
+            written += [each for each in names if each != name and not each.endswith("backward")]
+            written += [f"{name}.T", f"{name} ** 2", f"(1 - {name})", f"np.maximum({name}, 0)"]
+        case ast.Constant(int() | float() as n) if not isinstance(n, bool):
+            written += [str(each) for each in (n + 1, n - 1, 2 * n, n / 2, -n)]
+    for each in dict.fromkeys(written):
+        if each and each != code:
+            yield ast.parse(each, mode="eval").body
+
+
+def terms(body: str) -> list[list[str]]:
+    """Return the terms of the sum that each result of a solution is, as expressions.
+
+    >>> terms("row = g.sum()\\nreturn p * (g - row) / 3")
+    [['p * g / 3', 'p * row / 3']]
+    """
+    statements = ast.parse(f"def f():\n    {body.replace(chr(10), chr(10) + '    ')}").body[0].body  # type: ignore[attr-defined]
+    assigned = {
+        ast.unparse(one.targets[0]): one.value for one in statements if isinstance(one, ast.Assign)
+    }
+    value = statements[-1].value
+    results = value.elts if isinstance(value, ast.Tuple) else [value]
+    return [_expanded(assigned.get(ast.unparse(each), each)) for each in results]
+
+
+def _expanded(node: ast.expr) -> list[str]:
+    match node:
+        case ast.BinOp(left, ast.Add() | ast.Sub(), right):
+            return _expanded(left) + _expanded(right)
+        case ast.BinOp(left, ast.Mult(), right):
+            return [f"{_in(a)} * {_in(b)}" for a in _expanded(left) for b in _expanded(right)]
+        case ast.BinOp(left, ast.Div(), right):
+            return [f"{_in(a)} / {_in(ast.unparse(right))}" for a in _expanded(left)]
+    return [ast.unparse(node)]
+
+
+def _in(code: str) -> str:
+    """Return code in brackets, unless it is a name, a call or a product."""
+    tree = ast.parse(code, mode="eval").body
+    product = isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult | ast.Div)
+    return code if product or not isinstance(tree, ast.BinOp | ast.Compare) else f"({code})"

@@ -1,0 +1,145 @@
+"""Mistakes that no list has: how many of those in ordinary_mistakes.toml are named."""
+
+from __future__ import annotations
+
+import textwrap
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, read, solution
+from pellucid.apps.teach.mutants import mutants, terms
+
+FILE = Path(__file__).with_name("ordinary_mistakes.toml")
+ORDINARY = tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def written(name: str, body: str) -> Callable[..., Any]:
+    """Return a learner's function."""
+    scope: dict[str, Any] = {"np": np}
+    arguments = ", ".join(read(name)["arguments"])
+    exec(f"def f({arguments}):\n{textwrap.indent(body, '    ')}", scope)
+    return scope["f"]  # type: ignore[no-any-return]
+
+
+def wrong(name: str, body: str) -> list[Result]:
+    return [result for result in diagnose(name, written(name, body)) if not result.passed]
+
+
+def test_most_ordinary_mistakes_are_named_and_none_is_accepted() -> None:
+    found = {
+        (name, mistake): wrong(name, body)
+        for name, bodies in ORDINARY.items()
+        for mistake, body in bodies.items()
+    }
+    assert all(found.values())
+    says = [results[0].mistake for results in found.values()]
+    named = [text for text in says if text is not None and "must" not in text.en]
+    violated = [text for text in says if text is not None and "must" in text.en]
+    assert len(found) == 78
+    assert len(named) / 78 > 0.75  # 61
+    assert len(named) + len(violated) >= 69
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "says"),
+    [
+        (
+            "layer_norm_backward",
+            ORDINARY["layer_norm_backward"]["half"],
+            "`x_hat * mean_gx / std` 0.5 times. It should count once",
+        ),
+        (
+            "encoder_layer_backward",
+            ORDINARY["encoder_layer_backward"]["norm_1_forgotten"],
+            "`dz` where `norm_1_backward(dz)` belongs",
+        ),
+        (
+            "gelu_backward",
+            ORDINARY["gelu_backward"]["two"],
+            "1 + 2 * 0.044715 * x ** 2",
+        ),
+        (
+            "causal_weights",
+            ORDINARY["causal_weights"]["whole_sum"],
+            "Each row of weights must sum to 1",
+        ),
+    ],
+)
+def test_what_differs_from_the_solution_is_said(name: str, body: str, says: str) -> None:
+    (result, *_) = wrong(name, body)
+    assert result.mistake is not None
+    assert says in result.mistake.en
+    assert any("가" <= letter <= "힣" for letter in result.mistake.ko)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("cross_entropy_backward", "return (p - np.eye(7)[target]) / 5"),
+        ("cross_entropy_backward", "return (p - np.eye(p.shape[-1])[target]) / 5"),
+        ("scaled_scores", "return q @ k.T / 3**0.5"),
+        (
+            "layer_norm",
+            "mean = x.sum(-1, keepdims=True) / 7\n"
+            "v = ((x - mean) ** 2).sum(-1, keepdims=True) / 7\n"
+            "return gamma * (x - mean) / np.sqrt(v + eps) + beta",
+        ),
+        (
+            "layer_norm",
+            "return gamma * (x - x.mean(-1, keepdims=True)) "
+            "/ np.sqrt(x.var(-1, keepdims=True) + 0.1) + beta",
+        ),
+        (
+            "split_join",
+            "return x.reshape(3, 4, 2, 5).swapaxes(1, 2), z.swapaxes(1, 2).reshape(3, 4, 10)",
+        ),
+    ],
+)
+def test_a_size_in_the_code_is_noticed(name: str, body: str) -> None:
+    results = wrong(name, body)
+    assert results
+    assert all(r.mistake is not None and "right for these arrays" in r.mistake.en for r in results)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_solution_is_right_for_arrays_of_other_shapes_too(name: str) -> None:
+    assert {*read(name)["again"]} <= {*read(name)["given"]}
+    assert all(result.passed for result in diagnose(name, solution(name)))
+
+
+@pytest.mark.parametrize(
+    ("about", "says"),
+    [
+        ("operands could not be broadcast together with shapes (5,7) (5,)", "keepdims=True"),
+        ("output array is read-only", "copy one first"),
+        ("assignment destination is read-only", "copy one first"),
+        ("weights is masked or complex; expected an array of real numbers", ".filled(0)"),
+        ("matmul: Input operand 1 has a mismatch in its core dimension 0", ".T"),
+        ("The truth value of an array with more than one element is ambiguous", "np.where"),
+    ],
+)
+def test_common_errors_come_with_advice(about: str, says: str) -> None:
+    text = advice(about)
+    assert text is not None
+    assert says in text.en
+    assert says.split()[0] in text.ko or "복사" in text.ko
+    assert advice("invalid syntax") is None
+
+
+def test_every_change_is_of_one_part_and_runs_as_a_function_body() -> None:
+    found = list(mutants("row = (dp * p).sum(axis=-1, keepdims=True)\nreturn p * (dp - row)"))
+    assert ("dp - row", "dp + row") in {(old, new) for old, new, _ in found}
+    assert all(body.count("return") == 1 and old != new for old, new, body in found)
+    assert len({body for _, _, body in found}) > 40
+
+
+def test_a_product_with_a_sum_is_a_sum_of_products() -> None:
+    assert terms("d = (a - b) * (c + e)\nreturn d, a / (b + c)") == [
+        ["a * c", "a * e", "b * c", "b * e"],
+        ["a / (b + c)"],
+    ]
