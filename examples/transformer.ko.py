@@ -46,12 +46,16 @@ def softmax(a):
     return w, backward
 
 
+seen = {}  # 마지막으로 계산한 어텐션의 가중치. 순전파 뒤에는 마지막 층의 크로스 어텐션이다
+
+
 def attention(q, k, v, masked):
     """softmax(Q Kᵀ / √D) V. q: (N, H, L, D), k와 v: (N, H, S, D), masked: True면 가린다."""
     scale = q.shape[-1] ** -0.5
     a = scale * (q @ k.swapaxes(-1, -2))  # 1. 점수 (N, H, L, S): 키가 쿼리에 맞는 정도
     w, softmax_backward = softmax(np.where(masked, -np.inf, a))  # 2. 가중치. exp(−∞) = 0
     z = w @ v  # 3. 값의 가중 평균
+    seen["weights"] = w
 
     def backward(dz):
         dv = w.swapaxes(-1, -2) @ dz  # 3. 값마다 그 값을 쓴 모든 쿼리에 대해 더한다
@@ -86,9 +90,9 @@ def multi_head(p, x, memory, masked):
         dz, g["out"] = out_backward(dy)
         dq, dk, dv = attention_backward(split(dz))
         dx, g["q"] = q_backward(join(dq))
-        dmemory_k, g["k"] = k_backward(join(dk))
-        dmemory_v, g["v"] = v_backward(join(dv))
-        return dx, dmemory_k + dmemory_v, g  # memory를 두 번 썼으므로 두 기울기를 더한다
+        dkeys, g["k"] = k_backward(join(dk))
+        dvalues, g["v"] = v_backward(join(dv))
+        return dx, dkeys, dvalues, g
 
     return y, backward
 
@@ -166,8 +170,8 @@ def encoder_layer(p, x, padding):
         dsum, g["norm_2"] = norm_2_backward(dy)  # 합의 기울기는 두 항에 그대로 전해진다
         dz, g["ffn"] = ffn_backward(dsum)
         dsum, g["norm_1"] = norm_1_backward(dsum + dz)
-        dx, dmemory, g["attention"] = attention_backward(dsum)
-        return dsum + dx + dmemory, g  # x는 잔차, 쿼리, 키와 값으로 쓰였다
+        dx, dkeys, dvalues, g["attention"] = attention_backward(dsum)
+        return dsum + dx + dkeys + dvalues, g  # x는 잔차, 쿼리, 키와 값으로 쓰였다
 
     return y, backward
 
@@ -186,10 +190,10 @@ def decoder_layer(p, x, memory, future, padding):
         dsum, g["norm_3"] = norm_3_backward(dy)
         dc, g["ffn"] = ffn_backward(dsum)
         dsum, g["norm_2"] = norm_2_backward(dsum + dc)
-        dz, dmemory, g["cross"] = cross_backward(dsum)
+        dz, dk, dv, g["cross"] = cross_backward(dsum)
         dsum, g["norm_1"] = norm_1_backward(dsum + dz)
-        dx, dx_memory, g["self"] = self_backward(dsum)
-        return dsum + dx + dx_memory, dmemory, g
+        dx, dkeys, dvalues, g["self"] = self_backward(dsum)
+        return dsum + dx + dkeys + dvalues, dk + dv, g  # memory는 키와 값으로 쓰였다
 
     return y, backward
 
@@ -334,6 +338,17 @@ def answer(p, numbers):
     return ["".join(TARGET[i] for i in ids[1:]).split("<end>")[0] for ids in target]
 
 
+def look(p, n):
+    """한국어 토큰이 각각 어디를 보았는지 출력한다. 마지막 크로스 어텐션이고 헤드의 평균이다."""
+    source, target = batch([n])
+    transformer(p, source, target[:, :-1])
+    for token, row in zip(target[0, 1:], seen["weights"][0].mean(axis=0), strict=True):
+        cells = (
+            f"{'·░▒▓█'[int(4.99 * w)]}{SOURCE[i]}" for i, w in zip(source[0], row, strict=True)
+        )
+        print(f"{TARGET[token]}\t{' '.join(cells)}")
+
+
 if __name__ == "__main__":
     shown = [int(number) for number in sys.argv[1:]] or [456_788, 60_000, 300_023, 73]
     assert set(shown) <= set(range(1, 1_000_000)), "1부터 999,999까지의 수를 주세요"
@@ -348,3 +363,4 @@ if __name__ == "__main__":
     for n, got in zip(shown, answer(p, shown), strict=True):
         mark = "✓" if got == "".join(words(n, KOREAN)) else "✗"
         print(f"{n:,}: {' '.join(words(n, ENGLISH))} → {got} {mark}")
+    look(p, shown[0])

@@ -46,12 +46,16 @@ def softmax(a):
     return w, backward
 
 
+seen = {}  # the weights of the last attention: after a forward, the last layer's cross-attention
+
+
 def attention(q, k, v, masked):
     """softmax(Q Kᵀ / √D) V. q: (N, H, L, D); k, v: (N, H, S, D); masked: True = not allowed."""
     scale = q.shape[-1] ** -0.5
     a = scale * (q @ k.swapaxes(-1, -2))  # 1. scores (N, H, L, S): how well keys fit queries
     w, softmax_backward = softmax(np.where(masked, -np.inf, a))  # 2. weights; exp(−∞) = 0
     z = w @ v  # 3. weighted means of the values
+    seen["weights"] = w
 
     def backward(dz):
         dv = w.swapaxes(-1, -2) @ dz  # 3. a value sums over the queries that used it
@@ -86,9 +90,9 @@ def multi_head(p, x, memory, masked):
         dz, g["out"] = out_backward(dy)
         dq, dk, dv = attention_backward(split(dz))
         dx, g["q"] = q_backward(join(dq))
-        dmemory_k, g["k"] = k_backward(join(dk))
-        dmemory_v, g["v"] = v_backward(join(dv))
-        return dx, dmemory_k + dmemory_v, g  # memory is used twice: its gradients add up
+        dkeys, g["k"] = k_backward(join(dk))
+        dvalues, g["v"] = v_backward(join(dv))
+        return dx, dkeys, dvalues, g
 
     return y, backward
 
@@ -166,8 +170,8 @@ def encoder_layer(p, x, padding):
         dsum, g["norm_2"] = norm_2_backward(dy)  # the gradient of a sum is that of both its terms
         dz, g["ffn"] = ffn_backward(dsum)
         dsum, g["norm_1"] = norm_1_backward(dsum + dz)
-        dx, dmemory, g["attention"] = attention_backward(dsum)
-        return dsum + dx + dmemory, g  # x was the residual, the queries, and the keys and values
+        dx, dkeys, dvalues, g["attention"] = attention_backward(dsum)
+        return dsum + dx + dkeys + dvalues, g  # the residual, and all three inputs
 
     return y, backward
 
@@ -186,10 +190,10 @@ def decoder_layer(p, x, memory, future, padding):
         dsum, g["norm_3"] = norm_3_backward(dy)
         dc, g["ffn"] = ffn_backward(dsum)
         dsum, g["norm_2"] = norm_2_backward(dsum + dc)
-        dz, dmemory, g["cross"] = cross_backward(dsum)
+        dz, dk, dv, g["cross"] = cross_backward(dsum)
         dsum, g["norm_1"] = norm_1_backward(dsum + dz)
-        dx, dx_memory, g["self"] = self_backward(dsum)
-        return dsum + dx + dx_memory, dmemory, g
+        dx, dkeys, dvalues, g["self"] = self_backward(dsum)
+        return dsum + dx + dkeys + dvalues, dk + dv, g  # memory was keys and values
 
     return y, backward
 
@@ -334,6 +338,17 @@ def answer(p, numbers):
     return ["".join(TARGET[i] for i in ids[1:]).split("<end>")[0] for ids in target]
 
 
+def look(p, n):
+    """Print where each Korean token looked: the last cross-attention, the mean of its heads."""
+    source, target = batch([n])
+    transformer(p, source, target[:, :-1])
+    for token, row in zip(target[0, 1:], seen["weights"][0].mean(axis=0), strict=True):
+        cells = (
+            f"{'·░▒▓█'[int(4.99 * w)]}{SOURCE[i]}" for i, w in zip(source[0], row, strict=True)
+        )
+        print(f"{TARGET[token]}\t{' '.join(cells)}")
+
+
 if __name__ == "__main__":
     shown = [int(number) for number in sys.argv[1:]] or [456_788, 60_000, 300_023, 73]
     assert set(shown) <= set(range(1, 1_000_000)), "expected numbers from 1 to 999,999"
@@ -348,3 +363,4 @@ if __name__ == "__main__":
     for n, got in zip(shown, answer(p, shown), strict=True):
         mark = "✓" if got == "".join(words(n, KOREAN)) else "✗"
         print(f"{n:,}: {' '.join(words(n, ENGLISH))} → {got} {mark}")
+    look(p, shown[0])

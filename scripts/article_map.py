@@ -45,7 +45,7 @@ page that shows a trained model: all its layers, each step, and the backward.
 A test runs every command, in English, and looks for our figures in its output. Of the commands
 marked "trains" without minutes it checks only the names.
 
-[transformer.py](../../examples/transformer.py) is all of it in one file: 350 lines of NumPy alone,
+[transformer.py](../../examples/transformer.py) is all of it in one file: 366 lines of NumPy alone,
 with the section of the article above each part. It checks its own gradient before it trains. A
 test compares its loss and every gradient with Pellucid's.
 """,
@@ -71,7 +71,7 @@ examples/article_000.ko.py`를 실행하거나 노트북을 여세요. 노트북
 영어판과 코드가 같은지 확인합니다). 시간 없이 '학습 필요'라고만 적힌 명령은 이름만 확인합니다.
 
 [transformer.ko.py](../../examples/transformer.ko.py)는 이 모두를 파일 하나에 담은 것입니다.
-NumPy만으로 쓴 350줄이고, 부분마다 글의 어느 절에 해당하는지 적었습니다. 학습하기 전에 기울기를
+NumPy만으로 쓴 366줄이고, 부분마다 글의 어느 절에 해당하는지 적었습니다. 학습하기 전에 기울기를
 스스로 검산하며, 손실과 모든 기울기가 Pellucid와 같은지는 테스트가 확인합니다.
 """,
 }

@@ -1,0 +1,46 @@
+"""Additive attention next to the dot product: the derivatives, and what the start says of d_k."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from additive import KINDS, check, learned
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "additive.py"
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_derivative_equals_a_difference(seed: int) -> None:
+    found = check(seed)
+    assert list(found) == list(KINDS)
+    for by_hand, numeric in found.values():
+        assert by_hand == pytest.approx(numeric, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_wide_dot_product_lets_less_through_softmax_unless_it_is_scaled(seed: int) -> None:
+    passes = {
+        (kind, d_k): learned(kind, d_k, 1e-3, seed, steps=0)[1]
+        for kind in KINDS
+        for d_k in (8, 512)
+    }
+    assert passes["unscaled", 512] < 0.6 * passes["unscaled", 8]
+    for kind in ("additive", "scaled", "small start"):
+        assert 0.8 < passes[kind, 512] / passes[kind, 8] < 1.25
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_score_learns_to_find_its_key(seed: int) -> None:
+    assert learned("scaled", 32, 3e-2, seed, steps=150)[2] < 0.5
+
+
+def test_it_prints_a_row_for_each_width_and_draws_them(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), "--steps", "2", "--widths", "2", "3"]
+    command += ["--output", str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert len(done.stdout.splitlines()) == 4 + 2 + 4 * 2
+    assert (tmp_path / "additive.png").stat().st_size > 1000
