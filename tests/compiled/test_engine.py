@@ -203,6 +203,17 @@ def test_constraints_prefixes_and_sampling_match_the_model() -> None:
         assert found == sample(model, source, drawn)
 
 
+def test_a_shortest_length_matches_the_model() -> None:
+    model, source = seq2seq(), Packed.of(sources(n=7))
+    model.output.bias.data[2] += 9.0  # answers end at once
+    for beam in (1, 3):
+        ruled = SearchConfig(beam=beam, max_length=17, constraints=Constraints(min_length=11))
+        assert not any(best[0].tokens for best in search(model, source, SearchConfig(beam=beam)))
+        for (found, *_), _ in same_answers(model, source, ruled):
+            assert found.finished
+            assert 11 <= len(found.tokens) < 17
+
+
 def test_compile_model_returns_other_models_unchanged() -> None:
     whole = Seq2Seq(Seq2SeqConfig(V, V, d_model=8, ffn_dim=8), dtype=np.float64)
     assert compile_model(whole) is whole

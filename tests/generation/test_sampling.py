@@ -120,6 +120,7 @@ def test_rules_out_of_range_are_refused() -> None:
         {"repetition_penalty": 0.5},
         {"repetition_penalty": math.inf},
         {"no_repeat_ngram": -1},
+        {"min_length": -1},
     ):
         with pytest.raises(UsageError, match=f"^{next(iter(wrong))} "):
             Constraints(**wrong)  # type: ignore[arg-type]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.small import exactly
 
-from pellucid import ops
+from pellucid import ops, reference
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError
-from pellucid.generation import Constraints, SearchConfig, search
+from pellucid.generation import Constraints, SampleConfig, SearchConfig, sample, search
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.decoding import penalty
 
@@ -199,3 +200,20 @@ def test_no_ngram_is_generated_twice() -> None:
     free, ruled = pairs
     assert len(free) > len(set(free))
     assert len(ruled) == len(set(ruled)) > 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"beam": 3, "best": 3}])
+def test_no_answer_ends_before_its_shortest_length(settings: dict[str, int]) -> None:
+    short = model_of()
+    short.output.bias.data[EOS] += 9  # it would end at once
+    source = Packed.of([[3, 4, 4], [4]])
+    free = search(short, source, SearchConfig(max_length=9, **settings))
+    config = SearchConfig(max_length=9, constraints=Constraints(min_length=5), **settings)
+    assert min(len(h.tokens) for best in free for h in best) == 0
+    for layers in (False, True):
+        with reference() if layers else nullcontext():
+            found = search(short, source, config)
+        assert {len(h.tokens) for best in found for h in best} <= {5, 6, 7, 8, 9}
+        assert found[0][0].finished
+        drawn = sample(short, source, SampleConfig(max_length=9, constraints=config.constraints))
+        assert min(map(len, drawn)) >= 5

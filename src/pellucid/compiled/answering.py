@@ -147,7 +147,7 @@ class Answering:
             np.array([penalty(length, config.length_penalty) for length in range(2 * longest + 3)]),
             config.length_penalty > 0,
             np.float32(min(constraints.repetition_penalty, float(np.finfo(np.float32).max))),
-            min(constraints.no_repeat_ngram, 2**62),
+            min(constraints.no_repeat_ngram, 2**62), min(constraints.min_length, 2**62),
             -1 if forced is None else forced,
         )  # fmt: skip
 

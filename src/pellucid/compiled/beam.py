@@ -101,6 +101,8 @@ def constrain(log_p, i, generated, row, length, beam):
         for token in range(log_p.shape[1]):
             log_p[i, token] = -np.inf
         log_p[i, beam.forced] = _ZERO
+    if length < beam.least:
+        log_p[i, beam.eos] = -np.inf
     if beam.repetition != _ONE:
         for j in range(length):
             token = generated[row, j]

@@ -144,7 +144,9 @@ def kernels_of(activation: str) -> Kernels:
         )
         counts, positions = empty(most, np.int64), empty(most, np.int64)
         sources = empty((most, 2), np.int64)
-        constrained = beam.no_repeat > 0 or beam.repetition != 1.0 or beam.forced >= 0
+        constrained = (
+            beam.no_repeat > 0 or beam.repetition != 1.0 or beam.forced >= 0 or beam.least > 0
+        )
         ended = 0
         while m > 0 and progress[ROUNDS] > 0 and used + m <= own.capacity:
             for i in range(m):

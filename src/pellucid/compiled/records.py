@@ -179,6 +179,8 @@ class Beam(NamedTuple):
     """What log p of a token generated before is multiplied by; 1 for nothing."""
     no_repeat: int
     """The tokens of a sequence that must not come twice; 0: any may."""
+    least: int
+    """The tokens that an answer has at least."""
     forced: int
     """The token that every answer begins with; −1: any."""
 
@@ -234,6 +236,6 @@ KEYS = record(Keys, "f4[:,::1],i8,i8")
 VISIBLE = record(Visible, "i8[:,::1],i8[::1],i8[:,::1]")
 MEMORY = record(Memory, "f4[:,::1],i8")
 INPUTS = record(Inputs, "i8[:,::1],i8[::1],i8[::1],i8[::1]")
-BEAM = record(Beam, "i8,i8,i8,f8[::1],b1,f4,i8,i8")
+BEAM = record(Beam, "i8,i8,i8,f8[::1],b1,f4,i8,i8,i8")
 HYPOTHESES = record(Hypotheses, "i8[::1],f8[::1],i8[::1],i8[::1],i8[:,::1],i4[:,::1]")
 ANSWERS = record(Answers, "i4[:,:,::1],i8[:,:,::1],f8[:,::1],f8[:,::1],i8[::1]")

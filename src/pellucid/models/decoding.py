@@ -98,17 +98,20 @@ class Constraints:
     """No sequence of this many tokens is generated twice; 0 allows it."""
     forced_bos_token_id: int | None = None
     """Every answer begins with this token, at no cost; BART has one. None: with any."""
+    min_length: int = 0
+    """Shortest answer, in tokens, the end token not counted."""
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
         check_ranges(self, repetition_penalty="[1, inf)", no_repeat_ngram="[0, inf]")
-        check_ranges(self, forced_bos_token_id="[0, inf]")
+        check_ranges(self, min_length="[0, inf]", forced_bos_token_id="[0, inf]")
 
     @property
     def active(self) -> bool:
         """Whether any constraint does anything."""
         forced = self.forced_bos_token_id is not None
-        return forced or self.repetition_penalty != 1.0 or self.no_repeat_ngram > 0
+        lengths = self.no_repeat_ngram > 0 or self.min_length > 0
+        return forced or lengths or self.repetition_penalty != 1.0
 
     def forced(self, entries: int) -> int | None:
         """Return the forced token. Raises `UsageError` for one beyond a vocabulary's entries."""
@@ -177,6 +180,8 @@ def constrain(
         forced[forced_first] = 0.0
         return forced
     log_p = log_p.copy()
+    if place < constraints.min_length:
+        log_p[eos] = -np.inf
     seen = [token for token in set(generated) if token != eos]
     if constraints.repetition_penalty != 1.0:
         with np.errstate(over="ignore"):  # -inf is what a penalty that large means

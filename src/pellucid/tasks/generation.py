@@ -52,6 +52,7 @@ ALIASES = {
     "num_beams": "beam",
     "num_return_sequences": "best",
     "max_new_tokens": "max_length",
+    "min_new_tokens": "min_length",
     "no_repeat_ngram_size": "no_repeat_ngram",
 }
 """What transformers calls settings that have another name here; both are taken."""
@@ -281,6 +282,17 @@ class GenerationTask(Task):
                 own[...] = mean[row : row + rows, column : column + columns]
         return [TokenScores(*both) for both in zip(chosen, weights, strict=True)]
 
+    def likeliest(
+        self, source: Sequence[int], answer: Sequence[int], count: int
+    ) -> list[tuple[float, list[tuple[int, float]]]]:
+        """Return, for each token of an answer, its log p, and the `count` likeliest with theirs."""
+        log_p = choices(self._log_p(self._batch([(source, answer)])), self.model.config)
+        orders = np.argsort(-log_p, kind="stable")[:, :count]
+        return [
+            (float(row[token]), [(int(i), float(row[i])) for i in order])
+            for token, row, order in zip(answer, log_p, orders, strict=False)
+        ]
+
     def token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Teacher-force answers to texts, both as token ids; return their scores in order.
 
@@ -348,10 +360,11 @@ class GenerationTask(Task):
     def configured(self, **settings: Any) -> Self:
         """Return the task with other settings of search or sampling, or another prefix.
 
-        Their names are those of `pellucid generate`: beam, best, max_length, length_penalty,
-        repetition_penalty, no_repeat_ngram, prefix; any of temperature, top_k, top_p, min_p and
-        seed samples an answer instead. Those of transformers' `generate` are taken too, where it
-        has the same setting (`ALIASES` and do_sample). What is left out stays as it is.
+        Their names are those of `pellucid generate`: beam, best, max_length, min_length,
+        length_penalty, repetition_penalty, no_repeat_ngram, prefix; any of temperature, top_k,
+        top_p, min_p and seed samples an answer instead. Those of transformers' `generate` are taken
+        too, where it has the same setting (`ALIASES` and do_sample). What is left out stays as it
+        is.
 
         Raises `UsageError` for another name or a wrong value.
         """

@@ -44,6 +44,9 @@ FEW = 4
 """A batch goes on for another token while it has more than so many times the rows that wait, or
 that have ended: to look round takes about as long whatever it finds."""
 
+KINDS = 8
+"""Kinds of search whose memory is kept while nobody asks for them."""
+
 
 @dataclass(eq=False)
 class Job:
@@ -215,6 +218,8 @@ class Batcher:
         for kind, jobs in taken.items():
             with _failing(jobs):
                 generated += self._begin(kind, jobs)
+        if len(self.searches) > KINDS:  # a request may have constraints of its own
+            self.searches = {kind: one for kind, one in self.searches.items() if one.jobs}
         for kind, search in list(self.searches.items()):
             with _failing(list(search.jobs.values())) as failed:
                 generated += self._search(search)

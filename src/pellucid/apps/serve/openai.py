@@ -10,6 +10,9 @@ import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -21,7 +24,6 @@ from pellucid.apps.serve.batcher import Job
 from pellucid.apps.serve.fields import (
     ModelName,
     RequestError,
-    Seed,
     T,
     Temperature,
     Texts,
@@ -31,13 +33,17 @@ from pellucid.apps.serve.fields import (
 )
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange, find_model
+from pellucid.core.settings import nearest, read_toml
 from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
-from pellucid.tasks.generation import ALIASES, SETTINGS
 
 Tokens = Annotated[int, Meta(ge=1, le=10**6)]
-TopP = Annotated[float, Meta(ge=1e-6, le=1)]
-TopK = Annotated[int, Meta(ge=0, le=10**6)]
+TopP = Annotated[float, Meta(ge=0, le=1)]
+TopK = Annotated[int, Meta(ge=-1, le=10**6)]
+Seed = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0, le=10**6)]
+Penalty = Annotated[float, Meta(ge=1, le=10**6)]
+Most = Annotated[int, Meta(ge=0, le=20)]
 MinP = Annotated[float, Meta(ge=0, le=0.999999)]
 Copies = Annotated[int, Meta(ge=1, le=64)]
 
@@ -56,9 +62,14 @@ class Generation(Struct, kw_only=True):
         ),
     ] = None
     top_p: Annotated[TopP | None, about("Sample among the likeliest tokens of this sum.")] = None
-    top_k: Annotated[TopK | None, about("Sample among this many likeliest tokens.")] = None
+    top_k: Annotated[TopK | None, about("Sample among this many tokens; 0, -1: all.")] = None
     min_p: Annotated[MinP | None, about("Leave out tokens below this fraction.")] = None
+    do_sample: Annotated[bool | None, about("true samples; false searches.")] = None
     seed: Annotated[Seed | None, about("Random seed; the same gives the same answer.")] = None
+    repetition_penalty: Annotated[Penalty | None, about("Times log p of a token again.")] = None
+    no_repeat_ngram_size: Annotated[Count | None, about("No such n-gram twice; 0: any.")] = None
+    min_tokens: Annotated[Count | None, about("Shortest answer, in tokens.")] = None
+    min_length: Annotated[Count | None, about("Another name of min_tokens.")] = None
     n: Annotated[Copies, about("How many answers.")] = 1
     stop: Annotated[Texts, about("The answer ends before the first of these texts.")] = []
     stream: Annotated[bool, about("Send the answer in pieces, as server-sent events.")] = False
@@ -87,12 +98,16 @@ class Chat(Generation, kw_only=True):
     messages: Annotated[
         list[ChatMessage], about("The conversation; the model reads the last user message.")
     ]
+    logprobs: Annotated[bool, about("Return log p of each token of the answer.")] = False
+    top_logprobs: Annotated[Most, about("How many likeliest tokens to return, and theirs.")] = 0
 
 
 class Completions(Generation, kw_only=True):
     """The body of POST /v1/completions."""
 
     prompt: Annotated[Texts, about("What to answer or to continue.")]
+    logprobs: Annotated[Most | bool, about("Return log p of tokens, and so many others'.")] = False
+    echo: Annotated[bool, about("Return the prompt before what follows it.")] = False
 
 
 class Embeddings(Struct):
@@ -105,14 +120,18 @@ class Embeddings(Struct):
     )
 
 
-REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "best_of": (1,), "echo": (False,), "frequency_penalty": (0,), "functions": ([],),
-    "logit_bias": ({},), "logprobs": (False,), "presence_penalty": (0,),
-    "response_format": ({"type": "text"},), "suffix": ("",), "tools": ([],), "top_logprobs": (0,),
-    "audio": (), "dimensions": (), "tool_choice": ("none", "auto"), "min_tokens": (0,),
-    "function_call": ("none", "auto"), "ignore_eos": (False,),
-}  # fmt: skip
-"""What these models cannot do, and the values that ask for nothing."""
+FIELDS = Path(__file__).with_name("fields.toml")
+
+
+@cache
+def unfollowed() -> dict[str, list[Any] | None]:
+    """Return the fields of other servers that are not followed, with the values that ask for
+    nothing; None: any does.
+    """
+    servers = read_toml(FIELDS).values()
+    unheeded = (name for server in servers for name in server["unheeded"])
+    neutral = {n: values for server in servers for n, values in server["neutral"].items()}
+    return {**dict.fromkeys(unheeded), **neutral}
 
 
 def error_body(status: int, message: str, field: str | None) -> dict[str, Any]:
@@ -178,12 +197,19 @@ async def completions(exchange: Exchange) -> Response:
 
 
 def _read(exchange: Exchange, kind: type[T]) -> T:
-    ours = (SETTINGS | ALIASES).keys() - kind.__struct_fields__  # set where the model is served
-    for name, neutral in (*REFUSED.items(), *((name, ()) for name in ours)):
-        value = exchange.body.get(name)
+    """Return the fields of a body. Raises `RequestError` for one that is not followed."""
+    known, followed = unfollowed(), kind.__struct_fields__
+    for name, value in exchange.body.items():
+        if value is None or name in followed:
+            continue
+        if name not in known:
+            near = nearest(name, followed)
+            raise RequestError(400, f"there is no field {name[:40]}{near}; leave it out", name)
+        neutral = known[name]
         # In Python 0 is False; "logprobs": 0 asks for something, False for nothing.
-        same = [one for one in neutral if isinstance(one, bool) == isinstance(value, bool)]
-        if value is not None and value not in same:
+        if neutral is not None and not any(
+            one == value and isinstance(one, bool) == isinstance(value, bool) for one in neutral
+        ):
             raise RequestError(400, f"{name} is not supported; leave it out", name)
     return read(exchange.body, kind)
 
@@ -210,16 +236,24 @@ def _check_number(exchange: Exchange, number: int, field: str) -> None:
 
 def _config(asked: Generation, served: Served) -> SearchConfig | SampleConfig:
     """Return how to answer: the model's own search unless the request asks for sampling."""
+
+    def given(**names: str) -> dict[str, Any]:
+        found = {name: getattr(asked, theirs) for name, theirs in names.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
     own: SearchConfig = served.pipeline.search
     length = asked.max_completion_tokens or asked.max_tokens or own.max_length
-    named = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k", "min_p")}
-    given = {name: value for name, value in named.items() if value is not None}
-    if given.get("temperature") == 0:
-        return SearchConfig(max_length=length, constraints=own.constraints)
-    if not given:
-        return replace(own, best=1, max_length=length)
-    seed = asked.seed if asked.seed is not None else random.getrandbits(31)
-    return SampleConfig(**given, max_length=length, seed=seed, constraints=own.constraints)
+    least = "min_length" if asked.min_tokens is None else "min_tokens"
+    rules = given(repetition_penalty="repetition_penalty", no_repeat_ngram="no_repeat_ngram_size")
+    constraints = replace(own.constraints, **rules, **given(min_length=least))
+    draws = given(temperature="temperature", top_p="top_p", top_k="top_k", min_p="min_p")
+    if asked.do_sample is False or not (draws or asked.do_sample):
+        return replace(own, best=1, max_length=length, constraints=constraints)
+    if draws.get("temperature") == 0:
+        return SearchConfig(max_length=length, constraints=constraints)
+    draws |= {"top_p": max(draws.get("top_p", 1), 1e-9), "top_k": max(draws.get("top_k", 0), 0)}
+    seed = random.getrandbits(31) if asked.seed in (None, -1) else asked.seed
+    return SampleConfig(**draws, max_length=length, seed=seed, constraints=constraints)
 
 
 @dataclass
@@ -291,6 +325,11 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
     stops = listed(asked.stop)
     if len(stops) > 4 or "" in stops:
         raise RequestError(400, "stop must hold at most 4 texts, none empty", "stop")
+    echo = isinstance(asked, Completions) and asked.echo
+    if echo and served.pipeline.kind != "continue":
+        raise RequestError(400, f"echo: {served.name} does not continue texts", "echo")
+    if isinstance(asked, Chat) and asked.top_logprobs and not asked.logprobs:
+        raise RequestError(400, "top_logprobs needs logprobs: true", "top_logprobs")
     each = asked.stream or bool(stops)
     sources = [await exchange.encode(served, text) for text in texts]
     empty = Job((), config, done=True, finished=True)
@@ -314,11 +353,11 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
     }
     if asked.stream:
         return Stream(_events(exchange, asked, answers, head), media_type="text/event-stream")
-    written = [""] * len(answers)
+    written = [_echoed(asked, answer) for answer in answers]
     async for i, new, _ in _pieces(exchange, answers):
         written[i] += new
     choices = [
-        _choice(asked, i, text, answer.reason)
+        _choice(asked, i, text, answer.reason, await _logprobs(exchange, asked, answer))
         for i, (text, answer) in enumerate(zip(written, answers, strict=True))
     ]
     return JSONResponse({**head, "choices": choices, "usage": _usage(answers, asked.n)})
@@ -359,8 +398,8 @@ async def _events(
     first = True
     try:
         async with asyncio.timeout_at(exchange.began + exchange.service.limits.seconds):
-            for i in range(len(answers)):
-                yield event(_choice(asked, i, "", None))
+            for i, answer in enumerate(answers):
+                yield event(_choice(asked, i, _echoed(asked, answer), None))
             async for i, new, done in _pieces(exchange, answers):
                 if new:
                     if first:
@@ -369,7 +408,8 @@ async def _events(
                         first = False
                     yield event(_choice(asked, i, new, None))
                 if done:
-                    yield event(_choice(asked, i, None, answers[i].reason))
+                    found = await _logprobs(exchange, asked, answers[i])
+                    yield event(_choice(asked, i, None, answers[i].reason, found))
         if asked.stream_options.get("include_usage"):
             yield _event({**head, "choices": [], "usage": _usage(answers, asked.n)})
         yield b"data: [DONE]\n\n"
@@ -380,13 +420,67 @@ async def _events(
         yield _event(error_body(500, "the model failed", None))
 
 
-def _choice(asked: Generation, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
+def _choice(
+    asked: Generation, index: int, text: str | None, reason: str | None, logprobs: Any = None
+) -> dict[str, Any]:
     """Return a whole answer, or a piece of one; a piece without text is its end."""
     content: dict[str, Any] = {"text": text or ""}
     if isinstance(asked, Chat):
         content = {} if text is None else {"role": "assistant", "content": text}
         content = {"delta": content} if asked.stream else {"message": {**content, "refusal": None}}
-    return {"index": index, **content, "logprobs": None, "finish_reason": reason}
+    return {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
+
+
+def _echoed(asked: Generation, answer: Answer) -> str:
+    """Return the prompt where it is to be returned."""
+    echo = isinstance(asked, Completions) and asked.echo
+    return str(answer.served.pipeline.decode(answer.source, ())) if echo else ""
+
+
+async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str, Any] | None:
+    """Return log p of an answer's tokens, and of the prompt's where it is returned too."""
+    if asked.logprobs is False:
+        return None
+    chat, task = isinstance(asked, Chat), answer.served.pipeline
+    count = asked.top_logprobs if chat else int(asked.logprobs)
+    read, tokens = list(answer.source), answer.job.answer[: answer.used]
+    if _echoed(asked, answer):
+        read, tokens = [], [*read, *tokens]
+    unread = 0 if read or task.begins else 1  # the first of all is predicted behind a begin token
+    behind = [*read, *tokens[:unread]], tokens[unread:]
+    call = exchange.service.worker.call
+    found = await call(task.likeliest, *behind, count) if behind[1] else []
+    places = [*[(None, [])] * unread, *found]
+    inside = bool(read) and task.kind == "continue"  # the answer begins inside a text
+
+    def piece(place: int, token: int) -> bytes:
+        written: bytes = task.target.spelled[inside or place > 0][token]
+        return written
+
+    def entry(place: int, token: int, log_p: float | None) -> dict[str, Any]:
+        own = piece(place, token)
+        finite = None if log_p is None else max(log_p, -9999.0)  # JSON has no infinity
+        return {
+            "token": own.decode(errors="backslashreplace"),
+            "logprob": finite,
+            "bytes": list(own),
+        }
+
+    each = [entry(i, token, places[i][0]) for i, token in enumerate(tokens)]
+    others = [[entry(i, *one) for one in best] for i, (_, best) in enumerate(places)]
+    if chat:
+        content = [one | {"top_logprobs": best} for one, best in zip(each, others, strict=True)]
+        return {"content": content, "refusal": None}
+    begun = accumulate((piece(i, token) for i, token in enumerate(tokens)), initial=b"")
+    return {
+        "tokens": [one["token"] for one in each],
+        "token_logprobs": [one["logprob"] for one in each],
+        "top_logprobs": [
+            {e["token"]: e["logprob"] for e in (*best, one)} if one["logprob"] is not None else None
+            for one, best in zip(each, others, strict=True)
+        ],
+        "text_offset": [len(text.decode(errors="ignore")) for text in begun][:-1],
+    }
 
 
 def _usage(answers: Sequence[Answer], copies: int) -> dict[str, int]:
