@@ -1,49 +1,42 @@
-"""Every derivative written here by hand, compared with finite differences on this machine.
+"""What is written here by hand, checked on this machine.
 
-`cases()` is the one table: a row enrols an op or a layer in `pellucid check` and in every test that
-all of them must pass (gradients, used twice, dtype kept, arguments untouched, other libraries).
+`cases()` is the one table of derivatives: a row enrols an op or a layer in `pellucid check` and in
+every test that all of them must pass (gradients, used twice, dtype kept, arguments untouched, other
+libraries), and an op with a fused kernel in the comparison of that kernel with the op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from pellucid.check.cases import Case, LayerCase, OpCase
+from pellucid.check.engine import MODELS, check_engine
+from pellucid.check.exact import check_exact
 from pellucid.check.gradient import gradient_check
+from pellucid.check.kernels import check_bfloat16, check_kernels, kernel_cases
 from pellucid.check.layer_cases import layer_cases
 from pellucid.check.op_cases import op_cases
+from pellucid.check.result import TOLERANCE, Result
 from pellucid.core.checked import checked
 
 __all__ = [
+    "MODELS",
     "TOLERANCE",
     "Case",
     "LayerCase",
     "OpCase",
     "Result",
     "cases",
+    "check_bfloat16",
+    "check_engine",
+    "check_exact",
+    "check_kernels",
     "gradient_check",
+    "kernel_cases",
     "layer_cases",
     "op_cases",
     "run_checks",
 ]
-
-TOLERANCE = 1e-7
-
-
-class Result(NamedTuple):
-    """How one case fared."""
-
-    kind: str
-    name: str
-    derivatives: int
-    error: float
-    """The largest over the inputs and parameters."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the error, if it is a number at all, keeps within the tolerance."""
-        return self.error <= TOLERANCE
 
 
 def cases() -> list[Case]:

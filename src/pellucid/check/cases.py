@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pellucid import ops
-from pellucid.check.gradient import Array, gradient_check
+from pellucid.check.gradient import Array, Forward, enrolled, gradient_check
 from pellucid.core.vjp import Pair, pair_of
 from pellucid.nn.module import Module
 from pellucid.ops.rules.function import Function
@@ -54,6 +54,10 @@ class OpCase:
     def errors(self) -> dict[str, float]:
         """Return the errors of `gradient_check`."""
         return gradient_check(self.forward, self.inputs)
+
+    def enrolled(self) -> tuple[Forward, dict[str, Array]]:
+        """Return what `gradient.enrolled` makes of the row."""
+        return enrolled(self.forward, self.inputs)
 
 
 def ruled(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -103,6 +107,10 @@ class LayerCase:
         """Return the errors of `gradient_check`: the arrays, then the parameters."""
         called = MethodType(self.call, self.built())  # bound to the layer, so it has parameters
         return gradient_check(called, self.arrays, **self.fixed)
+
+    def enrolled(self) -> tuple[Forward, dict[str, Array]]:
+        """Return what `gradient.enrolled` makes of the row."""
+        return enrolled(MethodType(self.call, self.built()), self.arrays, **self.fixed)
 
 
 Case = OpCase | LayerCase

@@ -48,6 +48,13 @@ def gradient_check(
     >>> list(gradient_check(nn.Linear(3, 2, dtype=np.float64), [np.ones((2, 3))]))
     ['input 0', 'weight', 'bias']
     """
+    return _errors(*enrolled(forward, inputs, **fixed))
+
+
+def enrolled(
+    forward: Module | Forward, inputs: Sequence[Array], **fixed: Any
+) -> tuple[Forward, dict[str, Array]]:
+    """Return a function of all arrays that have a gradient, called twice; and these arrays."""
     forward = copy.deepcopy(forward)  # its parameters will be moved
     layer = forward if isinstance(forward, Module) else getattr(forward, "__self__", None)
     named = layer.named_parameters() if isinstance(layer, Module) else ()
@@ -60,7 +67,7 @@ def gradient_check(
         if x.dtype != np.float64:
             raise TypeError(f"gradient_check needs float64 arrays, got {name} of {x.dtype}")
     call = partial(forward.forward if isinstance(forward, Module) else forward, **fixed)
-    return _errors(_called_twice(call, len(inputs), list(learnt.values())), arrays)
+    return _called_twice(call, len(inputs), list(learnt.values())), arrays
 
 
 def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> Forward:

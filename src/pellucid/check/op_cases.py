@@ -43,8 +43,8 @@ def op_cases() -> list[OpCase]:
     return [*_small(), *_norms(), *_attention(), *_packed_attention(), *_losses(), *_fused()]
 
 
-def _case(op: str, note: str = "", **arguments: Any) -> OpCase:
-    """Float64 arrays get a gradient, in the order given; `held` names those that do not."""
+def case(op: str, note: str = "", **arguments: Any) -> OpCase:
+    """Return a row: float64 arrays get a gradient, in the order given, but for those in `held`."""
     held, of = arguments.pop("held", {}), arguments.pop("of", None)
     arrays = {
         k: v for k, v in arguments.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"
@@ -57,25 +57,25 @@ def _small() -> list[OpCase]:
     x, bent = normal(N, L, E), off_the_kink(N, L, F)
     index = np.array([[1, 4, 1], [0, 2, 4]])
     return [
-        _case("linear", x=x, weight=normal(F, E), bias=normal(F)),
-        _case("linear", "no bias, one row", x=normal(E), weight=normal(F, E)),
-        _case("softmax", x=x),
-        _case("log_softmax", x=x),
-        _case("log_softmax", "large", x=300.0 + 3.0 * normal(L, V)),
-        _case("relu", x=bent),
-        _case("leaky_relu", x=bent, slope=0.1),
-        _case("silu", x=x),
-        _case("swiglu", x=normal(N, L, 2 * F)),
-        _case("geglu", x=normal(N, L, 2 * F)),
-        _case("geglu", "tanh", x=normal(N, L, 2 * F), approximate="tanh"),
-        _case("share_heads", x=normal(L, H, D), times=2),
-        _case("gelu", x=x),
-        _case("gelu", "tanh", x=x, approximate="tanh"),
-        _case("dropout", x=x, p=0.3, rng=Rng(5)),
-        _case("dropout", "off", x=x, p=0.0, rng=None),
-        _case("embedding", "repeats", index=index, weight=normal(L, E)),
+        case("linear", x=x, weight=normal(F, E), bias=normal(F)),
+        case("linear", "no bias, one row", x=normal(E), weight=normal(F, E)),
+        case("softmax", x=x),
+        case("log_softmax", x=x),
+        case("log_softmax", "large", x=300.0 + 3.0 * normal(L, V)),
+        case("relu", x=bent),
+        case("leaky_relu", x=bent, slope=0.1),
+        case("silu", x=x),
+        case("swiglu", x=normal(N, L, 2 * F)),
+        case("geglu", x=normal(N, L, 2 * F)),
+        case("geglu", "tanh", x=normal(N, L, 2 * F), approximate="tanh"),
+        case("share_heads", x=normal(L, H, D), times=2),
+        case("gelu", x=x),
+        case("gelu", "tanh", x=x, approximate="tanh"),
+        case("dropout", x=x, p=0.3, rng=Rng(5)),
+        case("dropout", "off", x=x, p=0.0, rng=None),
+        case("embedding", "repeats", index=index, weight=normal(L, E)),
         # A padding row that is looked up has no gradient, though it has a derivative.
-        _case("embedding", "padding", index=index, weight=normal(L, E), padding_idx=3),
+        case("embedding", "padding", index=index, weight=normal(L, E), padding_idx=3),
     ]
 
 
@@ -90,9 +90,9 @@ def _norms() -> list[OpCase]:
             "of": norm.op,
         }
         found += [
-            _case(norm.name, **row),
-            _case(norm.name, "large eps, no bias", **(row | {"bias": None, "eps": 0.5})),
-            _case(norm.name, "bare, one row", x=7.0 * normal(E), of=norm.op),
+            case(norm.name, **row),
+            case(norm.name, "large eps, no bias", **(row | {"bias": None, "eps": 0.5})),
+            case(norm.name, "bare, one row", x=7.0 * normal(E), of=norm.op),
         ]
     return found
 
@@ -109,36 +109,36 @@ def _attention() -> list[OpCase]:
     rows = np.arange(N * L, dtype=np.uint32).reshape(N, 1, L)
     looks = rules.window(4) & rules.prefix(np.arange(N) + 2) & rules.documents(np.array([0, 3]))
     return [
-        _case("rotary", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2])),
-        _case(
+        case("rotary", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2])),
+        case(
             "rotary", "as Llama 3", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2]),
             held={"angles": Angles(500.0, 8.0, 1.0, 4.0, 64)},
         ),
-        _case("norm_rotate", x=normal(L, S, 2 * D), q_weight=normal(2 * D), k_weight=normal(2 * D),
+        case("norm_rotate", x=normal(L, S, 2 * D), q_weight=normal(2 * D), k_weight=normal(2 * D),
               positions=np.array([0, 3, 1, 97, 2]), heads=(H, N)),
-        _case("norm_rotate", "keys and values", x=normal(L, S, D), k_weight=normal(D),
+        case("norm_rotate", "keys and values", x=normal(L, S, D), k_weight=normal(D),
               heads=(0, H), eps=0.5),
-        _case("norm_rotate", "rotated alone", x=normal(L, S, 2 * D),
+        case("norm_rotate", "rotated alone", x=normal(L, S, 2 * D),
               positions=np.array([0, 3, 1, 97, 2]), heads=(H, N)),
-        _case("attention", q=q, k=k, v=v),
-        _case("attention", "scale, dropout", q=q, k=k, v=v, scale=0.2, dropout=0.3, rng=Rng(5)),
-        _case("attention", "bool mask", q=q, k=k, v=v, mask=padding),
-        _case("attention", "float mask", q=q, k=k, v=v, held={"mask": per_query}),
-        _case("attention", "soft cap", q=q, k=k, v=v, causal=True,
+        case("attention", q=q, k=k, v=v),
+        case("attention", "scale, dropout", q=q, k=k, v=v, scale=0.2, dropout=0.3, rng=Rng(5)),
+        case("attention", "bool mask", q=q, k=k, v=v, mask=padding),
+        case("attention", "float mask", q=q, k=k, v=v, held={"mask": per_query}),
+        case("attention", "soft cap", q=q, k=k, v=v, causal=True,
               rule=rules.soft_cap(1.5)),
-        _case("attention", "window, prefix, documents", q=q, k=k, v=v, rule=looks),
-        _case("attention", "ALiBi, then a cap", q=q, k=k, v=v,
+        case("attention", "window, prefix, documents", q=q, k=k, v=v, rule=looks),
+        case("attention", "ALiBi, then a cap", q=q, k=k, v=v,
               rule=rules.alibi | rules.soft_cap(3)),
-        _case("attention", "T5", q=q, k=k, v=v, table=normal(7, H),
+        case("attention", "T5", q=q, k=k, v=v, table=normal(7, H),
               rule=lambda table: rules.causal & rules.relative(table, 5)),
-        _case("attention", "sinks", q=q, k=k, v=v, numbers=normal(H),
+        case("attention", "sinks", q=q, k=k, v=v, numbers=normal(H),
               rule=lambda numbers: rules.sinks(numbers) & rules.window(3) & rules.alibi),
-        _case("attention", "dilated", q=q, k=k, v=v,
+        case("attention", "dilated", q=q, k=k, v=v,
               rule=rules.dilated(2, 3) & rules.soft_cap(2.0)),
-        _case("attention", "causal, L < S", q=q, k=k, v=v, causal=True),
-        _case("attention", "causal, L > S", q=longer, k=q, v=fewer, causal=True),
-        _case("attention", "one head, no batch", q=q[0, 0], k=k[0, 0], v=v[0, 0]),
-        _case(
+        case("attention", "causal, L < S", q=q, k=k, v=v, causal=True),
+        case("attention", "causal, L > S", q=longer, k=q, v=fewer, causal=True),
+        case("attention", "one head, no batch", q=q[0, 0], k=k[0, 0], v=v[0, 0]),
+        case(
             "attention", "causal, bool mask, dropout", q=q, k=k, v=v, causal=True, mask=padding,
             dropout=0.3, rng=Rng(5).at(rows),
         ),
@@ -151,31 +151,31 @@ def _packed_attention() -> list[OpCase]:
     q, k, v = normal(8, H, D), normal(13, H, D), normal(13, H, E)
     own, rows = normal(8, H, D), np.arange(8, dtype=np.uint32)
     return [
-        _case("head_scale", q=q, scale=normal(H)),
-        _case("head_scale", "padded", q=normal(N, L, H, D), scale=normal(H)),
-        _case("packed_attention", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k),
-        _case("packed_attention", "soft cap", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k,
+        case("head_scale", q=q, scale=normal(H)),
+        case("head_scale", "padded", q=normal(N, L, H, D), scale=normal(H)),
+        case("packed_attention", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k),
+        case("packed_attention", "soft cap", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k,
               rule=rules.soft_cap(2.0)),
-        _case("attention_weights", q=q, k=k, cu_q=cu_q, cu_k=cu_k, average=True,
+        case("attention_weights", q=q, k=k, cu_q=cu_q, cu_k=cu_k, average=True,
               dropout=0.3, rng=Rng(5).at(rows)),
-        _case("attention_weights", "T5", q=q, k=k, cu_q=cu_q, cu_k=cu_k, table=normal(11, H),
+        case("attention_weights", "T5", q=q, k=k, cu_q=cu_q, cu_k=cu_k, table=normal(11, H),
               rule=lambda table: rules.causal & rules.relative(table, 3)),
-        _case("attention_weights", "sinks", q=q, k=k, cu_q=cu_q, cu_k=no_keys, numbers=normal(H),
+        case("attention_weights", "sinks", q=q, k=k, cu_q=cu_q, cu_k=no_keys, numbers=normal(H),
               rule=rules.sinks),
-        _case("packed_attention", "T5 after an offset", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k,
+        case("packed_attention", "T5 after an offset", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k,
               table=normal(11, H), offset=np.array([0, 4, 1]),
               rule=lambda table: rules.window(3) & rules.relative(table, 3)),
-        _case("packed_attention", "a function", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k, gain=normal(H),
+        case("packed_attention", "a function", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k, gain=normal(H),
               bias=normal(H, 4), rule=_NEAR),
         *(
-            _case(
+            case(
                 "packed_attention", name, q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k, rule=function,
                 **{x: normal(*each.shape(H)) for x, each in function.learnt.items()},
             )
             for name, function in FUNCTIONS.items()
         ),
-        _case("packed_attention", "no keys", q=q, k=k, v=v, cu_q=cu_q, cu_k=no_keys, scale=0.2),
-        _case(
+        case("packed_attention", "no keys", q=q, k=k, v=v, cu_q=cu_q, cu_k=no_keys, scale=0.2),
+        case(
             "packed_attention", "causal, dropout", q=q, k=own[::-1], v=own, cu_q=cu_q, cu_k=cu_q,
             rule=rules.causal, dropout=0.3, rng=Rng(5).at(rows),
         ),
@@ -189,23 +189,23 @@ def _losses() -> list[OpCase]:
     x, table, bias = normal(L, E), normal(V, E), normal(V)
     smooth: dict[str, Any] = {"label_smoothing": 0.1}
     return [
-        _case("cross_entropy", logits=logits, target=target),
-        _case("cross_entropy", "sum", logits=logits, target=target, reduction="sum", **smooth),
-        _case(
+        case("cross_entropy", logits=logits, target=target),
+        case("cross_entropy", "sum", logits=logits, target=target, reduction="sum", **smooth),
+        case(
             "cross_entropy", "none", logits=logits, target=target, ignore_index=3, reduction="none"
         ),
-        _case(
+        case(
             "cross_entropy", "weights", logits=logits, target=target, ignore_index=6,
             held={"weight": weight}, **smooth,
         ),
-        _case("cross_entropy", "one row", logits=logits[0, 0], target=np.array(2)),
-        _case("cross_entropy", "probabilities", logits=logits, held={"target": soft}),
-        _case(
+        case("cross_entropy", "one row", logits=logits[0, 0], target=np.array(2)),
+        case("cross_entropy", "probabilities", logits=logits, held={"target": soft}),
+        case(
             "cross_entropy", "probabilities, weights", logits=logits,
             held={"target": soft, "weight": weight}, **smooth,
         ),
-        _case("linear_cross_entropy", x=x, weight=table, bias=bias, target=target[0]),
-        _case(
+        case("linear_cross_entropy", x=x, weight=table, bias=bias, target=target[0]),
+        case(
             "linear_cross_entropy", "no bias, smoothed", x=x, weight=table, bias=None,
             target=target[1], ignore_index=int(target[1, 1]), **smooth,
         ),
@@ -217,10 +217,10 @@ def _fused() -> list[OpCase]:
     weight, bias = 1.0 + 0.3 * normal(E), normal(E)
     dropped: dict[str, Any] = {"dropout": 0.3, "rng": Rng(5)}
     return [
-        _case("add_dropout_norm", x=x, residual=residual, weight=weight, bias=bias, **dropped),
-        _case("add_dropout_norm", "bare", x=x, residual=residual),
+        case("add_dropout_norm", x=x, residual=residual, weight=weight, bias=bias, **dropped),
+        case("add_dropout_norm", "bare", x=x, residual=residual),
         *(
-            _case(
+            case(
                 "bias_act_dropout",
                 name,
                 x=off_the_kink(N, L, F * activation.gates),
@@ -230,5 +230,5 @@ def _fused() -> list[OpCase]:
             )
             for name, activation in ACTIVATIONS.items()
         ),
-        _case("bias_act_dropout", "no bias, no dropout", x=off_the_kink(N, L, F), bias=None),
+        case("bias_act_dropout", "no bias, no dropout", x=off_the_kink(N, L, F), bias=None),
     ]

@@ -7,14 +7,12 @@ import os
 import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
-from pellucid import __version__
-from pellucid.core.errors import optional
+from threadpoolctl import threadpool_info
 
-NUMBA = find_spec("numba") is not None
-"""Whether Numba is installed, without which there are no kernels for NumPy's arrays."""
+from pellucid import __version__
+
 CGROUP = Path("/sys/fs/cgroup")
 """Where Linux says what a container may use."""
 
@@ -65,12 +63,11 @@ def environment() -> dict[str, str]:
     found = {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "kernels": "on" if NUMBA and os.environ.get("PELLUCID_KERNELS") != "off" else "off",
+        "kernels": "off" if os.environ.get("PELLUCID_KERNELS") == "off" else "on",
         "pellucid": __version__,  # that of this code: an installation's can be out of date
         **versions("numpy", "numba"),
     }
-    control = optional("threadpoolctl", "this needs threadpoolctl", extra="train")
-    for pool in control.threadpool_info():
+    for pool in threadpool_info():
         if pool["user_api"] == "blas":
             details = f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}"
             found["blas"] = details.strip()

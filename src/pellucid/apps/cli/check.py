@@ -1,56 +1,144 @@
-"""`pellucid check`: every derivative against finite differences, as a table."""
+"""`pellucid check`: derivatives, kernels and compiled generation on this machine, as tables."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
 from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import tr
-from pellucid.check import TOLERANCE, cases, run_checks
-from pellucid.core.errors import UsageError
+from pellucid.check import (
+    MODELS,
+    TOLERANCE,
+    OpCase,
+    Result,
+    cases,
+    check_bfloat16,
+    check_engine,
+    check_exact,
+    check_kernels,
+    kernel_cases,
+    op_cases,
+    run_checks,
+)
+from pellucid.check.kernels import BFLOAT16
+from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
+from pellucid.kernels.precision import bfloat16_products
+from pellucid.ops.rules.function import Function
 
 SHOWN = 10
 
 
-def check(
-    of: tuple[str, ...] = (), /, *, whole: Annotated[bool, tyro.conf.arg(name="all")] = False
-) -> int:
-    """Verify the hand-written derivative of every op and layer against finite differences.
+class _Rows(NamedTuple):
+    """What is to be checked, by name."""
 
-    One random projection of the output, central differences along one random direction per input
-    and parameter, in float64. Shows the ten worst errors, and all above the tolerance, with which
-    the exit code is 1.
+    derivatives: dict[str, Any]
+    kernels: dict[str, Any]
+    """None is what bfloat16 multiplies."""
+    engine: dict[str, Any]
+
+    def named(self, of: Sequence[str]) -> _Rows:
+        """Return the rows that have one of these in their names."""
+        for part in of:
+            names = [name for rows in self for name in rows]
+            if not any(part in name for name in names):
+                near = nearest(part, [name.partition(" ")[2] for name in names])
+                raise UsageError(f"no op or layer has {part!r} in its name{near}")
+        if not of:
+            return self
+        return _Rows(*({k: v for k, v in rows.items() if any(p in k for p in of)} for rows in self))
+
+
+def check(
+    of: tuple[str, ...] = (),
+    /,
+    *,
+    whole: Annotated[bool, tyro.conf.arg(name="all")] = False,
+    fast: bool = False,
+    exact: bool = False,
+) -> int:
+    """Verify derivatives, kernels and compiled generation on this machine.
+
+    The derivative of every op and layer is compared with central differences, in float64; every
+    fused kernel with its op, whose own error in float32 it may have twice, and with itself on one
+    thread and on three; compiled generation with the layers. Shows the ten worst errors of each,
+    and all that are too large, with which the exit code is 1. Takes half a minute, and two more
+    where kernels must be compiled first.
 
     Args:
         of: Only the rows that have one of these in their names, such as softmax; all are shown.
-        whole: Show every op and layer.
+        whole: Show every row.
+        fast: Leave out layers, and kernels that are compiled for this check alone.
+        exact: Compare derivatives only, over finite fields: exactly, however small an error is.
     """
-    named = {f"{case.kind} {case.name}": case for case in cases()}
-    for part in of:
-        if not any(part in name for name in named):
-            near = nearest(part, [case.name for case in named.values()])
-            raise UsageError(f"no op or layer has {part!r} in its name{near}")
+    rows = _rows(fast, exact).named(of)
+    found: dict[str, Iterator[Result]]
+    if exact:
+        found = {tr("Gradients, compared exactly"): map(check_exact, rows.derivatives.values())}
+    else:
+        found = {
+            tr("Gradients, relative error at most {:.0e}").format(TOLERANCE): run_checks(
+                rows.derivatives.values()
+            ),
+            tr("Kernels of this machine, error as a fraction of what is allowed"): _kernels(
+                list(rows.kernels.values())
+            ),
+            tr("Compiled generation, relative error"): check_engine(rows.engine.values()),
+        }
+    every = [_shown(title, list(results), bool(whole or of)) for title, results in found.items()]
+    compared = [result for results in every for result in results if not result.reason]
+    correct = sum(result.passed for result in compared)
     console = Output()
-    title = tr("Gradients, relative error at most {:.0e}").format(TOLERANCE)
-    heads = (tr("op or layer"), tr("inputs and\nparameters"), tr("worst error"), "")
+    console.print(tr("{correct} of {all} correct").format(correct=correct, all=len(compared)))
+    if not (whole or of):
+        console.print(tr("These are the {} worst; --all shows the rest.").format(SHOWN))
+    console.print(tr("{:.0f} s of processor time").format(sum(os.times()[:4])))
+    return 1 if correct < len(compared) else 0
+
+
+def _rows(fast: bool, exact: bool) -> _Rows:
+    derivatives: Sequence[Any] = op_cases() if fast else cases()
+    named = {f"{case.kind} {case.name}": case for case in derivatives}
+    if exact:
+        return _Rows(named, {}, {})
+    kernels: dict[str, OpCase | None] = {
+        f"kernel {case.name}": case
+        for case in kernel_cases()
+        if not (fast and isinstance(case.fixed.get("rule"), Function))
+    }
+    models = list(MODELS)[: 1 if fast else None]
+    return _Rows(named, kernels | {f"kernel {BFLOAT16}": None}, {f"engine {m}": m for m in models})
+
+
+def _kernels(rows: Sequence[OpCase | None]) -> Iterator[Result]:
+    yield from check_kernels([row for row in rows if row is not None])
+    if None in rows:
+        try:
+            yield check_bfloat16(bfloat16_products())
+        except UserError as lacking:
+            yield Result("kernel", BFLOAT16, 0, 0.0, reason=str(lacking).partition(":")[0])
+
+
+def _shown(title: str, results: list[Result], whole: bool) -> list[Result]:
+    """Print a table of the worst rows, then of those that could not be compared."""
+    if not results:
+        return results
+    heads = (tr("row"), tr("arrays"), tr("worst error"), "")
     rows = table(*heads, title=title, title_justify="left")
     rows.columns[1].justify = rows.columns[2].justify = "right"
-    asked = [case for name, case in named.items() if not of or any(part in name for part in of)]
-    results = sorted(run_checks(asked), key=lambda result: (result.passed, -result.error))
+    results.sort(key=lambda result: (result.passed, bool(result.reason), -result.error))
     failed = sum(not result.passed for result in results)
-    shown = len(results) if whole or of else max(SHOWN, failed)
-    for result in results[:shown]:
-        verdict = "[green]ok[/]" if result.passed else "[bold red]WRONG[/]"
-        rows.add_row(
-            f"{result.kind} {result.name}", str(result.derivatives), f"{result.error:.1e}", verdict
-        )
-    console.print(rows)
-    console.print(
-        tr("{correct} of {all} correct").format(correct=len(results) - failed, all=len(results))
-    )
-    if shown < len(results):
-        console.print(tr("These are the {} worst; --all shows the rest.").format(shown))
-    return 1 if failed else 0
+    count = len(results) if whole else max(SHOWN, failed)
+    for i, result in enumerate(results):
+        name = f"{result.kind} {result.name}"
+        if result.reason:
+            rows.add_row(name, "", "", tr("not compared: {}").format(result.reason))
+        elif i < count:
+            verdict = "[green]ok[/]" if result.passed else "[bold red]WRONG[/]"
+            rows.add_row(name, str(result.arrays), f"{result.error:.1e}", verdict)
+    Output().print(rows)
+    return results

@@ -1,0 +1,77 @@
+"""The one rule for kernels: error against float64, compared with the op's own in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pellucid import kernels
+from pellucid.core.vjp import Call, Declined, Result, pair_of
+
+Run = Callable[[], Result]
+ULP = float(np.finfo(np.float32).eps)
+
+
+def fused(f: Callable[..., Any], *args: Any, **options: Any) -> Run | Declined:
+    """Run a call on its kernel, or return why the kernel declines."""
+    result = kernels.fused(Call(f, args, options))
+    return result if isinstance(result, Declined) else lambda: result
+
+
+def page(f: Callable[..., Any], *args: Any, **options: Any) -> Run:
+    """Plan a call on the page of `ops`."""
+    forward, f_backward = pair_of(f)
+
+    def run() -> Result:
+        y, saved = forward(*args, **options)
+        return y, lambda dy: f_backward(dy, saved)
+
+    return run
+
+
+def results(run: Run, dy: Any) -> list[Any]:
+    """Run forward and backward; return the output and the gradients."""
+    y, backward = run()
+    gradients = backward(dy)
+    return [y, *(gradients if isinstance(gradients, tuple) else (gradients,))]
+
+
+def in_float64(x: Any) -> Any:
+    """Return an array of float32 in float64, anything else as it is."""
+    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Return float32 numbers rounded to bfloat16, a tie to the even one."""
+    bits = x.view(np.uint32)
+    to_even = (bits >> 16 & 1) + np.uint32(0x7FFF)
+    return (bits + to_even & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def excess(y: Any, plain: Any, exact: Any) -> float:
+    """Return the error of a kernel's y, divided by what is allowed: at most 1 is right.
+
+    Allowed is twice the error of the op in float32, `plain`, plus 2 ulp of the array's scale. What
+    is not finite must be the same in both; another shape or dtype is infinitely wrong.
+
+    >>> one = np.ones(3, np.float32)
+    >>> excess(one, one, np.ones(3)), excess(one + np.float32(1e-6), one, np.ones(3)) > 1
+    (0.0, True)
+    """
+    if exact is None or y is None:
+        return 0.0 if y is exact else np.inf
+    y, plain, exact = map(np.asarray, (y, plain, exact))
+    finite = np.isfinite(exact)
+    if y.dtype != np.float32 or y.shape != exact.shape:
+        return np.inf
+    if not np.array_equal(y[~finite], exact[~finite], equal_nan=True):
+        return np.inf
+    if not finite.any():
+        return 0.0
+    error, own = (float(np.abs(x[finite] - exact[finite]).max()) for x in (y, plain))
+    allowed = 2 * own + 2 * ULP * float(np.abs(exact[finite]).max())
+    if error == 0:
+        return 0.0
+    return error / allowed if error <= np.inf and allowed > 0 else np.inf

@@ -1,0 +1,97 @@
+"""Compiled generation against the layers, on this machine: the same tokens, the same scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pellucid import kernels
+from pellucid.check.result import Result
+from pellucid.core.batch import Packed
+from pellucid.core.vjp import Call, observing
+from pellucid.core.vjp import Result as Output
+from pellucid.generation import SearchConfig, compile_model, search
+from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.models.quantize import dequantize, quantize
+
+V, N = 37, 17
+SHAPE: dict[str, Any] = {
+    "d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43,
+}  # fmt: skip
+MODERN: dict[str, Any] = {
+    "norm": "pre", "norm_type": "rms_norm", "activation_function": "swiglu", "linear_bias": False,
+    "positions": "rotary", "num_key_value_heads": 1, "head_dim": 6, "qk_norm": True,
+    "sliding_window": 5,
+}  # fmt: skip
+RELATIVE: dict[str, Any] = {
+    "norm": "post", "positions": "relative", "activation_function": "geglu_tanh",
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12,
+    "attention_softcap": 1.5,
+}  # fmt: skip
+
+
+_PAIRS: dict[str, Any] = {**SHAPE, "source_vocab_size": V, "target_vocab_size": V}
+MODELS: dict[str, Callable[[], Any]] = {
+    "seq2seq, post-norm": lambda: Seq2Seq(Seq2SeqConfig(**_PAIRS, norm="post"), seed=3),
+    "seq2seq, relative positions": lambda: Seq2Seq(Seq2SeqConfig(**_PAIRS, **RELATIVE), seed=3),
+    "language model, rotary": lambda: CausalLM(
+        CausalLMConfig(**SHAPE, **MODERN, vocab_size=V), seed=3
+    ),
+}
+
+
+def _moved(model: Any) -> Any:
+    """Return a model whose parameters are off their initial values."""
+    noise = np.random.default_rng(0)
+    for parameter in model.parameters():
+        moved = parameter.data + 0.1 * noise.standard_normal(parameter.shape)
+        parameter.data = moved.astype(np.float32)
+    return model.eval()
+
+
+def check_engine(names: Iterable[str] = tuple(MODELS)) -> Iterator[Result]:
+    """Compare greedy search, beam search and scores, then the scores of one step in int8."""
+    draw = np.random.default_rng(1)
+    source = Packed.of([draw.integers(3, V, n).tolist() for n in draw.integers(0, 23, N)])
+    for name in names:
+        model = _moved(MODELS[name]())
+        engine = compile_model(model)
+        if engine is model:
+            yield Result("engine", name, 0, 0.0, reason="the layers themselves generate")
+            continue
+        for kind, beam in (("greedy", 1), ("beam 4", 4)):
+            config = SearchConfig(beam=beam, best=beam, max_length=19)
+            ours = [answer for answers in search(engine, source, config) for answer in answers]
+            with kernels.reference():
+                plain = [answer for answers in search(model, source, config) for answer in answers]
+            same = [a.tokens for a in ours] == [a.tokens for a in plain]
+            found, right = (np.array([(a.log_p, a.score) for a in each]) for each in (ours, plain))
+            error = float(np.abs(found / right - 1).max()) if same else np.inf
+            yield Result("engine", f"{name}: {kind}", found.size, error, 2e-6)
+        yield _int8(name, model, source)
+
+
+def _int8(name: str, model: Any, source: Packed) -> Result:
+    """Compare a step in int8 with layers whose weights and inputs are rounded to int8.
+
+    Where noise of 1e-7 rounds an input to the next integer a row differs, so that the error is the
+    share of rows that do.
+    """
+    model.load_state_dict(dequantize(quantize(model.state_dict(), "int8")))
+    engine, tokens = compile_model(model, "int8"), np.full(N, 1)
+    found, _ = engine.step(engine.start(source), tokens)
+    with kernels.reference(), observing(_rounding):
+        expected, _ = model.step(model.start(source), tokens)
+    differs = np.abs(found - expected).max(axis=-1) > 1e-5
+    return Result("engine", f"{name}: int8", found.size, float(differs.mean()), 0.3)
+
+
+def _rounding(call: Call, run: Callable[[Call], Output]) -> Output:
+    """Let `linear` read its rows as an int8 product reads them."""
+    if call.op.__name__ == "linear":
+        x = call.arguments["x"]
+        step = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
+        call.arguments["x"] = np.rint(x / np.where(step > 0, step, np.float32(1))) * step
+    return run(call)

@@ -1,0 +1,112 @@
+"""The table of kernels: what it holds, and that it sees what is wrong."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.kernels.compare import FUSED, HAS_BFLOAT16
+
+from pellucid import kernels, ops
+from pellucid.check import Result, check_bfloat16, check_kernels, kernel_cases
+from pellucid.check import kernels as table
+from pellucid.check.compare import excess
+from pellucid.core.vjp import Call, Declined
+from pellucid.core.vjp import Result as Output
+from pellucid.kernels.precision import bfloat16_products
+from pellucid.ops.attention import whole_rule
+from pellucid.ops.rule import EVERYTHING, Allowed, Score
+from pellucid.ops.rules.distances import Distances
+
+LIGHT = ["dropout", "embedding (repeats)", "rms_norm"]
+
+
+def light() -> list[table.OpCase]:
+    return [case for case in kernel_cases() if case.name in LIGHT]
+
+
+def test_every_kernel_of_an_op_and_every_rule_has_a_row() -> None:
+    rows = kernel_cases()
+    assert {case.op for case in rows} == FUSED
+    used = {type(part) for case in rows if "attention" in case.op for part in parts(case)}
+    known = {*Score.__subclasses__(), *Distances.__subclasses__(), *Allowed.__subclasses__()}
+    assert {each for each in known - {Distances} if each.__module__.startswith("pellucid")} == used
+
+
+def parts(case: table.OpCase) -> list[object]:
+    given = table.ruled(case.arrays | case.fixed)
+    rule = given.get("rule", EVERYTHING)
+    rule = whole_rule(rule, given.get("mask"), given.get("causal", False))
+    return [*rule.allowed, *rule.score]
+
+
+def test_kernels_pass_and_say_how_many_arrays_were_compared() -> None:
+    results = list(check_kernels(light()))
+    assert [r.name for r in results] == LIGHT
+    assert all(r.passed and not r.reason for r in results)
+    assert [r.arrays for r in results] == [2, 2, 4]
+
+
+def test_other_bits_on_other_threads_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [table.digests(LIGHT), table.digests(LIGHT) | {"rms_norm": "other bits"}]
+    monkeypatch.setattr(table, "_digests_on", lambda count, names: found.pop())
+    wrong = [r.name for r in check_kernels(light()) if not r.passed]
+    assert wrong == ["rms_norm"]
+
+
+def test_a_kernel_that_declines_every_row_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fused(call: Call) -> Output | Declined:
+        return Declined("Numba is not installed") if call.op is ops.rms_norm else whole(call)
+
+    whole = kernels.fused
+    monkeypatch.setattr(kernels, "fused", fused)
+    rms = [case for case in kernel_cases() if case.op == "rms_norm"]
+    results = list(check_kernels([*light(), *rms]))
+    assert [r for r in results if r.reason] == [
+        Result("kernel", "rms_norm", 0, 0.0, 1.0, "Numba is not installed")
+    ]
+
+
+def test_where_kernels_are_off_every_op_says_so() -> None:
+    with kernels.reference():
+        found = [(r.name, r.reason) for r in check_kernels(light())]
+    assert found == [(op, "kernels are off") for op in ("dropout", "embedding", "rms_norm")]
+
+
+def test_the_error_is_a_fraction_of_what_is_allowed() -> None:
+    plain, exact = np.float32([1, 2, 4]) + np.float32(1e-5), np.array([1.0, 2.0, 4.0])
+    assert excess(plain, plain, exact) == pytest.approx(0.5, rel=0.1)
+    assert excess(plain + np.float32(2e-5), plain, exact) > 1
+    wrong = [plain.astype(np.float64), plain[:2], np.float32([1, np.nan, 4]), None]
+    assert [excess(y, plain, exact) for y in wrong] == [np.inf] * 4
+    assert excess(None, None, None) == 0.0
+    infinite = np.array([1.0, np.inf])
+    assert excess(np.float32([1, np.inf]), plain[:2], infinite) == 0.0
+    assert excess(np.float32([1, -np.inf]), plain[:2], infinite) == np.inf
+
+
+def test_products_of_numbers_of_bfloat16_are_exact_in_float32_too() -> None:
+    result = check_bfloat16(nullcontext())
+    assert (result.name, result.arrays) == ("linear (bfloat16)", 4)
+    assert result.passed
+
+
+@HAS_BFLOAT16
+def test_products_of_bfloat16_are_compared() -> None:
+    assert check_bfloat16(bfloat16_products()).passed
+
+
+def test_a_wrong_kernel_of_a_row_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = (case for case in light() if case.op == "dropout")
+    kernel = kernels.kernel_of("dropout")
+    assert kernel is not None
+
+    def scaled(call: Call) -> Output | Declined:
+        y, backward = kernel(call)
+        return y, lambda dy: backward(dy) * np.float32(1.00001)
+
+    monkeypatch.setattr(kernels, "kernel_of", lambda op, family: scaled)
+    (result,) = check_kernels([replace(row, note="scaled")])
+    assert not result.passed

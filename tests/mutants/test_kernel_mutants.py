@@ -1,0 +1,107 @@
+"""`pellucid check` fails where one term of a kernel is wrong, though every op is right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.mutants.test_mutants import copied
+
+MUTANTS = {
+    "the mean of a norm's gradient is dropped": (
+        "kernels/add_dropout_norm.py",
+        "dy[i, j] * gamma[j] - mean_g - x_hat",
+        "dy[i, j] * gamma[j] - x_hat",
+        "kernel add_dropout_norm (bare)",
+    ),
+    "a rotation is undone in the wrong direction": (
+        "kernels/norm_rotate.py",
+        "= b * cos[i, j] - a * sin[i, j]",
+        "= b * cos[i, j] + a * sin[i, j]",
+        "kernel norm_rotate (rotated alone)",
+    ),
+    "the 3 of a cube's derivative is missing": (
+        "kernels/activations/gelu_tanh.py",
+        "_THREE * _CUBIC * z * z)",
+        "_CUBIC * z * z)",
+        "kernel bias_act_dropout (gelu_tanh)",
+    ),
+    "1 − σ is missing": (
+        "kernels/activations/silu.py",
+        "(_ONE + z * rest)",
+        "(_ONE + z)",
+        "kernel bias_act_dropout (silu)",
+    ),
+    "a bias is not added in backward": (
+        "kernels/bias_act_dropout.py",
+        "slope(x[i, j] + bias[j])\n            if",
+        "slope(x[i, j])\n            if",
+        "kernel bias_act_dropout (gelu)",
+    ),
+    "what dropout keeps is not scaled in backward": (
+        "kernels/dropout.py",
+        "x[i, j] * scale if kept",
+        "x[i, j] if kept",
+        "kernel dropout",
+    ),
+    "the target's class is not smoothed": (
+        "kernels/linear_cross_entropy.py",
+        "-= _f(1.0 - smoothing)",
+        "-= _f(1.0)",
+        "kernel linear_cross_entropy (no bias, smoothed)",
+    ),
+    "the loss of smoothing lacks its mean": (
+        "kernels/linear_cross_entropy.py",
+        "smoothing * (right - mean)",
+        "smoothing * right",
+        "kernel linear_cross_entropy (no bias, smoothed)",
+    ),
+    "a sink's gradient lacks Σ P dP": (
+        "kernels/flash.py",
+        "* inverses[t, head] * means[i]))",
+        "* inverses[t, head]))",
+        "kernel attention (sinks)",
+    ),
+    "an answer is ranked by the penalty of a shorter one": (
+        "compiled/beam.py",
+        "reached / beam.penalties[length + 1]",
+        "reached / beam.penalties[length]",
+        "engine seq2seq, post-norm",
+    ),
+}
+
+
+def checked(package: Path, row: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pellucid", "--lang", "en", "check", row],
+        env=os.environ | {"PYTHONPATH": str(package.parent), "PELLUCID_THREADS": "1"},
+        cwd=package.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("fault", MUTANTS)
+def test_a_wrong_term_of_a_kernel_turns_a_row_red(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, old, new, row = MUTANTS[fault]
+    package = copied(tmp_path)
+    page = package / file
+    source = page.read_text(encoding="utf-8")
+    assert source.count(old) == 1, f"{file} has changed; the patch must follow it"
+    page.write_text(source.replace(old, new), encoding="utf-8")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    done = checked(package, row)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "WRONG" in done.stdout
+
+
+def test_without_a_fault_the_rows_are_green(tmp_path: Path) -> None:
+    done = checked(copied(tmp_path), "linear_cross_entropy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kernel linear_cross_entropy (many rows)" in done.stdout
