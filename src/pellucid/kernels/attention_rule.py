@@ -30,6 +30,7 @@ from pellucid.kernels.backend.simd import (
     iota,
     load,
     load_from,
+    nowhere,
     select,
     truths_from,
 )
@@ -240,11 +241,11 @@ def _rows(mask: Array, scores: tuple[int, ...]) -> Array:
 
 @inner()
 def _row_of(array, n, head, query, key):
-    """Return the address of a row of an array (N, H, L, S), from a key on; 0 of one of no size."""
+    """Return where a row of an array (N, H, L, S) is, from a key on; nowhere if it has no size."""
     if not array.size:
-        return 0
+        return nowhere()
     to = n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
-    return address_of(array, 0) + to + key * array.strides[3]
+    return address_of(array, 0) + (to + key * array.strides[3])
 
 
 @inner()
@@ -357,13 +358,13 @@ def rows_of(terms, n, head, query, s, diagonals, sums):
     """Return where the numbers of a rule are for a row of scores, from key s on, and the steps to
     those of the next row.
 
-    Addresses, 0 for what the rule has not, so that no array's count of users changes in a loop:
-    of its distances, what is added, what is forbidden; then how many keys are left, and
+    Addresses, `nowhere` for what the rule has not, so that no array's count of users changes in a
+    loop: of its distances, what is added, what is forbidden; then how many keys are left, and
     `diagonals`, where this row's gradient of the distances goes; the next row's is a number before.
     Then the places of the query, key s, the head and the sequence, the address of the head's
     parameters, and `sums`, that of their gradients.
     """
-    by_distance = gradient = back = learnt = 0
+    by_distance, gradient, learnt, back = nowhere(), nowhere(), nowhere(), 0
     place = query + terms.offset[n]
     if terms.by_distance.size:
         column = terms.origin + s - place

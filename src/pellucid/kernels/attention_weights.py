@@ -9,7 +9,7 @@ from pellucid.kernels import flash
 from pellucid.kernels.attention_rule import is_ruled, rows_of, sink_of
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import empty, inner
-from pellucid.kernels.backend.simd import LANES, address_of
+from pellucid.kernels.backend.simd import LANES, address_of, nowhere
 from pellucid.kernels.backend.tile import padded, product
 from pellucid.kernels.flash import ruled_block, softmax_block
 from pellucid.kernels.packed_attention import Batch, batch_of
@@ -83,8 +83,8 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
             m = min(flash.QUERIES, length - first)
             flash.gather(q, q_first + first, m, head, queries)
             product(m, width, depth, address_of(queries, 0), depth, 1, address_of(keys, 0), stride,
-                    address_of(scores, 0), stride, 0, 0)  # fmt: skip
-            rows, steps = rows_of(terms, n, head, first, 0, 0, 0)
+                    address_of(scores, 0), stride, nowhere(), 0)  # fmt: skip
+            rows, steps = rows_of(terms, n, head, first, 0, nowhere(), nowhere())
             for i in range(m):
                 maxima[i], totals[i] = maximum_0, total_0
             if ruled:

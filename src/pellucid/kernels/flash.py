@@ -61,6 +61,7 @@ from pellucid.kernels.backend.simd import (
     get,
     iota,
     load,
+    nowhere,
     put,
     reduce_add,
     reduce_max,
@@ -423,9 +424,9 @@ def _forward(
                 product(
                     m, width, depth, address_of(queries, 0), depth, 1,
                     address_of(keys, s * depth // KEYS * ROW), ROW, address_of(scores, 0), ROW,
-                    0, 0,
+                    nowhere(), 0,
                 )  # fmt: skip
-                rows, steps = rows_of(terms, n, head, first, s, 0, 0)
+                rows, steps = rows_of(terms, n, head, first, s, nowhere(), nowhere())
                 if ruled:
                     ruled_block(
                         scores, ROW, m, width, q_first + first, s, firsts, lasts, scale, rows,
@@ -523,12 +524,12 @@ def _backward(
                 product(
                     m, width, depth, address_of(queries, first * narrow), narrow, 1,
                     address_of(keys_t, 0), ROW, address_of(scores, 0), ROW,
-                    0, 0,
+                    nowhere(), 0,
                 )  # fmt: skip
                 product(
                     m, width, depth_v, address_of(douts, first * wide), wide, 1,
                     address_of(values_t, 0), ROW, address_of(dscores, 0), ROW,
-                    0, 0,
+                    nowhere(), 0,
                 )  # fmt: skip
                 rows, steps = rows_of(
                     terms, n, head, first, s, address_of(diagonals, QUERIES - 1), sums

@@ -20,6 +20,7 @@ from pellucid.kernels.backend import bfloat16
 from pellucid.kernels.backend.compile import empty, inner, instruction
 from pellucid.kernels.backend.machine_code import FEATURES, call_named
 from pellucid.kernels.backend.simd import WIDTH, address_of, transpose
+from pellucid.kernels.backend.tile import PRODUCT
 
 SIDE = 16
 """Rows of a tile, and words or sums in each."""
@@ -52,8 +53,7 @@ def _tile(builder: Any, name: str, *values: Any) -> None:
 
 
 def _move(builder: Any, name: str, tile: int, address: Any, step: Any) -> None:
-    where = builder.inttoptr(address, _byte.as_pointer())
-    _tile(builder, name, _byte(tile), where, builder.mul(step, _i64(4)))
+    _tile(builder, name, _byte(tile), address, builder.mul(step, _i64(4)))
 
 
 @instruction("void", "i8", "i8")
@@ -85,12 +85,14 @@ def _block(rows: int) -> tuple[Any, Any, Any]:
 
     def places(builder: Any, address: Any, step: Any) -> list[tuple[int, Any]]:
         down = builder.mul(step, _i64(4 * SIDE))
-        at = [builder.add(address, builder.mul(down, _i64(i))) for i in range(rows)]
-        return [(_C[i][j], builder.add(at[i], _i64(64 * j))) for i in range(rows) for j in range(2)]
+        at = [builder.gep(address, [builder.mul(down, _i64(i))]) for i in range(rows)]
+        cells = [(i, j) for i in range(rows) for j in range(2)]
+        return [(_C[i][j], builder.gep(at[i], [_i64(64 * j)])) for i, j in cells]
 
-    @instruction("void", "i8", "i8")
+    @instruction("void", "p8", "i8")
     def start(builder, d, d_row):
-        with builder.if_else(builder.icmp_signed("!=", d, _i64(0))) as (adding, fresh):
+        adds = builder.icmp_unsigned("!=", d, ir.Constant(d.type, None))
+        with builder.if_else(adds) as (adding, fresh):
             with adding:
                 for tile, place in places(builder, d, d_row):
                     _move(builder, "tileloadd64", tile, place, d_row)
@@ -98,19 +100,19 @@ def _block(rows: int) -> tuple[Any, Any, Any]:
                 for tile, _ in places(builder, d, d_row):
                     _tile(builder, "tilezero", _byte(tile))
 
-    @instruction("void", "i8", "i8", "i8", "i8")
+    @instruction("void", "p8", "i8", "p8", "i8")
     def step(builder, a, a_row, b, b_row):
         down = builder.mul(a_row, _i64(4 * SIDE))
         for i in range(rows):
-            at = builder.add(a, builder.mul(down, _i64(i)))
+            at = builder.gep(a, [builder.mul(down, _i64(i))])
             _move(builder, "tileloadd64", _A[i], at, _i64(SIDE))
         for j in range(2):
-            _move(builder, "tileloadd64", _B[j], builder.add(b, _i64(64 * j)), b_row)
+            _move(builder, "tileloadd64", _B[j], builder.gep(b, [_i64(64 * j)]), b_row)
         for i in range(rows):
             for j in range(2):
                 _tile(builder, "tdpbf16ps", _byte(_C[i][j]), _byte(_A[i]), _byte(_B[j]))
 
-    @instruction("void", "i8", "i8")
+    @instruction("void", "p8", "i8")
     def end(builder, c, c_row):
         for tile, place in places(builder, c, c_row):
             _move(builder, "tilestored64", tile, place, c_row)
@@ -122,7 +124,7 @@ _start, _step, _end = _block(2)
 _start_upper, _step_upper, _end_upper = _block(1)
 
 
-@inner(signature="i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8")
+@inner(signature=PRODUCT)
 def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
     """`bfloat16.product` of an A from `block`, n a multiple of WIDTH and k one of SIDE.
 
@@ -134,9 +136,9 @@ def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
         if height != configured:
             _configure(min(height, SIDE), max(height - SIDE, 1))
             configured = height
-        a_at, c_at, d_at = a + 4 * row * row_step, c + 4 * row * c_row, d + 4 * row * d_row
+        a_at, c_at = a + 4 * row * row_step, c + 4 * row * c_row
         for j in range(0, n, WIDTH):
-            d_from = d_at + 4 * j if d else 0
+            d_from = d + 4 * (row * d_row + j) if d else d
             if height > SIDE:
                 _start(d_from, d_row)
                 for l in range(0, k, SIDE):  # noqa: E741

@@ -228,11 +228,10 @@ def _block(builder: Any, height: int, x, x_row, s, panel, groups, t, b, c, c_row
                     builder.store(value, where, align=4)
 
 
-@instruction("void", *["i8"] * 10, "b1")
+@instruction("void", "i8", "p8", "i8", "p8", "p8", "i8", "p8", "p8", "p8", "i8", "b1")
 def _tile(builder, height, x, x_row, s, panel, groups, t, b, c, c_row, add):
     """Compute one block of 1 to ROWS rows of one panel."""
-    x, panel = (builder.inttoptr(address, _byte.as_pointer()) for address in (x, panel))
-    s, t, b, c = (builder.inttoptr(address, _float.as_pointer()) for address in (s, t, b, c))
+    s, t, b, c = (builder.bitcast(address, _float.as_pointer()) for address in (s, t, b, c))
     call_block(builder, "pellucid_int8_block", _block, ROWS, height,
                x, x_row, s, panel, groups, t, b, c, c_row, add)  # fmt: skip
 

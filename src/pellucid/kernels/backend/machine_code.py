@@ -37,7 +37,7 @@ _i8, _i16, _i32, _i64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _object, _integers, _double = _i8.as_pointer(), _i64.as_pointer(), ir.DoubleType()
 _NUMBERS = {
     "bool": _i8, "int32": _i32, "uint32": _i32, "int64": _i64, "float32": ir.FloatType(),
-    "float64": _double,
+    "float64": _double, "address": _object,
 }  # fmt: skip
 """Types of numbers, for LLVM."""
 
@@ -68,10 +68,10 @@ fill:
   store i64 1, ptr %block
   %first = getelementptr i8, ptr %block, i64 40
   %at = ptrtoint ptr %first to i64
-  %past = add i64 %at, 63
-  %rounded = and i64 %past, -64
-  %data = inttoptr i64 %rounded to ptr
-  %place = getelementptr i8, ptr %block, i64 24
+  %below = sub i64 0, %at
+  %gap = and i64 %below, 63
+  %data = getelementptr i8, ptr %first, i64 %gap
+  %place = getelementptr { i64, ptr, ptr, ptr }, ptr %block, i64 0, i32 3
   store ptr %data, ptr %place
   br label %end
 end:
@@ -122,7 +122,7 @@ class Record(NamedTuple):
 
 _NAMES = {
     "b1": "bool", "f4": "float32", "f8": "float64", "i1": "int8", "i4": "int32", "i8": "int64",
-    "u1": "uint8", "u4": "uint32",
+    "p8": "address", "u1": "uint8", "u4": "uint32",
 }  # fmt: skip
 _TYPE = re.compile(r"(\w\d)(?:\[([^]]*)\])?")
 
@@ -314,7 +314,8 @@ def _number(builder: Any, x: Any, dtype: str) -> Any:
         return builder.trunc(call_named(builder, "PyObject_IsTrue", _i32, x), kind)
     if dtype.startswith("float"):
         return builder.fptrunc(call_named(builder, "PyFloat_AsDouble", _double, x), kind)
-    return builder.trunc(call_named(builder, "PyLong_AsLongLong", _i64, x), kind)
+    whole = call_named(builder, "PyLong_AsLongLong", _i64, x)
+    return builder.inttoptr(whole, kind) if dtype == "address" else builder.trunc(whole, kind)
 
 
 def _array(builder: Any, x: Any, value: Value) -> list[Any]:

@@ -31,6 +31,7 @@ from pellucid.kernels.backend.simd import (
     address_of,
     get,
     load,
+    nowhere,
     put,
     splat,
     store,
@@ -277,7 +278,7 @@ def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
                 )
                 for panel in range(left, right):
                     c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
-                    y, y_row, d, d_row = address_of(c, c_at), c_row, 0, 0
+                    y, y_row, d, d_row = address_of(c, c_at), c_row, nowhere(), 0
                     plus_bias = biased and start == 0
                     if plus_bias:
                         d = address_of(bias, panel * WIDTH)
@@ -291,7 +292,7 @@ def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
                                 if plus_bias:
                                     d_ij = get(bias, panel * WIDTH + j)
                                 put(edge, i * WIDTH + j, d_ij)
-                        d, d_row = y if d else 0, y_row
+                        d, d_row = y if d else d, y_row
                     from_b = address_of(b, (panel * steps + start) * WIDTH)
                     if not (exactly and start > 0):
                         product(height, WIDTH, depth, x, x_row, x_step, from_b,

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from llvmlite import ir
 from numba import njit, typeof, types
 from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
@@ -217,6 +218,8 @@ def _numba_type(kind: Any, given: tuple[Any, ...] = ()) -> Any:
             return types.void
         case "void*":
             return types.voidptr
+        case Value("address"):
+            return _ADDRESS
         case str():
             return _numba_type(*machine_code.kinds(kind))
         case Vector():
@@ -233,19 +236,21 @@ def _numba_type(kind: Any, given: tuple[Any, ...] = ()) -> Any:
     return _numba_type(kind(*given))
 
 
-class _Vector(types.Type):
-    def __init__(self, vector: Vector) -> None:
-        self.llvm = vector.llvm
-        super().__init__(str(vector))
+class _Own(types.Type):
+    def __init__(self, llvm: Any, name: str) -> None:
+        self.llvm = llvm
+        super().__init__(name)
 
 
-@register_model(_Vector)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, vector: _Vector) -> None:
-        super().__init__(manager, vector, vector.llvm)
+@register_model(_Own)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, own: _Own) -> None:
+        super().__init__(manager, own, own.llvm)
 
 
-_VECTORS = {vector: _Vector(vector) for vector in (floats, uints, ints, truths)}
+_VECTORS = {vector: _Own(vector.llvm, str(vector)) for vector in (floats, uints, ints, truths)}
+_BYTES = ir.IntType(8).as_pointer()
+_ADDRESS = _Own(_BYTES, "address")
 
 
 def _define(op: Any, given: dict[Any, tuple[Any, Callable[..., Any]]]) -> None:
@@ -271,7 +276,7 @@ def _define_operators() -> None:
             element=numbers[0],
         ) -> Any:  # fmt: skip
             sides = (
-                value if isinstance(kind, _Vector) else context.cast(builder, value, kind, element)
+                value if isinstance(kind, _Own) else context.cast(builder, value, kind, element)
                 for kind, value in zip(sig.args, values, strict=True)
             )
             return getattr(builder, emit)(*how, *(vector_of(builder, x, vector) for x in sides))
@@ -288,6 +293,16 @@ def _define_operators() -> None:
             own,
             lambda _context, builder, _sig, values, emit=emit: getattr(builder, emit)(*values),
         )
+    cases[operator.add][_ADDRESS, types.int64] = (
+        _ADDRESS,
+        lambda _context, builder, _sig, values: builder.gep(values[0], values[1:]),
+    )
+    cases[bool][_ADDRESS,] = (
+        types.boolean,
+        lambda _context, builder, _sig, values: builder.icmp_unsigned(
+            "!=", *values, ir.Constant(_BYTES, None)
+        ),
+    )
     for op, of_types in cases.items():
         _define(op, of_types)
 

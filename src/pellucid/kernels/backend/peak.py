@@ -9,7 +9,7 @@ from typing import Any
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import variant
 from pellucid.kernels.backend.matmul import FLOAT32, Products, aligned
-from pellucid.kernels.backend.simd import WIDTH, address_of
+from pellucid.kernels.backend.simd import WIDTH, address_of, nowhere
 
 STEPS = 1 << 22
 
@@ -22,7 +22,7 @@ def _multiplying(products: Products) -> Any:
         """One block of `product` whose steps stay where they are, in the nearest cache."""
         block = rows * WIDTH
         a = address_of(numbers, task * 3 * block)
-        product(rows, WIDTH, steps, a, 1, 0, a + 4 * block, 0, a + 8 * block, WIDTH, 0, 0)
+        product(rows, WIDTH, steps, a, 1, 0, a + 4 * block, 0, a + 8 * block, WIDTH, nowhere(), 0)
 
     return threads.parallel("f4[:,:,::1],i8")(variant(_multiply_adds, products.name))
 

@@ -21,7 +21,7 @@ from pellucid.kernels.backend.machine_code import FEATURES, call_named
 
 # LLVM keeps its own vectors at 256 bits on Intel's processors; ours, whose width is explicit, it
 # keeps.
-LANES = 16 if "+avx512f" in FEATURES else 8
+LANES = 16 if "+avx512f" in FEATURES else 4 if "+simd128" in FEATURES else 8
 VNNI = ("+avx512vnni" if LANES == 16 else "+avxvnni") in FEATURES
 PAIRS = not VNNI and ("+avx512bw" if LANES == 16 else "+avx2") in FEATURES
 """What products of 8-bit integers are made of; see `int8`."""
@@ -101,7 +101,7 @@ def spread(builder: Any, value: Any) -> Any:
 
 
 def _pointer(builder: Any, address: Any, kind: Any = floats.llvm) -> Any:
-    return builder.inttoptr(address, kind.as_pointer())
+    return builder.bitcast(address, kind.as_pointer())
 
 
 @instruction(floats, None, "i8")
@@ -145,13 +145,13 @@ def _read(builder: Any, kind: Any, address: Any, count: Any) -> Any:
     return result
 
 
-@instruction(floats, "i8", "i8")
+@instruction(floats, "p8", "i8")
 def load_from(builder, address, count):
     """Read LANES floats at an address; only the first `count`, and zeros, if there are fewer."""
     return _read(builder, floats.llvm, address, count)
 
 
-@instruction(truths, "i8", "i8")
+@instruction(truths, "p8", "i8")
 def truths_from(builder, address, count):
     """Read which of LANES bytes at an address are not 0; only the first `count`."""
     kind = ir.VectorType(_byte, LANES)
@@ -159,7 +159,7 @@ def truths_from(builder, address, count):
     return builder.icmp_unsigned("!=", read, ir.Constant(kind, None))
 
 
-@instruction("void", "i8", floats)
+@instruction("void", "p8", floats)
 def add_to(builder, address, value):
     """Add LANES floats to those at an address."""
     place = _pointer(builder, address)
@@ -218,19 +218,26 @@ def transpose(source, at, step, n, depth, target, to, to_step):
             _transpose(source, at + i * step + d, step, target, to + d * to_step + i, to_step)
 
 
-@instruction("i8", None, "i8")
+@instruction("p8", None, "i8")
 def address_of(builder, array, at):
-    """The address of the `at`-th number after an array's first.
+    """The address of the `at`-th number after an array's first; `address + n` is n bytes further.
 
-    It keeps no array alive: what holds the array must live on where the address is used.
+    It keeps no array alive: what holds the array must live on where the address is used. It is no
+    integer: LLVM must know from which array it comes, or may miscompile what is read there.
     """
-    return builder.ptrtoint(builder.gep(array, [at]), at.type)
+    return _pointer(builder, builder.gep(array, [at]), _byte)
 
 
-@instruction("void*", "i8")
-def pointer(builder, address):
-    """An address in memory, as what `numba.carray` makes an array of."""
-    return _pointer(builder, address, _byte)
+@instruction("p8")
+def nowhere(builder):
+    """The address of what there is not; as a condition it is false."""
+    return ir.Constant(_byte.as_pointer(), None)
+
+
+@instruction("void*", "i8", "i8")
+def pointer(builder, address, at):
+    """Where the `at`-th byte is after one whose address Python has given, for `numba.carray`."""
+    return builder.gep(builder.inttoptr(address, _byte.as_pointer()), [at])
 
 
 @instruction(lambda value: uints if str(value) == "uint32" else floats, None)
@@ -349,12 +356,8 @@ _float, _double = ir.FloatType(), ir.DoubleType()
 
 def _lanes(builder: Any, address: Any, index: Any, kind: Any) -> list[Any]:
     """Emit the places of the index-th numbers after an address."""
-    size = address.type(8 if kind == _double else 4)
-    places = []
-    for lane in range(LANES):
-        at = builder.extract_element(index, _i32(lane))
-        places.append(_pointer(builder, builder.add(address, builder.mul(at, size)), kind))
-    return places
+    first = _pointer(builder, address, kind)
+    return [builder.gep(first, [builder.extract_element(index, _i32(i))]) for i in range(LANES)]
 
 
 def _add_double(builder: Any, place: Any, value: Any) -> None:
@@ -362,19 +365,19 @@ def _add_double(builder: Any, place: Any, value: Any) -> None:
     builder.store(builder.fadd(builder.load(place, align=8), number), place, align=8)
 
 
-@instruction("f4", "i8")
+@instruction("f4", "p8")
 def number_at(builder, address):
     """Read the float at an address."""
     return builder.load(_pointer(builder, address, _float), align=4)
 
 
-@instruction("void", "i8", "f4")
+@instruction("void", "p8", "f4")
 def add_double(builder, address, value):
     """Add a float to the double at an address."""
     _add_double(builder, _pointer(builder, address, _double), value)
 
 
-@instruction(floats, "i8", ints)
+@instruction(floats, "p8", ints)
 def gather(builder, address, index):
     """Read floats, the index-th after the one at an address."""
     result = ir.Constant(floats.llvm, ir.Undefined)
@@ -383,7 +386,7 @@ def gather(builder, address, index):
     return result
 
 
-@instruction("void", "i8", ints, floats)
+@instruction("void", "p8", ints, floats)
 def scatter_add(builder, address, index, value):
     """Add each float to the index-th double after the one at an address, lane after lane."""
     for lane, place in enumerate(_lanes(builder, address, index, _double)):

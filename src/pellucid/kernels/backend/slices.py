@@ -49,4 +49,4 @@ def _slices(sizes: tuple[int, ...]) -> Array:
 @inner()
 def floats(address, first, size):
     """Return `size` numbers of the array at an address, from its `first` on."""
-    return carray(pointer(address + 4 * first), (size,), np.float32)
+    return carray(pointer(address, 4 * first), (size,), np.float32)

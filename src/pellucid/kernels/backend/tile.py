@@ -27,6 +27,7 @@ from pellucid.kernels.backend.simd import (
     address_of,
     floats,
     load,
+    nowhere,
     select,
     spread,
     store,
@@ -38,6 +39,8 @@ ROWS = 8 if LANES == 16 else 6
 _f = np.float32
 _long = ir.IntType(64)
 _vec = floats.llvm
+PRODUCT = "i8,i8,i8,p8,i8,i8,p8,i8,p8,i8,p8,i8"
+"""The types of a product's arguments."""
 
 
 @inner()
@@ -146,9 +149,9 @@ def call_block(
 def _tile(width: int, name: str, multiply_add: Callable[..., Any]) -> Any:
     """Return the instruction that computes one block, `width` vectors wide, of 1 to ROWS rows."""
 
-    @instruction("void", *["i8"] * 11)
+    @instruction("void", "i8", "p8", "i8", "i8", "p8", "i8", "p8", "i8", "i8", "p8", "i8")
     def tile(builder, height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row):
-        a, b, c, d = (builder.inttoptr(x, ir.FloatType().as_pointer()) for x in (a, b, c, d))
+        a, b, c, d = (builder.bitcast(x, ir.FloatType().as_pointer()) for x in (a, b, c, d))
         block = partial(_block, width, multiply_add)
         call_block(builder, f"pellucid_{name}_{width}", block, ROWS, height,
                    a, row_step, k_step, b, b_row, c, c_row, k, d, d_row)  # fmt: skip
@@ -164,7 +167,7 @@ def product_by(name: str, multiply_add: Callable[..., Any]) -> Any:
     narrow, wide = (_tile(width, name, multiply_add) for width in (1, 2))
 
     def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
-        """C (m, n) = D (m, n) + A (m, k) B (k, n), or A B where d is 0; n a multiple of LANES.
+        """C (m, n) = D (m, n) + A (m, k) B (k, n), or A B if d is `nowhere`; n is of whole vectors.
 
         a, b, c and d are the addresses of their first numbers (`simd.address_of`), steps count
         floats: A[i, l] is a + i·row_step + l·k_step, B[l, j] is b + l·b_row + j, C[i, j] is
@@ -176,26 +179,26 @@ def product_by(name: str, multiply_add: Callable[..., Any]) -> Any:
         for block in range(blocks):
             height = (m - row + blocks - block - 1) // (blocks - block)
             a_row, c_to = a + 4 * row * row_step, c + 4 * row * c_row
-            d_from, j = d + 4 * row * d_row, 0
+            j = 0
             while j + 2 * LANES <= n:
-                d_at = d_from + 4 * j if d else 0
+                d_at = d + 4 * (row * d_row + j) if d else d
                 wide(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
                      d_at, d_row)  # fmt: skip
                 j += 2 * LANES
             if j < n:
-                d_at = d_from + 4 * j if d else 0
+                d_at = d + 4 * (row * d_row + j) if d else d
                 narrow(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
                        d_at, d_row)  # fmt: skip
             row += height
 
     product.__qualname__ = name
-    return inner(signature="i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8")(product)
+    return inner(signature=PRODUCT)(product)
 
 
 product = product_by("product", _multiply_add)
 
 
-@inner(EXACT, signature="i8,i8,i8,i8,i8,i8,i8,i8,f4[:,:],i8,i8,f4[:,::1],i8,f4[:,::1]")
+@inner(EXACT, signature="i8,i8,i8,p8,i8,i8,p8,i8,f4[:,:],i8,i8,f4[:,::1],i8,f4[:,::1]")
 def add_product(m, n, k, a, row_step, k_step, b, b_row, c, c_at, c_row, low, low_at, part):
     """C += A B, as `product`; `low` (…, n) keeps what the additions round away, unless it is empty.
 
@@ -208,7 +211,7 @@ def add_product(m, n, k, a, row_step, k_step, b, b_row, c, c_at, c_row, low, low
         product(m, n, k, a, row_step, k_step, b, b_row, to, c_row, to, c_row)
         return
     step = part.shape[1]
-    product(m, n, k, a, row_step, k_step, b, b_row, address_of(part, 0), step, 0, 0)
+    product(m, n, k, a, row_step, k_step, b, b_row, address_of(part, 0), step, nowhere(), 0)
     for i in range(m):
         for j in range(0, n, LANES):
             at, low_j = c_at + i * c_row + j, low_at + i * low.shape[1] + j
