@@ -204,3 +204,13 @@ def test_the_page_lists_the_exercises_and_its_transcript_is_what_is_printed(
 def test_both_pages_say_the_same() -> None:
     pages = [(DOCS / f"exercises{end}").read_text(encoding="utf-8") for end in (".md", ".ko.md")]
     assert differences(*(CODE.sub("", each) for each in pages)) == []
+
+
+def test_train_hands_the_folder_to_the_script_that_trains(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "trainer.py"
+    script.write_text("def main(folder, language):\n    print(folder, language)\n    return 7\n")
+    monkeypatch.setattr("pellucid.apps.cli.exercise._trainer", lambda: script)
+    assert main(["exercise", "--train", "--folder", "mine"]) == 7
+    assert capsys.readouterr().out == "mine en\n"

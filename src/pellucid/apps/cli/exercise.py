@@ -19,6 +19,8 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import read_file, write_atomically
 from pellucid.core.settings import nearest
 
+TRAINER = "your_transformer.py"
+
 
 def exercise(
     name: str = "",
@@ -26,6 +28,7 @@ def exercise(
     *,
     hint: bool = False,
     solution: bool = False,
+    train: bool = False,
     folder: Path = Path("exercises"),
 ) -> int:
     """Write a forward or backward yourself; mistakes are recognised by their numbers, and named.
@@ -38,6 +41,7 @@ def exercise(
         name: Which exercise; unset: list them and what is solved.
         hint: Show a hint; each time one more, up to three.
         solution: Show a right answer.
+        train: Put your right answers into a whole Transformer, and train it for half a minute.
         folder: Where your files and progress.json are.
     """
     console, progress = Output(), _progress(folder)
@@ -49,6 +53,9 @@ def exercise(
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / "progress.json", json.dumps(progress, indent=2).encode())
 
+    if train:
+        code: int = runpy.run_path(str(_trainer()))["main"](folder, printed_language())
+        return code
     if not name:
         width = max(map(len, EXERCISES))
         for number, each in enumerate(EXERCISES, start=1):
@@ -94,6 +101,12 @@ def exercise(
     return 1 if failed else 0
 
 
+def _trainer() -> Path:
+    """Return examples/your_transformer.py: in the package, or in the checkout that this is."""
+    here = Path(__file__).parents[1] / "teach" / "course"
+    return (here if here.exists() else Path(__file__).parents[4] / "examples") / TRAINER
+
+
 def verdict(result: Result) -> str:
     """Say whether a result is right, and what is wrong with it."""
     name, yours, right = result.name, result.yours, result.right
@@ -122,7 +135,7 @@ def _standing(progress: dict[str, Any]) -> str:
     """Say how many are solved, and which is next."""
     left = [name for name in EXERCISES if not progress.get(name, {}).get("solved")]
     done = tr("Solved: {} of {}.").format(len(EXERCISES) - len(left), len(EXERCISES))
-    return f"{done} {tr('Next:')} pellucid exercise {left[0]}" if left else done
+    return f"{done} {tr('Next:')} pellucid exercise {left[0] if left else '--train'}"
 
 
 def _checked(name: str, path: Path) -> list[Result]:
