@@ -228,6 +228,10 @@ function show(record: PageRecord, state: State): void {
       }));
     }
   });
+  // The model's tab draws in the theme's colours too, and for paper in those of paper.
+  model.store.listen((_, changed) => {
+    if (changed.has("colours") && panels.run.firstChild) trial?.choose({});
+  });
   let written = state; // what the address says
   model.store.listen((_, changed) => {
     if (IN_ADDRESS.some((name) => changed.has(name) && model.state[name] !== written[name])) {

@@ -20,6 +20,11 @@ function showTheme(theme: State["theme"]): Colours {
   return readColours();
 }
 
+/** The token that the model was least sure of, whose gradient says most. */
+function leastSure({ steps }: PageRecord): number {
+  return steps.reduce((least, { probability }, i) => (probability < steps[least]!.probability ? i : least), 0);
+}
+
 /** The end of the best answer in the tree of the search. */
 function bestNode({ tree }: PageRecord): number {
   return Math.max(0, tree.findIndex((node) => node[6] === 1));
@@ -64,7 +69,7 @@ export class Model {
       layer2: beside.layer,
       head2: other ? beside.head : next,
       zoom: "readable",
-      step: 0,
+      step: leastSure(record),
       node: bestNode(record),
       frame: 0,
       tour: null,

@@ -69,7 +69,14 @@ export class Opening {
       this.next,
     );
     model.store.listen((state, changed) => {
-      if (state.tab !== tab) return;
+      if (state.tab !== tab) {
+        // A question that is left is closed: it hides what would answer it on every tab.
+        if (this.open) {
+          this.open = null;
+          this.update();
+        }
+        return;
+      }
       const moved = ["kind", "layer", "head", "tab", "frame"].some((name) => changed.has(name as "kind"));
       if (moved) [this.asked, this.open, this.verdict] = [0, null, null];
       if (moved || changed.has("query") || changed.has("step")) this.update();

@@ -375,7 +375,7 @@ const en = {
   predictsNothing: "This model predicts nothing.",
   tokenByToken: "Token by token",
   loss: (loss: string, count: number) =>
-    `Loss: −log p of all tokens adds up to ${loss} nats over ${count} tokens.`,
+    `Loss: −log p of all tokens adds up to ${loss} nats over ${count} ${count === 1 ? "token" : "tokens"}.`,
   likeliestToken: (n: number) => `Most likely as token ${n} of the text`,
   likeliest: (n: number) => `Most likely in place ${n}`,
   taken: "taken",

@@ -152,6 +152,7 @@ export function attention(host: HTMLElement): void {
         weight.style.setProperty("--share", String(Math.round(75 * w[i]![j]!)));
         gradient.style.setProperty("--share", String(Math.min(75, Math.round(250 * Math.abs(da[i]![j]!)))));
         gradient.classList.toggle("below", da[i]![j]! < 0);
+        gradient.classList.toggle("above", da[i]![j]! > 0);
       }),
     );
     weights.choose(l, s);

@@ -81,6 +81,6 @@ export class Step {
     const edited = new Edited(runner, fed, edit);
     const known = slope(edit, gradients, fed);
     const range = stepRange(edited, known);
-    void this.curve.show({ edited, slope: known, range, symbol: "η", name: this.moves.value });
+    void this.curve.show({ edited, slope: known, range, opens: range[1] / 8, symbol: "η", name: this.moves.value });
   }
 }

@@ -14,6 +14,8 @@ export interface Shown {
   edited: Edited;
   slope: number;
   range: [number, number];
+  /** Where the slider stands at first; 0 if not given. */
+  opens?: number;
   /** What moves: "δ" or "η". */
   symbol: string;
   name: string;
@@ -70,7 +72,7 @@ export class Curve {
     this.before = shown.edited.at(0);
     Object.assign(this.slider, { min: lo, max: hi, step: (hi - lo) / STEPS });
     this.letter.textContent = shown.symbol;
-    this.move(0);
+    this.move(shown.opens ?? 0);
     let began = performance.now();
     for (let i = 0; i < POINTS; i++) {
       if (i === 0 || performance.now() - began > SLICE) {

@@ -155,8 +155,8 @@ function row(trial: Trial, { t }: Names, name: string, answer: Answer, first: bo
   return el(
     "div",
     { class: "try-row" },
-    el("h3", {}, name),
-    el("p", { class: "try-text", lang: "" }, trial.target.decode(answer.ids)),
+    el("h2", {}, name),
+    el("p", { class: "try-text", lang: "" }, trial.target.decode(answer.ids) || t.writesNothing),
     list,
     el("p", { class: "hint" }, t.loss(nats(sum(answer.losses))) + (answer.ended ? "" : ` · ${t.stopped}`)),
   );
@@ -344,7 +344,7 @@ function decided(trial: Trial, names: Names): Card {
           {},
           el("th", { scope: "row" }, name),
           el("td", {}, signedBar(totals[i]! / most), el("span", { class: "p" }, change(totals[i]!))),
-          el("td", { class: "heads" }, ...heads.map(({ logit }) => el("span", { class: logit < 0 ? "less" : "more" }, change(logit)))),
+          el("td", { class: "heads" }, ...heads.map(({ logit }, h) => el("span", { class: logit < 0 ? "less" : "more", title: t.head(h + 1) }, el("sub", {}, String(h + 1)), change(logit)))),
           el(
             "td",
             { class: "says" },

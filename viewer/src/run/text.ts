@@ -15,6 +15,7 @@ const en = {
   parts: (count: number) => `${count} parts`,
   loss: (nats: string) => `−log p = ${nats}`,
   stopped: "did not end",
+  writesNothing: "(the model writes nothing)",
   took: (tokens: number, ms: string) => `${tokens} tokens in ${ms} ms`,
   same: "The answer stays.",
   firstAnswer: (before: string, after: string) =>
@@ -111,6 +112,7 @@ const ko: Words = {
   parts: (count) => `부분 ${count}개`,
   loss: (nats) => `손실 −log p = ${nats}`,
   stopped: "끝나지 않음",
+  writesNothing: "(모델이 아무것도 쓰지 않습니다)",
   took: (tokens, ms) => `토큰 ${tokens}개, ${ms} ms`,
   same: "답이 그대로입니다.",
   firstAnswer: (before, after) => `처음 답의 −log p: ${before} → ${after}`,
