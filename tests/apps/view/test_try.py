@@ -195,11 +195,15 @@ def test_a_step_against_the_followed_gradient_raises_p(opened: Open, task: Seq2S
     page = opened()
     page.locator("#tab-backward").click()
     page.get_by_role("button", name="Take the step").click()
-    place = page.evaluate("pellucid.record.flows[0].place")
+    step = page.evaluate("pellucid.model.state.step")
+    sure = page.evaluate("pellucid.record.steps.map(({probability}) => probability)")
+    assert step == int(np.argmin(sure))  # the page opens on the token that it was least sure of
+    place = page.evaluate("pellucid.record.flows[pellucid.model.state.step].place")
     tokens = page.evaluate("pellucid.record.steps.map(({token}) => token)")
     own = [token for token in tokens if token != task.model.config.eos_token_id]
     gradients, _ = backward(task, task.source.encode("가나 b"), own, [place], [])
     squares = sum(float((d * d).sum()) for d in gradients.values() if d is not None)
+    assert float(page.input_value("#flow-eta")) > 0  # the step is taken, not only offered
     label = page.get_attribute(".flow-step .curve", "aria-label") or ""
     assert float(re.findall(r"−([\d.e−]+\d)\.$", label)[0]) == pytest.approx(squares, rel=1e-3)
     page.locator("#flow-eta").evaluate(
@@ -258,3 +262,48 @@ def test_a_page_without_the_model_has_no_such_tab(
     assert page.locator("#tab-attention").is_visible()
     assert page.locator("#tab-run").count() == 0
     page.close()
+
+
+def test_an_expected_answer_is_looked_at_in_place_of_the_models_own(
+    opened: Open, task: Seq2SeqTask
+) -> None:
+    page = opened()
+    source, expected = task.source.encode("가나 b"), "b나"
+    own = task.target.decode(greedy(task, [], source)[0])
+    assert own != expected
+    page.fill("#try-expected", expected)
+    page.locator("#try-expected").blur()
+    settle(page)
+    assert texts(page) == [own, expected]
+    ids = task.target.encode(expected)
+    log_p, _ = ops.log_softmax(run(task, [], source, ids)[0])
+    right = [*ids, task.model.config.eos_token_id]
+    nats_of = -sum(float(log_p[i, token]) for i, token in enumerate(right))
+    losses = page.evaluate("pellucid.trial.whole.answer.losses")
+    assert sum(losses) == pytest.approx(nats_of, abs=1e-5)
+    # Three kept steps make it likelier each time; the way back is exact.
+    page.get_by_role("button", name="All weights").click()
+    before = sum(losses)
+    for _ in range(3):
+        curve(page)
+        page.get_by_role("button", name="Keep this change").click()
+        now = page.evaluate("pellucid.trial.whole.answer.losses.reduce((a, b) => a + b)")
+        assert now < before
+        before = now
+    page.get_by_role("button", name="As it was trained").click()
+    assert page.evaluate("pellucid.trial.whole.answer.losses") == losses
+    page.fill("#try-text", "나")
+    assert page.input_value("#try-expected") == ""
+
+
+def test_the_difference_of_two_logits_adds_up(opened: Open, task: Seq2SeqTask) -> None:
+    page = opened()
+    source = task.source.encode("가나 b")
+    own, _ = greedy(task, [], source)
+    page.locator(".try-decided .choices button").first.click()
+    other = page.evaluate("pellucid.trial.rather")
+    logits = np.asarray(run(task, [], source, own)[0])[0]
+    title = page.inner_text(".try-decided h2")
+    assert title.startswith(f"Why “{task.target.decode([own[0]])}” rather than “")
+    total = page.inner_text(".try-decided tr.total").split()[1].replace("−", "-")
+    assert float(total) == pytest.approx(float(logits[own[0]] - logits[other]), abs=0.006)

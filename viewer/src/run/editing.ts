@@ -50,6 +50,14 @@ export function editing(trial: Trial, names: Names): Card {
   const said = el("p", { class: "edit-said" });
   const tokens = el("div", { class: "answer" });
   const other = el("p", { class: "hint" });
+  const keep = el("button", {
+    type: "button",
+    onclick: () => {
+      if (made && "parts" in made) trial.keep(made.parts, curve.by);
+    },
+  }, t.keep);
+  const forget = el("button", { type: "button", class: "quiet", onclick: () => trial.forget() }, t.forget);
+  let made: Edit | null = null;
   let known = 0;
   let found: { of: string; fed: Fed; gradients: Gradients } | null = null;
   const curve = new Curve("edit-by", names.language, (by, { losses, loss, other: becomes }, base) => {
@@ -67,7 +75,8 @@ export function editing(trial: Trial, names: Names): Card {
         ),
       ),
     );
-    other.textContent = becomes ? t.becomes(trial.target.decode(becomes.ids)) : t.same;
+    const same = trial.expected === "" ? t.same : t.becomes(trial.expected);
+    other.textContent = becomes ? t.becomes(trial.target.decode(becomes.ids)) : same;
   });
   let before = "";
   const update = () => {
@@ -89,9 +98,13 @@ export function editing(trial: Trial, names: Names): Card {
     most.hidden = edit.kind === "step";
     const chosen = trial.target.label(fed.answer.ids[trial.token] ?? trial.runner.record.end);
     offer(loss, [t.ofWhole, t.ofToken(chosen[0])], edit.whole ? 0 : 1);
-    const { made, range, name } = { score, weight, step: steps }[edit.kind](gradients, fed);
-    known = slope(made, gradients, fed);
-    void curve.show({ edited: new Edited(trial.runner, fed, made), slope: known, range, symbol: edit.kind === "step" ? "η" : "δ", name });
+    const { made: now, range, name } = { score, weight, step: steps }[edit.kind](gradients, fed);
+    made = now;
+    known = slope(now, gradients, fed);
+    keep.hidden = edit.kind === "score";
+    forget.hidden = !trial.taught;
+    const [symbol, opens] = edit.kind === "step" ? ["η", range[1] / 8] : ["δ", 0];
+    void curve.show({ edited: new Edited(trial.runner, fed, now), slope: known, range, opens, symbol, name });
   };
   type Made = { made: Edit; range: [number, number]; name: string };
   const score = ({ scores }: Gradients, { memory, run }: Fed): Made => {
@@ -151,7 +164,7 @@ export function editing(trial: Trial, names: Names): Card {
       lossChoice,
     ),
     el("div", { class: "edit-number" }, ofScore, ofWeight, most),
-    el("div", { class: "edit-both" }, curve.root, el("div", {}, said, el("h3", {}, t.probabilities), tokens, other)),
+    el("div", { class: "edit-both" }, curve.root, el("div", {}, said, el("h3", {}, t.probabilities), tokens, other, el("div", { class: "choices" }, keep, forget))),
   );
   return [card, update];
 }

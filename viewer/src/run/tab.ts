@@ -4,6 +4,8 @@ import { clamp, el, percent, segmented, token } from "../dom.ts";
 import type { Colours } from "../colours.ts";
 import type { Language } from "../text.ts";
 import { editing } from "./editing.ts";
+import type { Rows } from "../record.ts";
+import { loss } from "./forward.ts";
 import type { Answer } from "./forward.ts";
 import { ledger, lens } from "./ledger.ts";
 import { maps } from "./maps.ts";
@@ -14,6 +16,8 @@ import { sortOf, sum } from "./trial.ts";
 import type { Sort, Trial } from "./trial.ts";
 
 const SHOWN = 12;
+/** Tokens offered instead of the chosen one. */
+const SHOWN_INSTEAD = 5;
 
 /** What the panel asks of its page. Colours are read when something is drawn, for they follow the theme. */
 export interface Host {
@@ -52,7 +56,20 @@ function typing(trial: Trial, names: Names, hint: string): Card {
     autocapitalize: "off",
     spellcheck: "false",
     value: trial.text,
-    oninput: () => trial.read(input.value),
+    oninput: () => {
+      trial.expected = expected.value = "";
+      trial.read(input.value);
+    },
+  });
+  const expected = el("input", {
+    id: "try-expected",
+    type: "text",
+    autocomplete: "off",
+    autocapitalize: "off",
+    spellcheck: "false",
+    value: trial.expected,
+    placeholder: t.itsOwn,
+    onchange: () => trial.expect(expected.value.trim()),
   });
   const answers = el("div", { class: "try-answers" });
   const said = el("p", { class: "hint", role: "status" });
@@ -70,7 +87,9 @@ function typing(trial: Trial, names: Names, hint: string): Card {
       unknown.length > 0
         ? t.unknown(unknown.map(([text]) => text).join(" "))
         : t.took(answer.losses.length, trial.ms.toFixed(0));
-    const rows = [row(trial, names, t.whole, answer, true)];
+    const given = trial.expected !== "";
+    const rows = [row(trial, names, given ? t.expectedAnswer : t.whole, answer, true)];
+    if (given) rows.unshift(row(trial, names, t.whole, trial.own!, false));
     if (trial.off.size > 0) {
       rows.push(row(trial, names, t.without(without(trial, names)), now.answer, false));
     }
@@ -78,7 +97,14 @@ function typing(trial: Trial, names: Names, hint: string): Card {
     answers.replaceChildren(...rows);
     if (focused) answers.querySelector<HTMLElement>("[tabindex='0']")?.focus();
   };
-  const line = el("div", { class: "live-line" }, el("label", { for: "try-text" }, t.text), input);
+  const line = el(
+    "div",
+    { class: "live-line" },
+    el("label", { for: "try-text" }, t.text),
+    input,
+    el("label", { for: "try-expected" }, t.expected),
+    expected,
+  );
   return [el("section", { class: "card try-typing" }, line, answers, said, el("p", { class: "hint" }, hint)), update];
 }
 
@@ -97,7 +123,7 @@ function outcome(trial: Trial, names: Names): Card {
     }
     const [before, after] = [sum(whole.answer.losses), sum(now.ofFirst)];
     const written = trial.target.decode(now.answer.ids);
-    const same = String(now.answer.ids) === String(whole.answer.ids);
+    const same = String(now.answer.ids) === String(trial.own!.ids);
     said.replaceChildren(
       el("span", { class: "hint" }, t.without(without(trial, names))),
       " ",
@@ -119,7 +145,7 @@ function without(trial: Trial, names: Names): string {
 function row(trial: Trial, { t }: Names, name: string, answer: Answer, first: boolean): HTMLElement {
   const { end } = trial.runner.record;
   const ids = answer.ended ? [...answer.ids, end] : answer.ids;
-  const before = trial.whole!.answer.ids;
+  const before = trial.own!.ids;
   const chips = ids.map((id, i) => {
     const label = trial.target.label(id);
     const inside = [token(label), " ", el("span", { class: "p" }, nats(answer.losses[i]!))];
@@ -138,7 +164,7 @@ function row(trial: Trial, { t }: Names, name: string, answer: Answer, first: bo
         title: about,
         "aria-pressed": String(i === trial.token),
         tabindex: i === trial.token ? 0 : -1,
-        onclick: () => trial.choose({ token: i }),
+        onclick: () => trial.choose({ token: i, rather: null }),
       },
       ...inside,
     );
@@ -149,7 +175,7 @@ function row(trial: Trial, { t }: Names, name: string, answer: Answer, first: bo
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (step === undefined) return;
       event.preventDefault();
-      trial.choose({ token: clamp(trial.token + step, chips.length) });
+      trial.choose({ token: clamp(trial.token + step, chips.length), rather: null });
     });
   }
   return el(
@@ -318,14 +344,38 @@ function ranking(trial: Trial, names: Names): Card {
 function decided(trial: Trial, names: Names): Card {
   const { t } = names;
   const title = el("h2");
+  const others = el("div", { class: "choices", role: "group", "aria-label": t.rather });
   const body = el("tbody");
   const update = () => {
     const { runner, target } = trial;
     const { answer } = trial.whole!;
     const id = answer.ids[trial.token] ?? runner.record.end;
     const { run } = trial.now!;
-    title.textContent = t.decided(target.label(id)[0]);
-    const shares = ledger(runner, run, trial.token, id);
+    const { rather } = trial;
+    const [name, other] = [id, rather].map((token) => (token === null ? "" : target.label(token)[0])) as [string, string];
+    title.textContent = rather === null ? t.decided(name) : t.decidedRather(name, other);
+    others.replaceChildren(
+      el("span", { class: "hint" }, t.rather),
+      ...likeliest(runner.logits(run.rows), trial.token, SHOWN_INSTEAD, id).map(([token, p]) =>
+        el(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(token === rather),
+            onclick: () => trial.choose({ rather: token === rather ? null : token }),
+          },
+          target.label(token)[0],
+          " ",
+          el("span", { class: "p" }, percent(p)),
+        ),
+      ),
+    );
+    // Every part's share of the logit; of two tokens the difference, which adds up to that of the logits.
+    const against = rather === null ? [] : ledger(runner, run, trial.token, rather);
+    const shares = ledger(runner, run, trial.token, id).map(({ part, logit }) => ({
+      part,
+      logit: logit - (against.find((one) => one.part === part)?.logit ?? 0),
+    }));
     const says = lens(runner, run, trial.token);
     const decoder = trial.sites.filter(({ stack }) => stack === "decoder");
     const rows = ["", ...decoder.map(({ name }) => name)].map((part, i) => {
@@ -361,6 +411,7 @@ function decided(trial: Trial, names: Names): Card {
     { class: "card try-decided" },
     title,
     el("p", { class: "hint" }, t.decidedHint),
+    others,
     el(
       "div",
       { class: "try-scroll", role: "region", "aria-label": t.columns[1]!, tabindex: 0 },
@@ -373,6 +424,16 @@ function decided(trial: Trial, names: Names): Card {
     ),
   );
   return [card, update];
+}
+
+/** The most likely tokens of one row but for `id`, each with its probability. */
+function likeliest({ values, width }: Rows, row: number, count: number, id: number): [token: number, p: number][] {
+  const logits = values.subarray(row * width, (row + 1) * width);
+  return Array.from(logits.keys())
+    .filter((token) => token !== id)
+    .sort((a, b) => logits[b]! - logits[a]!)
+    .slice(0, count)
+    .map((token) => [token, Math.exp(-loss(logits, token))]);
 }
 
 /** A bar to the right of the middle, or to its left below zero; `share` is −1 … 1. */

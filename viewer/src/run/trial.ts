@@ -4,6 +4,7 @@
 import type { Label } from "../record.ts";
 import { Runner } from "./forward.ts";
 import type { Answer, Memory, Off, Run } from "./forward.ts";
+import type { Part } from "./edit.ts";
 import type { Block, RunRecord, StackName, Tensor } from "./model.ts";
 import { Tokenizer } from "./tokens.ts";
 
@@ -57,6 +58,10 @@ export class Trial {
   readonly target: Tokenizer;
   readonly sites: Site[];
   text: string;
+  /** The answer whose loss, gradients and parts are looked at; "": the model's own. */
+  expected = "";
+  /** The model's own answer. */
+  own: Answer | null = null;
   off = new Set<string>();
   ids: number[] = [];
   /** With everything, and as it is switched now. */
@@ -68,6 +73,8 @@ export class Trial {
   readings = 0;
   /** How long the answer took. */
   ms = 0;
+  /** A token instead of the chosen one: what is added up then is the difference of their logits. */
+  rather: number | null = null;
   /** The chosen token of the answer, and the head whose edges are in view. */
   token = 0;
   look: string;
@@ -76,6 +83,7 @@ export class Trial {
   picks = false;
   private listener: () => void = () => {};
   private turn = 0;
+  private untouched: Float32Array[] | null = null;
 
   /** Without `tensors` the weights are those of the record. */
   constructor(record: RunRecord, tensors?: Tensor[]) {
@@ -111,9 +119,12 @@ export class Trial {
     this.measured = false;
     this.turn++;
     this.readings++;
-    this.whole = this.now = null;
+    this.whole = this.now = this.own = null;
+    this.rather = null;
     const start = performance.now();
     this.whole = this.readingOf(text);
+    this.own = this.whole?.answer ?? null;
+    if (this.whole && this.expected !== "") this.whole = this.judged(this.whole);
     this.ms = performance.now() - start;
     if (this.whole) {
       this.token = Math.min(this.token, this.whole.answer.losses.length - 1);
@@ -135,7 +146,22 @@ export class Trial {
     this.rerun();
   }
 
-  choose(change: { token?: number; look?: string; edit?: Choice; picks?: boolean }): void {
+  /** Look at another answer than the model's own; "" is its own again. */
+  expect(answer: string): void {
+    this.expected = answer;
+    this.token = 0;
+    this.read(this.text);
+  }
+
+  /** The same reading, with the expected answer fed. */
+  private judged(reading: Reading): Reading {
+    const answer = { ids: this.target.encode(this.expected), losses: [], ended: true };
+    const run = this.runner.decode(reading.memory, answer.ids);
+    const { losses } = this.runner.losses(run, answer);
+    return { ...reading, answer: { ...answer, losses }, run, ofFirst: losses };
+  }
+
+  choose(change: { token?: number; rather?: number | null; look?: string; edit?: Choice; picks?: boolean }): void {
     Object.assign(this, change);
     this.listener();
   }
@@ -171,12 +197,34 @@ export class Trial {
   /** Run the text without some parts; everything that they do not change is taken from `whole`. */
   without(off: Off): Reading {
     const { answer, memory: base, run: whole } = this.whole!;
+    const given = this.expected !== "";
     const memory = this.runner.encode(this.ids, off, base);
     const run = this.runner.decode(memory, answer.ids, off, memory === base ? whole : undefined);
     const { losses, same } = this.runner.losses(run, answer);
     // Where every token of the answer stays the most likely one, the answer stays.
-    const own = same ? { ...answer, losses } : this.runner.greedy(memory, off);
+    const own = same && !given ? { ...answer, losses } : this.runner.greedy(memory, off);
     return { answer: own, memory, run, ofFirst: losses };
+  }
+
+  /** Move the weights for good, as far as the page is open. */
+  keep(parts: readonly Part[], by: number): void {
+    this.untouched ??= this.runner.tensors.map(({ values }) => values.slice());
+    for (const { tensor, at, by: direction } of parts) {
+      const { values } = this.runner.tensors[tensor]!;
+      for (let i = 0; i < direction.length; i++) values[at + i]! += by * direction[i]!;
+    }
+    this.read(this.text);
+  }
+
+  get taught(): boolean {
+    return this.untouched !== null;
+  }
+
+  /** The weights as they were before any step was kept. */
+  forget(): void {
+    this.untouched?.forEach((values, n) => this.runner.tensors[n]!.values.set(values));
+    this.untouched = null;
+    this.read(this.text);
   }
 
   private rerun(): void {
@@ -197,7 +245,7 @@ export class Trial {
         began = performance.now();
       }
       const { answer, ofFirst } = this.without(new Set([part]));
-      const same = String(answer.ids) === String(this.whole!.answer.ids);
+      const same = String(answer.ids) === String(this.own!.ids);
       effects.push({ part, grows: sum(ofFirst) - before, other: same ? null : answer });
     }
     this.effects = effects.sort((a, b) => b.grows - a.grows);
