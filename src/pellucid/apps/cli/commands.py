@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": "train two small models on real data and show what they learnt (5 minutes)",
     "chat": "train the Korean chatbot (5 minutes) and talk to it",
     "train": "train a recipe by name, or your own settings and data",
+    "speedrun": "repeat the record: seconds to a quality, over random seeds (20 minutes)",
     "runs": "compare the runs in a folder: settings that differ, scores, minutes",
     "evaluate": "score a trained model on data held out of training",
     "generate": "answer texts: arguments, a file, standard input or a prompt",
@@ -37,7 +38,16 @@ COMMANDS = {
 }
 """What each command does, in one line."""
 
-UNFINISHED = (["demo"], ["chat"], ["train"], ["lab", "run"], ["check"], ["exercise"], ["explain"])
+UNFINISHED = (
+    ["demo"],
+    ["chat"],
+    ["train"],
+    ["speedrun"],
+    ["lab", "run"],
+    ["check"],
+    ["exercise"],
+    ["explain"],
+)
 """Commands that stop before their work is done when their output is closed, or before their exit
 code can say that all is right."""
 
