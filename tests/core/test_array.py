@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import array_api_strict
@@ -19,6 +20,27 @@ def test_namespace_skips_none() -> None:
 def test_two_libraries_at_once_are_refused() -> None:
     with pytest.raises(TypeError):
         namespace(np.ones(2), array_api_strict.ones(2))
+
+
+def test_numpys_own_kinds_of_arrays_are_numpys(tmp_path: Path) -> None:
+    class Named(np.ndarray):
+        pass
+
+    np.ones(2).tofile(tmp_path / "numbers")
+    mapped = np.memmap(tmp_path / "numbers", np.float64, "r")
+    kinds = [mapped, np.ones(2).view(Named), np.rec.array(np.ones(2)), np.ones(2)[0], np.array(1.0)]
+    for array in kinds:
+        assert namespace(array) is np
+        assert namespace(np.ones(2), array) is np
+
+
+@pytest.mark.parametrize(
+    "other", [np.ones((1, 2)).view(np.matrix), np.ma.masked_array([1.0, 2.0], [True, False])]
+)
+def test_kinds_that_compute_otherwise_are_refused_by_name(other: Any) -> None:
+    """`*` of a matrix is a product of matrices, and a kernel knows no mask."""
+    with pytest.raises(TypeError, match=rf"got numpy\.{type(other).__name__}.*np\.asarray"):
+        namespace(other)
 
 
 @every_library

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import gzip
+import json
+import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +17,9 @@ from pellucid.data.files import (
     read_split,
     with_more,
 )
-from pellucid.data.pairs import Splits, TextPair
+from pellucid.data.pairs import Splits, TextPair, entry
 from pellucid.data.tokenizers import normaliser
+from pellucid.training.config import TokenizerConfig
 
 TWO = (TextPair("a b", ("x y",)), TextPair("c", ("z",)))
 
@@ -301,6 +305,69 @@ def test_sources_that_are_one_text_once_normalised_are_on_one_side(tmp_path: Pat
     sides = [{pair.source.lower() for pair in side} for side in (split.train, split.valid)]
     assert all(sides)
     assert sum(map(len, sides)) == 101
+
+
+TWINS = {
+    "a blank behind": lambda word: word + " ",
+    "a tab and a no-break space before": lambda word: "\xa0 " + word,
+    "capitals": str.upper,
+    "a title's capital": str.title,
+    "zero width": lambda word: word[:1] + "\u200b" + word[1:],
+    "a byte order mark": lambda word: "\ufeff" + word,
+    "a soft hyphen": lambda word: word[:2] + "\xad" + word[2:],
+    "decomposed": lambda word: unicodedata.normalize("NFD", word),
+    "full width": lambda word: "".join(chr(ord(c) + 0xFEE0) if c < "\x7f" else c for c in word),
+    "a variant's number": lambda word: f"{word}(2)",
+}
+
+
+@pytest.mark.parametrize("form", TWINS)
+@pytest.mark.parametrize("kind", ["char", "bpe", "word"])
+def test_texts_that_people_see_as_one_are_on_one_side(
+    form: str, kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A model that knows a word with a blank behind it from training is asked no new word."""
+    words = [f"wörd{i}가" for i in range(101)]
+    rows = "".join(f"{w}\t{i * i}\n{TWINS[form](w)}\t{i * i}\n" for i, w in enumerate(words))
+    with caplog.at_level("INFO"):
+        split = read_split(
+            [write(tmp_path, "p.jsonl", as_json(rows))],
+            held_out=0.2,
+            same=TokenizerConfig(kind=kind).group,
+        )
+    sides = [{pair.target for pair in side} for side in (split.train, split.valid)]
+    assert all(sides)
+    assert sum(map(len, sides)) == 101
+    assert "101 of 202 sources are another one with other capitals" in caplog.text
+
+
+def as_json(rows: str) -> str:
+    pairs = (row.split("\t", 1) for row in rows.removesuffix("\n").split("\n"))
+    made = ({"source": source, "target": target} for source, target in pairs)
+    return "".join(json.dumps(pair) + "\n" for pair in made)
+
+
+def test_a_split_without_twins_says_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        split = read_split([write(tmp_path, "p.tsv", lines(997))], held_out=0.2, same=entry)
+    assert split == read_split([write(tmp_path, "p.tsv", lines(997))], held_out=0.2)
+    assert not caplog.text
+
+
+def test_columns_that_seem_swapped_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Labels first: a share of the sources is a share of two, or whole classes are held out."""
+    expected = r"have 2 different sources \(no, yes\): are the columns the other way round"
+    labels = "".join(f"{'yes' if i % 2 else 'no'}\ttext {i}\n" for i in range(211))
+    with pytest.raises(UserError, match=expected):
+        read_split([write(tmp_path, "p.tsv", labels)], held_out=0.05)
+    assert not caplog.text
+    names = "".join(f"class {i % 7}\ttext {i}\n" for i in range(211))
+    assert read_split([write(tmp_path, "q.tsv", names)], held_out=0.3).valid
+    assert "have 7 different sources (class 0, class 1, class 2): are the columns" in caplog.text
 
 
 def test_files_for_every_side(tmp_path: Path) -> None:

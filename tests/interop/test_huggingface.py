@@ -216,6 +216,29 @@ def test_gemmas_two_names_of_its_activation_must_agree(
             read_pretrained(folder)
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    ["_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "_fsdp_wrapped_module."],
+)
+@pytest.mark.parametrize("family", ["gpt2", "bert", "bart"])
+def test_prefixes_of_pytorchs_wrappers_are_left_out(
+    family: str, prefix: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / family
+    shutil.copytree(FIXTURES / family, folder)
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    expected = read_pretrained(FIXTURES / family).state_dict()
+    inner = {name.replace(".", f".{prefix}", 1): x for name, x in weights.items()}
+    for named in ({prefix + name: x for name, x in weights.items()}, inner):
+        save_file(named, file, {"format": "pt"})
+        for name, array in read_pretrained(folder).state_dict().items():
+            np.testing.assert_array_equal(array, expected[name])
+    save_file({f"student.{name}": x for name, x in weights.items()}, file, {"format": "pt"})
+    with pytest.raises(UserError, match=r"missing: .*; every name in the file begins with student"):
+        read_pretrained(folder)
+
+
 def test_what_is_read_can_be_trained_on() -> None:
     for family in FAMILIES:
         model = read_pretrained(FIXTURES / family)

@@ -186,6 +186,26 @@ def test_a_transposed_weight_comes_as_the_kernels_take_it() -> None:
     assert ours.weight.data.flags.c_contiguous  # type: ignore[attr-defined]
 
 
+def test_what_a_module_does_beside_its_class_is_refused_by_name() -> None:
+    """A hook, a forward of its own, one weight under two names: none would come along."""
+    normed = torch.nn.Linear(3, 2)
+    normed.register_forward_pre_hook(lambda *_: None)  # as weight_norm does
+    observed = torch.nn.Linear(3, 2)
+    observed.register_forward_hook(lambda *_: None)
+    own = torch.nn.Linear(3, 2)
+    own.forward = lambda x: x
+    stack = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(6, 2, 7), 2)
+    stack.layers[1] = stack.layers[0]
+    for module, reason in (
+        (normed, "the module has _forward_pre_hooks"),
+        (observed, "the module has _forward_hooks"),
+        (own, "the module has forward of its own"),
+        (stack, "layers.0.self_attn.in_proj_weight and layers.1.*one parameter"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            from_torch(module)
+
+
 def test_what_has_no_twin_is_named() -> None:
     class Own(nn.Module):
         pass

@@ -22,6 +22,39 @@ def test_bleu_is_what_a_count_by_hand_gives() -> None:
     assert cased.interval is None
 
 
+@pytest.mark.parametrize(
+    ("outputs", "references", "tokenizer"),
+    [
+        (
+            ["昨天我们看了电影。", "她买了三本新书。"],
+            ["昨天我们看了电视。", "她买了三本旧书。"],
+            "zh",
+        ),
+        (
+            ["明日は学校に行きます。", "猫が寝ている。"],
+            ["明日は学校へ行きます。", "犬が寝ている。"],
+            "char",
+        ),
+        (["ฉันไปโรงเรียน", "เขากินข้าว"], ["ฉันไปโรงพยาบาล", "เขากินข้าวผัด"], "char"),
+    ],
+)
+def test_words_without_blanks_between_them_count(
+    outputs: list[str], references: list[str], tokenizer: str
+) -> None:
+    """A sentence was one word, so that good answers had a score of 0."""
+    cased, *_ = bleu(outputs, [[text] for text in references], intervals=False)
+    assert cased.value > 20
+    assert f"tok:{tokenizer}" in cased.signature
+    plain, *_ = bleu(outputs, [[text] for text in references], False, "13a")
+    assert "tok:13a" in plain.signature
+    assert plain.value < 1
+
+
+def test_a_few_signs_of_another_script_change_no_score() -> None:
+    for text in ("The sign 水 means water.", "오늘 學校에 갔습니다.", "Это хорошо.", "123 !"):
+        assert "tok:13a" in bleu([text], [[text]], intervals=False)[0].signature
+
+
 def test_case_counts_in_one_and_not_in_the_other() -> None:
     cased, lower, chrf = bleu(OUTPUTS, REFERENCES)
     assert cased.value < lower.value

@@ -144,6 +144,10 @@ def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptur
     assert source.encode("갑") == source.encode("값")[:2] + source.encode("\u11b8")
     assert target.tokens(target.encode("ps  k")) == ["ps", "k"]
     assert not caplog.records
+    assert not caplog.text
+    noted = Splits(tuple(TextPair(w, (f"{p} {mark} foreign",)) for w, p in rows for mark in "#;"))
+    make_tokenizers(config, noted)
+    assert "6 of 6 texts have what looks like a comment" in caplog.text
     make_tokenizers(config, Splits(tuple(TextPair(w, (p.replace(" ", ""),)) for w, p in rows)))
     assert "none of 3 texts has a space" in caplog.text
 

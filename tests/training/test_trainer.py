@@ -446,6 +446,35 @@ def test_a_finished_run_can_be_given_more_to_do(tmp_path: Path) -> None:
     assert [e.step for e in only(events, Stepped)] == list(range(21, 31))
 
 
+def test_a_longer_resume_says_where_the_learning_rate_jumps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cosine of 20 steps has fallen to nothing where one of 40 is half-way."""
+    run_and_fit(tmp_path / "run", SHORT)
+    assert not caplog.text
+    longer = replace(SHORT, steps=40)
+    with RunFolder(tmp_path / "run", settings(longer), resume=True, accept_changes=True) as run:
+        fit(longer, run)
+    was, now = (x.schedule.at(20, total=x.steps or 0) for x in (SHORT, longer))
+    assert f"at step 20 the learning rate was {was:.2g}; by the settings now it is {now:.2g}" in (
+        caplog.text
+    )
+
+
+def test_a_run_shorter_than_its_warm_up_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    late = ScheduleConfig("cosine", lr=1e-2, warmup=100)
+    fit(replace(SHORT, schedule=late))
+    assert (
+        "the warm-up takes 100 steps and the run 20: the learning rate gets to 0.2" in caplog.text
+    )
+    caplog.clear()
+    fit(replace(SHORT, steps=None, epochs=2, schedule=late))  # of 13 batches
+    assert "the warm-up takes 100 steps and the run 26:" in caplog.text
+    caplog.clear()
+    fit(replace(SHORT, schedule=replace(late, warmup=19)))
+    assert not caplog.text
+
+
 def test_a_run_out_of_patience_stays_so_until_it_has_more(tmp_path: Path) -> None:
     scores = iter([0.1, 0.2, 0.3, 0.2, 0.4])
     config = replace(SHORT, validate_every=2, monitor="rate", patience=2)

@@ -38,7 +38,12 @@ _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
 def _namespace(array: Array) -> Any:
-    return _NAMESPACES.setdefault(type(array), array_api_compat.array_namespace(array))
+    if isinstance(array, np.matrix | np.ma.MaskedArray):  # whose * and sums are others
+        raise TypeError
+    own = isinstance(array, np.ndarray | np.generic)  # a memmap, say
+    return _NAMESPACES.setdefault(
+        type(array), np if own else array_api_compat.array_namespace(array)
+    )
 
 
 def namespace(*arrays: Array | None) -> Any:

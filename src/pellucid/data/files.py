@@ -20,7 +20,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import check_file
 from pellucid.core.language import plural
 from pellucid.core.settings import nearest
-from pellucid.data.pairs import Splits, TextPair, split_by_hash
+from pellucid.data.pairs import Splits, TextPair, entry, split_by_hash
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ LONGEST_LINE = 50_000
 """Characters. A line beyond it is not a sentence or two but a file of another kind."""
 
 COLUMNS = ("source", "target")
+GIVE_MORE = "give a validation file, or another share"
 
 USUAL_NAMES = {
     *("source", "src", "input", "question", "prompt", "text", "word"),
@@ -127,14 +128,31 @@ def read_split(
         return tuple(TextPair(line, ()) for path in paths for line in _text_lines(path))
 
     pairs, tested = read(train), read(test)
+    sources = {pair.source for pair in pairs}
+    targets = {target for pair in pairs for target in pair.targets}
+    swapped = ""
+    if 20 * len(sources) <= len(targets):
+        some = ", ".join(shorten(source, 20) for source in sorted(sources)[:3])
+        swapped = (
+            f"{len(pairs):,} pairs have {len(sources)} different sources ({some}): are the columns "
+            "the other way round?"
+        )
     if valid:
         return Splits(pairs, read(valid), tested)
+    if held_out and (twins := len(sources) - len(set(map(entry, sources)))):
+        _log.info(
+            "%s of %s sources are another one with other capitals, blanks, invisible characters, "
+            "composition or, as word(2), a number; they are on the same side of the split",
+            f"{twins:,}", f"{len(sources):,}",
+        )  # fmt: skip
     split = split_by_hash(pairs, valid=held_out, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
             f"{train[0]}: too few {'texts' if texts else 'pairs'} ({len(pairs):,}) to hold out "
-            f"{held_out:.1%} of them for validation; give a validation file, or another share"
+            f"{held_out:.1%} of them for validation; {swapped or GIVE_MORE}"
         )
+    if swapped:
+        _log.warning("%s: %s", train[0], swapped)
     return replace(split, test=tested)
 
 

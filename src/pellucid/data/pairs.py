@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pellucid.core.errors import UsageError, UserError
+from pellucid.data.appearance import appearance
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +53,15 @@ def gathered(pairs: Iterable[TextPair]) -> list[TextPair]:
     for pair in pairs:
         found.setdefault(pair.source, {}).update(dict.fromkeys(pair.targets))
     return [TextPair(source, tuple(targets)) for source, targets in found.items()]
+
+
+def entry(text: str) -> str:
+    """Return a text as people see it, `appearance`, and word(2) of a lexicon as the word.
+
+    >>> entry(" Word(2)")
+    'word'
+    """
+    return re.sub(r"^(\S+)\(\d+\)$", r"\1", appearance(text))
 
 
 def hash_fraction(text: str) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +106,9 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
     names = family.sources(config, theirs)
     asked = dict.fromkeys(name for source in names.values() for name in source.names)
     if missing := [name for name in asked if name not in tensors]:
-        raise UserError(f"{path}: these weights are missing: {', '.join(missing)}")
+        begins = {name.partition(".")[0] for name in tensors}
+        why = f"; every name in the file begins with {begins.pop()}." if len(begins) == 1 else ""
+        raise UserError(f"{path}: these weights are missing: {', '.join(missing)}{why}")
     check_weights({name: tensors[name] for name in asked}, path)
     state = {ours: gathered(source, tensors) for ours, source in names.items()}
     if faults := size_faults(config, state):
@@ -319,11 +322,19 @@ def pretrained_files(folder: Path) -> list[str]:
     return [CONFIG, *weights, *sorted(name for name in BESIDE if (folder / name).is_file())]
 
 
+WRAPPERS = re.compile(
+    r"(?<![^.])(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+"""Parts of names that PyTorch's wrappers of a module add: compiled, on several devices, ….
+
+No family has a module of these names."""
+
+
 def _named_as_bare(tensors: Mapping[str, Array], family: Family) -> dict[str, Array]:
     """Drop the prefix that models with a head have; old files call a norm's weight gamma."""
     named = {}
     for name, array in tensors.items():
-        bare = name.removeprefix(family.prefix)
+        bare = WRAPPERS.sub("", name).removeprefix(family.prefix)
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
             if bare.endswith(old):
                 bare = bare.removesuffix(old) + new

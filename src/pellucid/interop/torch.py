@@ -70,10 +70,31 @@ def from_torch(module: Any) -> nn.Module:
     The inverse of `to_torch`: what it gives back is equal in every array.
 
     Raises `UserError` for a module that has no twin here (another class, an activation without a
-    derivative here, bfloat16 or float16).
+    derivative here, bfloat16 or float16), and for hooks and shared parameters.
     """
-    twin: nn.Module = _FromTorch(import_torch("from_torch")).convert(module)
+    converter = _FromTorch(import_torch("from_torch"))
+    _check_plain(module)
+    twin: nn.Module = converter.convert(module)
     return twin
+
+
+def _check_plain(module: Any) -> None:
+    """Raise `UserError` for what a module of PyTorch's does beside its class, by name."""
+    for name, part in module.named_modules():
+        own = [x for x in vars(part) if x.endswith("_hooks") and vars(part)[x]]
+        own += ["forward of its own"] * ("forward" in vars(part))
+        if own:
+            raise UserError(
+                f"{name or 'the module'} has {', '.join(own)}, which cannot be converted; remove "
+                "them first (torch.nn.utils.remove_weight_norm, the handle's remove())"
+            )
+    names: dict[int, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if (first := names.setdefault(id(parameter), name)) != name:
+            raise UserError(
+                f"{first} and {name} are one parameter, of which two would be made; copy the "
+                "module first so that each has its own"
+            )
 
 
 class _Converter(ABC):

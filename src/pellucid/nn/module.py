@@ -39,6 +39,11 @@ def _refuse(_: Any, dtype: Any) -> None:
     name = str(dtype).rpartition(".")[2]
     if name == "float16":
         raise TypeError(f"expected float32 or float64, got float16: {rule('float16')}")
+    if name.startswith((">", "<")):
+        raise TypeError(
+            f"expected this machine's byte order, got {name}; convert an array x with "
+            'x.astype(x.dtype.newbyteorder("="))'
+        )
     if not name.startswith(("int", "uint")) and name not in ("float32", "float64", "bfloat16"):
         raise TypeError(
             f"expected float32 or float64, got {name}; convert it with .astype(np.float32)"

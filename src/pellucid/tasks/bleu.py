@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
-from unicodedata import normalize
+from unicodedata import name, normalize
 
 from pellucid.core.errors import optional
 from pellucid.tasks.metric import Measured, Metric, check_references
@@ -31,13 +32,43 @@ class Figure(NamedTuple):
         return f"{self.value:.2f}{between}, {self.signature}"
 
 
+WITHOUT_BLANKS = {
+    "CJK": "zh", "HIRAGANA": "char", "KATAKANA": "char", "THAI": "char", "LAO": "char",
+    "KHMER": "char", "MYANMAR": "char", "TIBETAN": "char",
+}  # fmt: skip
+"""sacreBLEU's tokenizer for scripts whose words have no blanks between them, by the first word of a
+letter's name in Unicode. Japanese's own needs MeCab, which is not installed with sacreBLEU."""
+
+
+def tokenizer_for(references: Sequence[Sequence[str]]) -> str:
+    """Return the name of sacreBLEU's tokenizer for the script that most letters are of.
+
+    >>> tokenizer_for([["我今天去学校上课。"]]), tokenizer_for([["彼は本を読む"]])
+    ('zh', 'char')
+    >>> tokenizer_for([["오늘 학교에 간다."], ["Er liest 本."]])
+    '13a'
+    """
+    letters = Counter(c for row in references for text in row for c in text if c.isalpha())
+    found: Counter[str] = Counter()
+    for letter, count in letters.items():
+        found[WITHOUT_BLANKS.get(name(letter, "").partition(" ")[0], "13a")] += count
+    if found["char"] + found["zh"] <= found["13a"]:
+        return "13a"
+    return "char" if 10 * found["char"] > found["zh"] else "zh"  # Japanese is half of Chinese signs
+
+
 def bleu(
-    outputs: Sequence[str], references: Sequence[Sequence[str]], intervals: bool = True
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    intervals: bool = True,
+    tokenize: str | None = None,
 ) -> tuple[Figure, Figure, Figure]:
     """Return cased BLEU, lower-cased BLEU and chrF of detokenised outputs.
 
     Each output has one or more references; both sides are composed (Unicode's NFC) before they are
-    compared, and not normalised further. BLEU splits words by mteval-v13a's rule ("13a").
+    compared, and not normalised further. BLEU splits words by `tokenize`, a name that sacreBLEU
+    has: unless given by mteval-v13a's rule ("13a"), and by `tokenizer_for` where references have no
+    blanks between words.
     Source: Papineni et al. 2002, Popović 2015, in the form of Post 2018 (sacreBLEU); the intervals
     are its paired bootstrap's (Koehn 2004), which takes the seed from SACREBLEU_SEED, else 12345.
 
@@ -55,9 +86,12 @@ def bleu(
     outputs = [normalize("NFC", text) for text in outputs]
     rows = [[normalize("NFC", text) for text in row] for row in references]
     columns = list(zip_longest(*rows))
+    how = tokenize or tokenizer_for(rows)
     return (
-        _figure("BLEU", BLEU(), outputs, columns, intervals),
-        _figure("BLEU lower-cased", BLEU(lowercase=True), outputs, columns, intervals),
+        _figure("BLEU", BLEU(tokenize=how), outputs, columns, intervals),
+        _figure(
+            "BLEU lower-cased", BLEU(lowercase=True, tokenize=how), outputs, columns, intervals
+        ),
         _figure("chrF", CHRF(), outputs, columns, intervals),
     )
 

@@ -23,6 +23,7 @@ from pellucid.core.settings import (
     to_mapping,
 )
 from pellucid.data.corpora import find_corpus
+from pellucid.data.pairs import entry
 from pellucid.data.tokenizers import KINDS, normaliser
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig, StackConfig
@@ -128,8 +129,9 @@ class TokenizerConfig:
 
     @property
     def same(self) -> Callable[[str], str]:
-        """What makes one text of all sources that the tokenizer cannot tell apart."""
-        return normaliser([*self.normalise, *["whitespace"] * (self.kind == "word")])
+        """What makes one text of all that people, or the tokenizer, cannot tell apart."""
+        normal = normaliser([*self.normalise, *["whitespace"] * (self.kind == "word")])
+        return lambda text: entry(normal(text))
 
     @property
     def group(self) -> Callable[[str], str]:

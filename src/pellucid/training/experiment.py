@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
@@ -147,6 +148,10 @@ def _stripped(pairs: Sequence[TextPair]) -> tuple[TextPair, ...]:
     return tuple(TextPair(p.source, tuple(t.strip() for t in p.targets)) for p in pairs)
 
 
+COMMENT = re.compile(r"(^|\s)(#|;|//)\s*\w")
+"""A comment in a lexicon, behind its phones."""
+
+
 def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the source's and the target's tokenizer from the training side; they may be one."""
     own = replace(config.tokenizer, shared=_has_one_tokenizer(config))
@@ -156,6 +161,14 @@ def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokeni
     if not own.shared:
         sides = [(sources, own.kind), (targets, own.target_kind or own.kind)]
     for texts, kind in sides:
+        if kind == "word" and (noted := [text for text in texts if COMMENT.search(text)]):
+            _log.warning(
+                "%s of %s texts have what looks like a comment, which is learnt as any other word: "
+                "%s; take comments out of the file",
+                f"{len(noted):,}",
+                f"{len(texts):,}",
+                noted[0],
+            )
         words = kind == "word" and len(set(texts)) > len(texts) // 2
         if words and not any(len(text.split()) > 1 for text in texts):
             _log.warning(

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -136,6 +136,8 @@ class Trainer:
         self._settled: tuple[float, float] | None = None
         """Share of the budget used, and the time, when the first steps were over."""
         self._output_closed = False
+        if self.workers.rank == 0:
+            self._report_rate()
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.state = checkpoint.state.trainer
@@ -179,6 +181,30 @@ class Trainer:
             state.not_improved = 0
         if run.changed and state.stopped is None:
             state.stopped = self._out_of_patience()
+
+    def _report_rate(self) -> None:
+        """Say what a short run, or other settings than before, do to the learning rate."""
+        warmup, step = self.config.schedule.warmup, self.state.step
+        # minutes are no number of steps before the first
+        total = self.config.total_steps(step=1, epochs=1 / len(self._batches), seconds=0.0)
+        if step < total < warmup:
+            share = total / warmup
+            logger.warning(
+                "the warm-up takes %d steps and the run %.0f: the learning rate gets to %.2g of "
+                "its height; set training.schedule.warmup to fewer",
+                *(warmup, total, share),
+            )
+        checkpoint = None if self.run is None else self.run.checkpoint
+        if checkpoint is None or self.state.stopped is not None:
+            return
+        with suppress(KeyError, UserError):  # settings of another version
+            before = from_mapping(TrainingConfig, checkpoint.settings["training"], "the checkpoint")
+            was, now = (self._learning_rate(step, x) for x in (before, self.config))
+            if max(was, now) > 1.2 * min(was, now):
+                logger.warning(
+                    "at step %d the learning rate was %.2g; by the settings now it is %.2g",
+                    *(step, was, now),
+                )
 
     def fit(self) -> Result:
         """Train to the end, or until SIGINT or SIGTERM: then the step is finished and saved.
@@ -424,11 +450,12 @@ class Trainer:
 
     # How far along
 
-    def _learning_rate(self, step: int) -> float:
-        schedule = self.config.schedule
+    def _learning_rate(self, step: int, config: TrainingConfig | None = None) -> float:
+        config = config or self.config
+        schedule = config.schedule
         width = self.model.config.d_model if "d_model" in SCHEDULES[schedule.name].reads else 1
         epochs = self.state.epoch + (self.state.batch + 1) / len(self._batches)
-        total = self.config.total_steps(step=step, epochs=epochs, seconds=self.seconds)
+        total = config.total_steps(step=step, epochs=epochs, seconds=self.seconds)
         return schedule.at(step, total=total, d_model=width)
 
     def _epochs(self) -> float:
