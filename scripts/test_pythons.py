@@ -113,7 +113,9 @@ def smoke(python: str, number: str) -> str:
 def oldest_allowed() -> list[str]:
     """Return what Pellucid and its tests need, each in the oldest version that is allowed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = map(Requirement, [*project["dependencies"], *project["optional-dependencies"]["test"]])
+    groups = project["optional-dependencies"]
+    extras = [one for extra in ("train", "cli", "test") for one in groups[extra]]
+    wanted = map(Requirement, [*project["dependencies"], *extras])
     return [
         f"{one.name}=={bound.version}"
         for one in wanted

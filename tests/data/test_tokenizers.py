@@ -21,6 +21,7 @@ from pellucid.data.tokenizers import (
     BOS,
     EOS,
     KINDS,
+    NORMALISERS,
     PAD,
     SPECIALS,
     UNK,
@@ -227,7 +228,8 @@ def test_a_vocabulary_larger_than_memory_is_no_more_than_the_texts_give() -> Non
 
 TRAIN = """
 import sys
-from pellucid.data.tokenizers import (NORMALISERS, train_tokenizer)
+from pellucid.data.tokenizers import (
+    NORMALISERS,NORMALISERS, train_tokenizer)
 texts = [f"{n * n % 97} {chr(0xac00 + n * 37 % 997)}{n % 13}" for n in range(499)]
 tokenizer = train_tokenizer(texts, sys.argv[1], 600, list(NORMALISERS))
 sys.stdout.buffer.write(tokenizer.to_json().encode())
@@ -359,3 +361,54 @@ def test_a_text_without_features_is_refused_where_they_are_expected() -> None:
     for read in (tokenizer.encode, tokenizer.spans, lambda text: tokenizer.encode_all([text])):
         with pytest.raises(UserError, match=r"^'walk' has no features: .* as in walk<tab>V;PST"):
             read("walk")
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "label", "features"])
+@pytest.mark.parametrize(
+    "steps", [[], ["nfc"], ["nfd", "lowercase"], ["whitespace"], list(NORMALISERS)]
+)
+def test_units_are_what_hugging_faces_library_makes_of_the_file(
+    kind: str, steps: list[str]
+) -> None:
+    """It is not needed to tokenize by units, and reads the same file."""
+    import tokenizers
+
+    tail = "\tV;PST" if kind == "features" else ""
+    texts = [
+        " aΣé e\u0301 İ?,\x1c",
+        "a\u3000 b\t\n.c",
+        "한글 \u1112\u1161\u11ab",
+        "q\u0323\u0307",
+        "<s>",
+    ]
+    texts = [
+        text + tail for text in (*texts, *("".join(t) for t in itertools.combinations(texts, 2)))
+    ]
+    own = train_tokenizer(texts[::2], kind, None, steps)
+    core = tokenizers.Tokenizer.from_str(own.to_json())
+    core.encode_special_tokens = True
+    assert core.to_str(pretty=True) + "\n" == own.to_json()
+    for text in texts:
+        found = core.encode(text, add_special_tokens=False)
+        assert own.encode(text) == [max(i, UNK) for i in found.ids]
+        decoded = core.decode(found.ids, skip_special_tokens=True)
+        assert own.decode(found.ids) == (
+            unicodedata.normalize("NFC", decoded) if own.composes else decoded
+        )
+        assert [token for token, *_ in own.spans(text)] == own.encode(text)
+
+
+def test_a_token_has_the_span_of_the_characters_that_it_is_made_of() -> None:
+    tokenizer = train_tokenizer(["éa 각"], "char", normalise=["whitespace", "nfc", "lowercase"])
+    spans = tokenizer.spans("  E\u0301a \n\u1100\u1161\u11a8")
+    assert [span for _, *span in spans] == [[2, 4], [4, 5], [5, 7], [7, 10]]
+    parts = train_tokenizer(["각"], "char", normalise=["nfd"]).spans("a각")
+    assert [span for _, *span in parts] == [[0, 1], *3 * [[1, 2]]]
+
+
+def test_a_model_of_characters_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    loaded = Tokenizer.of_json(CHAR.to_json())
+    assert loaded.encode("먹니") == CHAR.encode("먹니")
+    with pytest.raises(UserError, match=r"need the package tokenizers: .* -m pip install "):
+        Tokenizer.of_json(BPE.to_json())

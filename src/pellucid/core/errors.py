@@ -20,6 +20,14 @@ class UsageError(UserError):
     """Wrong use of a command or of a setting. The command line exits with 2."""
 
 
+EXTRAS = {
+    "train": ("filelock", "pooch", "rapidfuzz", "threadpoolctl", "tokenizers", "tomli_w"),
+    "cli": ("rich", "tyro"),
+    "kernels": ("llvmlite", "numba"),
+}
+"""The modules that an extra installs, of those that are imported without a message of their own."""
+
+
 def optional(
     module: str, message: str, error: type[UserError] = UserError, *, extra: str | None = None
 ) -> Any:
@@ -34,10 +42,28 @@ def optional(
     try:
         return importlib.import_module(module)
     except ImportError as cause:
-        install = f": {pip_install(*_requirements(extra))}" if extra else ""
+        how = f": {install(extra)}" if extra else ""
         absent = isinstance(cause, ModuleNotFoundError) and module.startswith(cause.name or module)
         why = "" if absent else f" ({cause})"
-        raise error(f"{message}{install}{why}") from None
+        raise error(f"{message}{how}{why}") from None
+
+
+def without(error: ModuleNotFoundError) -> str:
+    """Say how to install a module that is not there; "" where no extra of Pellucid has it.
+
+    >>> without(ModuleNotFoundError(name="tyro.conf")).startswith("this needs tyro, which is not")
+    True
+    """
+    module = str(error.name).partition(".")[0]
+    extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+    if extra is None:
+        return ""
+    return f"this needs {module}, which is not installed: {install(extra)}"
+
+
+def install(extra: str) -> str:
+    """Return the command that installs what an extra requires."""
+    return pip_install(*_requirements(extra))
 
 
 def pip_install(*packages: str) -> str:
@@ -55,4 +81,7 @@ def _requirements(extra: str) -> list[str]:
     mark = f"extra == '{extra}'"
     found = [line.removesuffix(mark) for line in known if line.endswith(mark)]
     found = [line.removesuffix("; ").removesuffix(" and ").replace("'", '"') for line in found]
+    if "pellucid[train]" in found:  # of the command line, which all the others have
+        found = [*found, *_requirements("train")]
+    found = [line for line in found if not line.startswith("pellucid[")]
     return found or [f"pellucid[{extra}]"]

@@ -7,12 +7,14 @@ import os
 import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
-from threadpoolctl import threadpool_info
-
 from pellucid import __version__
+from pellucid.core.errors import optional
 
+NUMBA = find_spec("numba") is not None
+"""Whether Numba is installed, without which there are no kernels for NumPy's arrays."""
 CGROUP = Path("/sys/fs/cgroup")
 """Where Linux says what a container may use."""
 
@@ -63,11 +65,12 @@ def environment() -> dict[str, str]:
     found = {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "kernels": "off" if os.environ.get("PELLUCID_KERNELS") == "off" else "on",
+        "kernels": "on" if NUMBA and os.environ.get("PELLUCID_KERNELS") != "off" else "off",
         "pellucid": __version__,  # that of this code: an installation's can be out of date
         **versions("numpy", "numba"),
     }
-    for pool in threadpool_info():
+    control = optional("threadpoolctl", "this needs threadpoolctl", extra="train")
+    for pool in control.threadpool_info():
         if pool["user_api"] == "blas":
             details = f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}"
             found["blas"] = details.strip()

@@ -6,6 +6,7 @@ All are kept as a `tokenizer.json` in Hugging Face's format. Ids 0 to 3 always m
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import logging
 import re
@@ -15,15 +16,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
-
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.files import MOST_BYTES, read_file
 from pellucid.core.settings import nearest
 from pellucid.models.prefix import Spelled
@@ -32,16 +30,33 @@ PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 BYTES = 256
 
-NORMALISERS: dict[str, Callable[[], list[normalizers.Normalizer]]] = {
-    "nfc": lambda: [normalizers.NFC()],
-    "nfd": lambda: [normalizers.NFD()],
-    "lowercase": lambda: [normalizers.Lowercase()],
-    "whitespace": lambda: [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()],
-    "punctuation": lambda: [normalizers.Replace(mark, f" {mark} ") for mark in "?.!,"],
+_WORDS = re.compile(r"[^\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+"""What Unicode's white space separates. Python's own has four control characters more."""
+
+NORMALISERS: dict[str, Callable[[str], str]] = {
+    "nfc": partial(unicodedata.normalize, "NFC"),
+    "nfd": partial(unicodedata.normalize, "NFD"),
+    "lowercase": lambda text: "".join(map(str.lower, text)),
+    "whitespace": lambda text: " ".join(_WORDS.findall(text)),
+    "punctuation": partial(re.compile(r"[?.!,]").sub, r" \g<0> "),
 }
 """What may be done to a text before it is tokenized: compose it (Unicode's NFC), decompose it (NFD:
 Hangul into its letters, accents off their letters), lower-case it, make each run of white space one
 space with none at the edges, put a space round each ? . ! and , (article 003)."""
+
+_STEPS: dict[str, list[dict[str, Any]]] = {
+    "nfc": [{"type": "NFC"}],
+    "nfd": [{"type": "NFD"}],
+    "lowercase": [{"type": "Lowercase"}],
+    "whitespace": [
+        {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+        {"type": "Strip", "strip_left": True, "strip_right": True},
+    ],
+    "punctuation": [
+        {"type": "Replace", "pattern": {"String": mark}, "content": f" {mark} "} for mark in "?.!,"
+    ],
+}
+"""How a tokenizer.json has each of `NORMALISERS`."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +115,7 @@ class TokenizerLike(ABC):
 
 
 class Tokenizer(TokenizerLike):
-    """Tokenizes text, and joins tokens again.
+    """Tokenizes text, and joins tokens again; by characters, words or labels. `Pieces` has BPE.
 
     `decode(encode(text)) == text` for every text, once it is normalised; every character, or every
     word, must have been seen in training. A tokenizer that decomposes (NFD) composes what it
@@ -113,41 +128,44 @@ class Tokenizer(TokenizerLike):
     'nab'
     """
 
-    def __init__(self, core: tokenizers.Tokenizer, kind: str) -> None:
-        # "<pad>" typed by a user is five characters, not the token of that name.
-        core.encode_special_tokens = True
-        self._core = core
+    def __init__(self, file: dict[str, Any], kind: str) -> None:
+        self._file = file
         self.kind, self.unit = kind, KINDS[kind].unit
-        forms = [step["type"] for step in _steps(core.normalizer)]
-        forms = [form for form in forms if form in ("NFC", "NFD")]
+        vocab = self._vocab()
+        self.vocabulary = sorted(vocab, key=vocab.__getitem__)
+        """The tokens as the file spells them, in the order of their ids."""
+        self.vocab_size = len(vocab)
+        self._ids = {unit: i for unit, i in vocab.items() if i >= len(SPECIALS)}
+        self._steps = () if KINDS[kind].bytewise else _names(file["normalizer"])
+        steps = _flat(file["normalizer"])
+        forms = [step["type"] for step in steps if step["type"] in ("NFC", "NFD")]
         self.composes = forms[-1:] == ["NFD"]  # decomposed, and not composed again
-        self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without begin or end. What has no token has id 3 (`UNK`).
 
-        Raises `UserError` when `text` holds half of a surrogate pair, which is no character.
+        A unit spelled as a special token has none. Raises `UserError` when `text` holds half of a
+        surrogate pair, which is no character.
         """
-        # By itself: a batch of one waits for another thread.
-        return self._own(self._encoding(text).ids)
-
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts: `encode`, on all cores."""
-        self._check_features(texts)
-        try:
-            encodings = self._core.encode_batch_fast(texts, add_special_tokens=False)
-        except TypeError:
-            raise _not_unicode(texts) from None
-        return [self._own(encoding.ids) for encoding in encodings]
+        self._check_features(text)
+        return [self._ids.get(unit, UNK) for unit in self.units(text)]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (id, start, end) of each token: it is that of `text[start:end]`.
 
-        The tokens of one character in several pieces all have that character's span. Raises
-        `UserError` as `encode` does.
+        Tokens that come of the same characters all have those characters' span. Raises `UserError`
+        as `encode` does.
         """
-        encoding = self._encoding(text)
-        return [(i, *s) for i, s in zip(self._own(encoding.ids), encoding.offsets, strict=True)]
+        self._check_features(text)
+        parts = [(c, i, i + 1) for i, c in enumerate(checked_text(text))]
+        for name in self._steps:
+            parts = _aligned(NORMALISERS[name], parts)
+        normal = "".join(c for c, *_ in parts)
+        units = [match.span() for match in KINDS[self.kind].pattern.finditer(normal)]
+        return [
+            (self._ids.get(normal[a:b], UNK), parts[a][1], max(end for *_, end in parts[a:b]))
+            for a, b in units
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; begin, end and padding leave no trace.
@@ -156,22 +174,19 @@ class Tokenizer(TokenizerLike):
         Bytes that do not make a character, which only a model could put in a row, come out as
         U+FFFD.
         """
-        text: str = self._core.decode(list(ids), skip_special_tokens=True)
+        text = self._joined(ids)
         return unicodedata.normalize("NFC", text) if self.composes else text
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id by itself, for pictures; part of a character is U+FFFD."""
-        return [
-            SPECIALS[i] if i < len(SPECIALS) else self._core.decode([i], skip_special_tokens=True)
-            for i in ids
-        ]
+        return [SPECIALS[i] if i < len(SPECIALS) else self._joined([i]) for i in ids]
 
     def normalised(self, text: str) -> str:
         """Return a text normalised: as it comes back from encode and decode.
 
         Raises `UserError` as `encode` does.
         """
-        normal = _normalised(self._core.normalizer, text)
+        normal = self._normal(text)
         return unicodedata.normalize("NFC", normal) if self.composes else normal
 
     @cached_property
@@ -181,14 +196,17 @@ class Tokenizer(TokenizerLike):
         >>> [every[4:] for every in train_tokenizer(["so be it"], kind="word").spelled]
         [[b'be', b'it', b'so'], [b' be', b' it', b' so']]
         """
-        return spelled_by(self._core, range(len(SPECIALS)))
+        special = [b""] * len(SPECIALS)
+        alone = [token.encode() for token in self.vocabulary[len(SPECIALS) :]]
+        joint = KINDS[self.kind].joint.encode()
+        return [special + alone, special + [joint + token for token in alone]]
 
     def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
         """Return how tokens write a text that goes on, and the characters that may not follow it.
 
         The text is normalised but for white space at its end, which something follows.
         """
-        normal = _normalised(self._core.normalizer, text)
+        normal = self._normal(text)
         if normal and text[-1].isspace() and not normal[-1].isspace():
             normal += " "
         if not (self.composes and normal):
@@ -207,43 +225,31 @@ class Tokenizer(TokenizerLike):
         >>> train_tokenizer(["AH0 B"], kind="word").units(" B  AH0 ")
         ['B', 'AH0']
         """
-        return KINDS[self.kind].split(_normalised(self._core.normalizer, text))
+        return KINDS[self.kind].pattern.findall(self._normal(text))
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the units that have no token, most frequent first. Bytes always have one."""
-        if KINDS[self.kind].bytewise:
-            return {}
         counts = Counter(unit for text in texts for unit in self.units(text))
-        known = self._core.get_vocab().keys() - set(SPECIALS)
-        return {unit: n for unit, n in _by_frequency(counts) if unit not in known}
+        return {unit: n for unit, n in by_frequency(counts) if unit not in self._ids}
 
-    def _check_features(self, texts: Iterable[str]) -> None:
+    def _check_features(self, text: str) -> None:
         """Raise `UserError` for a text without the column that the tokenizer learnt to expect."""
-        if self.kind != "features":
-            return
-        for text in texts:
-            if "\t" not in text:
-                raise UserError(
-                    f"{shorten(text, 40, placeholder='…')!r} has no features: this model reads a "
-                    "text, a tab, and its features with ; between them, as in walk<tab>V;PST"
-                )
+        if self.kind == "features" and "\t" not in text:
+            raise UserError(
+                f"{shorten(text, 40, placeholder='…')!r} has no features: this model reads a "
+                "text, a tab, and its features with ; between them, as in walk<tab>V;PST"
+            )
 
-    def _encoding(self, text: str) -> Any:
-        self._check_features([text])
-        try:
-            return self._core.encode(text, add_special_tokens=False)
-        except TypeError:
-            raise _not_unicode([text]) from None
+    def _joined(self, ids: Sequence[int]) -> str:
+        shown = range(UNK, self.vocab_size)
+        return KINDS[self.kind].joint.join(self.vocabulary[i] for i in ids if i in shown)
 
-    def _own(self, ids: list[int]) -> list[int]:
-        """Return the ids of a text: a unit spelled as a special token is an unknown one."""
-        return [max(i, UNK) for i in ids] if self.kind in ("word", "label") else ids
+    def _vocab(self) -> dict[str, int]:
+        found: dict[str, int] = self._file["model"]["vocab"]
+        return found
 
-    @property
-    def vocabulary(self) -> list[str]:
-        """The tokens as the file spells them, in the order of their ids."""
-        vocab = self._core.get_vocab(with_added_tokens=True)
-        return sorted(vocab, key=vocab.__getitem__)
+    def _normal(self, text: str) -> str:
+        return normaliser(self._steps)(text)
 
     @property
     def normalisers(self) -> tuple[str, ...]:
@@ -252,15 +258,8 @@ class Tokenizer(TokenizerLike):
         >>> train_tokenizer(["a"], "word", normalise=["nfd", "lowercase"]).normalisers
         ('nfd', 'lowercase')
         """
-        steps, found = _steps(self._core.normalizer), []
-        known = {name: _steps(normalizers.Sequence(make())) for name, make in NORMALISERS.items()}
-        while steps:
-            name = next((name for name, own in known.items() if steps[: len(own)] == own), "")
-            if not name:
-                raise UserError(f"its normaliser has a step that is not ours: {steps[0]}")
-            steps = steps[len(known[name]) :]
-            found.append(name)
-        return tuple(found[:-1] if self.kind == "word" else found)  # whose last is its own
+        found = _names(self._file["normalizer"])
+        return found[:-1] if self.kind == "word" else found  # whose last is its own
 
     @property
     def fingerprint(self) -> str:
@@ -269,7 +268,7 @@ class Tokenizer(TokenizerLike):
 
     def to_json(self) -> str:
         """Return the text of `tokenizer.json`; the same tokenizer always gives the same bytes."""
-        return self._core.to_str(pretty=True) + "\n"
+        return json.dumps(self._file, indent=2, ensure_ascii=False) + "\n"
 
     def save(self, path: Path) -> None:
         """Write `tokenizer.json`."""
@@ -287,7 +286,8 @@ class Tokenizer(TokenizerLike):
     def of_json(text: str, path: Path = Path("tokenizer.json")) -> Tokenizer:
         """Return the tokenizer of a text that `to_json` gave; errors name `path`."""
         try:
-            kind = _kind_of(json.loads(text))
+            file = json.loads(text)
+            kind = _kind_of(file)
         except (ValueError, RecursionError):
             raise UserError(f"{path}: is damaged (not JSON); copy it again") from None
         except (LookupError, TypeError, AttributeError):
@@ -297,15 +297,16 @@ class Tokenizer(TokenizerLike):
                 f"{path}: is not a tokenizer of Pellucid's; expected characters, words or "
                 f"byte-level BPE with {', '.join(SPECIALS)} as ids 0 to 3"
             )
+        made_by = _pieces().Pieces if KINDS[kind].bytewise else Tokenizer
         try:
-            made = Tokenizer(tokenizers.Tokenizer.from_str(text), kind)
+            made: Tokenizer = made_by(file, kind)
             made.normalisers  # noqa: B018 - raises for other steps, which could multiply a text
             return made
         except Exception as error:  # the library raises bare Exception for every error in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
 
 
-def spelled_by(core: tokenizers.Tokenizer, silent: Collection[int] = ()) -> Spelled:
+def spelled_by(core: Any, silent: Collection[int] = ()) -> Spelled:
     """Return what each token of a tokenizer.json writes at the beginning of a text, and elsewhere.
 
     silent: tokens that write nothing, beside the special ones. A token of a byte, or of bytes that
@@ -364,7 +365,15 @@ def normaliser(names: Sequence[str]) -> Callable[[str], str]:
     >>> normaliser(["lowercase", "whitespace"])(" A  B")
     'a b'
     """
-    return partial(_normalised, _normalizer(names))
+    for name in names:
+        if name not in NORMALISERS:
+            raise UsageError(
+                f"no normaliser {name!r}{nearest(name, NORMALISERS)}; there are: "
+                f"{', '.join(NORMALISERS)}"
+            )
+    return lambda text: reduce(
+        lambda text, name: NORMALISERS[name](text), names, checked_text(text)
+    )
 
 
 def train_tokenizer(
@@ -387,81 +396,52 @@ def train_tokenizer(
     Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet,
     `UserError` for half of a surrogate pair.
     """
-    way, texts = KINDS[kind], list(texts)
-    core = tokenizers.Tokenizer(models.BPE())
-    core.normalizer = _normalizer([*normalise, *["whitespace"] * (kind == "word")])
-    core.pre_tokenizer, core.decoder = way.pre_tokenizer, way.decoder
-    try:
-        if way.bytewise:
-            _learn_pieces(core, texts, vocab_size)
-        else:
-            _learn_units(core, way, texts, vocab_size)
-    except (TypeError, UnicodeEncodeError):
-        raise _not_unicode(texts) from None
-    return Tokenizer(core, kind)
+    normalise = [*normalise, *["whitespace"] * (kind == "word")]
+    way, normal = KINDS[kind], normaliser(normalise)
+    texts = [normal(text) for text in texts]
+    if not way.bytewise:
+        return Tokenizer(way.file(_vocabulary(way, texts, vocab_size), normalise), kind)
+    if vocab_size is None or vocab_size < SMALLEST_BPE:
+        raise UsageError(
+            f"vocab_size must be at least {SMALLEST_BPE} (256 bytes and {len(SPECIALS)} special "
+            f"tokens) for byte-level BPE, got {vocab_size}"
+        )
+    made: Tokenizer = _pieces().learn(way.file({}, normalise), texts, vocab_size)
+    if made.vocab_size < vocab_size:
+        _log.info(
+            "the texts give %d tokens, fewer than vocab_size = %d", made.vocab_size, vocab_size
+        )
+    return made
 
 
-def _normalizer(names: Sequence[str]) -> normalizers.Normalizer | None:
-    for name in names:
-        if name not in NORMALISERS:
-            raise UsageError(
-                f"no normaliser {name!r}{nearest(name, NORMALISERS)}; there are: "
-                f"{', '.join(NORMALISERS)}"
-            )
-    steps = [step for name in names for step in NORMALISERS[name]()]
-    return normalizers.Sequence(steps) if steps else None
+def library() -> Any:
+    """Return Hugging Face's tokenizers, which not every installation has."""
+    needed = "tokenizers that join bytes or are another program's need the package tokenizers"
+    return optional("tokenizers", needed, extra="train")
 
 
-def _normalised(normalizer: normalizers.Normalizer | None, text: str) -> str:
-    if normalizer is None:
-        return text
-    try:
-        return str(normalizer.normalize_str(text))
-    except UnicodeEncodeError:
-        raise _not_unicode([text]) from None
+def _pieces() -> Any:
+    library()
+    return importlib.import_module("pellucid.data.pieces")
 
 
-def _learn_units(
-    core: tokenizers.Tokenizer, kind: TokenizerKind, texts: Iterable[str], vocab_size: int | None
-) -> None:
-    """Give a tokenizer a token for each unit of texts."""
-    if vocab_size is not None and vocab_size <= len(SPECIALS):
-        raise UsageError(f"vocab_size must be above {len(SPECIALS)}, got {vocab_size}")
-    normal = (_normalised(core.normalizer, text) for text in texts)
-    counts = Counter(unit for text in normal for unit in kind.split(text))
-    units = [unit for unit, _ in _by_frequency(counts) if unit not in SPECIALS]
-    kept = units[: None if vocab_size is None else vocab_size - len(SPECIALS)]
+def _vocabulary(kind: TokenizerKind, texts: Iterable[str], size: int | None) -> dict[str, int]:
+    """Return a token for each unit of normalised texts, and the special ones, with their ids."""
+    if size is not None and size <= len(SPECIALS):
+        raise UsageError(f"vocab_size must be above {len(SPECIALS)}, got {size}")
+    counts = Counter(unit for text in texts for unit in kind.pattern.findall(text))
+    units = [unit for unit, _ in by_frequency(counts) if unit not in SPECIALS]
+    kept = units[: None if size is None else size - len(SPECIALS)]
     if len(kept) < len(units):
         _log.warning(
             "no token for %d of %d %s (vocab_size %d): %s",
             len(units) - len(kept),
             len(units),
             kind.unit,
-            vocab_size,
+            size,
             " ".join(map(repr, units[len(kept) :][:20])),
         )
-    vocab = {token: i for i, token in enumerate((*SPECIALS, *kept))}
-    core.model = models.WordLevel(vocab, unk_token=SPECIALS[UNK])
-    # UNK is a token of the model only: named here, decoding would swallow it.
-    core.add_special_tokens(list(SPECIALS[:UNK]))
-
-
-def _learn_pieces(core: tokenizers.Tokenizer, texts: Iterable[str], vocab_size: int | None) -> None:
-    """Give a tokenizer byte-level pieces."""
-    if vocab_size is None or vocab_size < SMALLEST_BPE:
-        raise UsageError(
-            f"vocab_size must be at least {SMALLEST_BPE} (256 bytes and {len(SPECIALS)} special "
-            f"tokens) for byte-level BPE, got {vocab_size}"
-        )
-    trainer = trainers.BpeTrainer(
-        vocab_size=min(vocab_size, 10**7),  # the library reserves it at once
-        special_tokens=list(SPECIALS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    core.train_from_iterator(texts, trainer)
-    if (reached := core.get_vocab_size()) < vocab_size:
-        _log.info("the texts give %d tokens, fewer than vocab_size = %d", reached, vocab_size)
+    return {token: i for i, token in enumerate((*SPECIALS, *kept))}
 
 
 @dataclass(frozen=True)
@@ -469,61 +449,91 @@ class TokenizerKind:
     """A way to tokenize: byte-level pieces, or units that texts are split into."""
 
     name: str
-    pre_tokenizer: Any
-    decoder: Any
-    """These two are the library's, and their types show of which kind a file is."""
+    pre_tokenizer: dict[str, Any]
+    decoder: dict[str, Any]
+    """These two are Hugging Face's for the file; their types show of which kind one is."""
     unit: str = "characters"
     """What its errors are counted in, and what may have no token, in the plural."""
-    split: Callable[[str], list[str]] = list
-    """split(normalised text) -> its units."""
+    pattern: re.Pattern[str] = re.compile(r"[\s\S]")
+    """Matches the units of a normalised text, one after another."""
+    joint: str = ""
+    """What is between the units of an answer."""
 
     @property
     def bytewise(self) -> bool:
         """Whether it has tokens for every text; then a space belongs to the token after it."""
         return self.name == "bpe"
 
+    def file(self, vocab: dict[str, int], normalise: Sequence[str]) -> dict[str, Any]:
+        """Return the contents of a tokenizer.json."""
+        steps = [step for name in normalise for step in _STEPS[name]]
+        # UNK is a token of the model only: named here, Hugging Face's decoding would swallow it.
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        added = [{"id": i, "content": SPECIALS[i], **flags, "special": True} for i in range(UNK)]
+        model: dict[str, Any] = {"type": "WordLevel", "vocab": vocab, "unk_token": SPECIALS[UNK]}
+        if self.bytewise:
+            model, added = {"type": "BPE", "vocab": vocab, "merges": []}, []
+        return {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
+            "pre_tokenizer": self.pre_tokenizer,
+            "post_processor": None,
+            "decoder": self.decoder,
+            "model": model,
+        }
 
-_WORDS = re.compile(r"[^\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-"""What Unicode's white space separates. Python's own has four control characters more."""
+
 _FEATURES = r"\t[^\t;]*|;[^\t;]*(?![^\t]*\t)|[\s\S]"
 """A tab with the feature after it; behind the last tab a semicolon with its own; any character."""
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+
+_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SMALLEST_BPE = BYTES + len(SPECIALS)
 KINDS: dict[str, TokenizerKind] = {
     kind.name: kind
     for kind in (
-        TokenizerKind(
-            "bpe",
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-            decoders.ByteLevel(),
-        ),
+        TokenizerKind("bpe", _BYTES, {**_BYTES, "add_prefix_space": True}),
         TokenizerKind(
             "char",
             # Any code point, line breaks and combining marks included: no grapheme is kept whole.
-            pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated"),
-            decoders.Fuse(),
+            _split(r"[\s\S]"),
+            {"type": "Fuse"},
         ),
         TokenizerKind(
             "features",
-            pre_tokenizers.Split(Regex(_FEATURES), behavior="isolated"),
-            decoders.Fuse(),
+            _split(_FEATURES),
+            {"type": "Fuse"},
             unit="characters and features",
-            split=re.compile(_FEATURES).findall,
+            pattern=re.compile(_FEATURES),
         ),
         TokenizerKind(
             "word",
-            pre_tokenizers.WhitespaceSplit(),
+            {"type": "WhitespaceSplit"},
             # It puts a space before every token but the first, unless a token begins with the
             # prefix, which no word does.
-            decoders.WordPiece(prefix=" ", cleanup=False),
+            {"type": "WordPiece", "prefix": " ", "cleanup": False},
             unit="words",
-            split=_WORDS.findall,
+            pattern=_WORDS,
+            joint=" ",
         ),
         TokenizerKind(
             "label",
-            pre_tokenizers.Sequence([]),
-            decoders.Fuse(),
+            {"type": "Sequence", "pretokenizers": []},
+            {"type": "Fuse"},
             unit="labels",
-            split=lambda text: [text],
+            pattern=re.compile(r"[\s\S]+"),
         ),
     )
 }
@@ -543,30 +553,64 @@ def settled(text: str, tokenizer: TokenizerLike) -> str:
     return text[: max(end, 0)]
 
 
-def _steps(normalizer: normalizers.Normalizer | None) -> list[Any]:
-    """Return the steps of a normalizer, those inside others too, as its file has them."""
+def _aligned(
+    step: Callable[[str], str], parts: Sequence[tuple[str, int, int]]
+) -> list[tuple[str, int, int]]:
+    """Normalise characters, each with the (start, end) that it comes from.
 
-    def flat(step: Any) -> list[Any]:
-        inner = step.get("normalizers")
-        return [step] if inner is None else [one for some in map(flat, inner) for one in some]
+    They are taken in the shortest runs that the step treats one by one.
+    """
 
-    return [] if normalizer is None else flat(json.loads(normalizer.__getstate__()))
+    def inside(text: str) -> str:
+        return step(f"|{text}|")[1:-1]  # what is dropped only at the ends stays
+
+    runs: list[tuple[str, int, int]] = []
+    for c, start, end in parts:
+        run, first = runs[-1][:2] if runs else ("", start)
+        if run and (unicodedata.combining(c) or inside(run + c) != inside(run) + inside(c)):
+            runs[-1] = (run + c, first, end)
+        else:
+            runs.append((c, start, end))
+    found = [(c, start, end) for run, start, end in runs for c in inside(run)]
+    whole = step("".join(c for c, *_ in parts))
+    at = "".join(c for c, *_ in found).find(whole)
+    return found[at : at + len(whole)]
 
 
-def _by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
+def _flat(normalizer: Any) -> list[Any]:
+    """Return the steps of a file's normalizer, those inside others too."""
+    if normalizer is None:
+        return []
+    inner = normalizer.get("normalizers")
+    return [normalizer] if inner is None else [step for one in inner for step in _flat(one)]
+
+
+def _names(normalizer: Any) -> tuple[str, ...]:
+    """Return the names in `NORMALISERS` of a file's normalizer; raise `UserError` for others."""
+    steps, found = _flat(normalizer), []
+    while steps:
+        name = next((name for name, own in _STEPS.items() if steps[: len(own)] == own), "")
+        if not name:
+            raise UserError(f"its normaliser has a step that is not ours: {steps[0]}")
+        steps = steps[len(_STEPS[name]) :]
+        found.append(name)
+    return tuple(found)
+
+
+def by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Return units and how often each was, the most frequent first; ties in code point order."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _not_unicode(texts: Sequence[str]) -> UserError:
-    """Return what to raise where one of these texts holds half of a surrogate pair."""
-    for text in texts:
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            return UserError(f"not Unicode text: {text!a}")
-        except AttributeError:
-            break
-    raise TypeError("expected a sequence of str")
+def checked_text(text: str) -> str:
+    """Return a text. Raises `UserError` where it holds half of a surrogate pair."""
+    if not isinstance(text, str):
+        raise TypeError("expected a sequence of str")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"not Unicode text: {text!a}") from None
+    return text
 
 
 def _kind_of(file: Any) -> str | None:
@@ -582,9 +626,8 @@ def _kind_of(file: Any) -> str | None:
     pattern = file["pre_tokenizer"].get("pattern")
     for kind in KINDS.values():
         model_type, smallest = ("BPE", SMALLEST_BPE) if kind.bytewise else ("WordLevel", 0)
-        known = (type(kind.pre_tokenizer).__name__, type(kind.decoder).__name__)
-        own = json.loads(kind.pre_tokenizer.__getstate__()).get("pattern")
-        if parts == known and pattern == own:
+        known = (kind.pre_tokenizer["type"], kind.decoder["type"])
+        if parts == known and pattern == kind.pre_tokenizer.get("pattern"):
             fits = model["type"] == model_type and len(vocab) >= smallest
             return kind.name if fits else None
     return None

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
-from tokenizers import Tokenizer, processors
 
 from pellucid.core.errors import UserError
 from pellucid.core.files import write_folder_atomically
-from pellucid.data.tokenizers import BOS, SPECIALS
+from pellucid.data.tokenizers import BOS, SPECIALS, library
 from pellucid.generation import SearchConfig
 from pellucid.interop.families import FAMILIES, Foreign
 from pellucid.interop.huggingface import (
@@ -93,9 +92,12 @@ def write_as_huggingface(
 
 def _beginning(tokenizer: bytes) -> bytes:
     """Return a tokenizer.json that puts the begin token in front of a text, as we do."""
-    core, begin = Tokenizer.from_str(tokenizer.decode()), SPECIALS[BOS]
-    core.post_processor = processors.TemplateProcessing(f"{begin} $A", None, [(begin, BOS)])
-    return core.to_str(pretty=True).encode()
+    core, begin = library().Tokenizer.from_str(tokenizer.decode()), SPECIALS[BOS]
+    core.post_processor = library().processors.TemplateProcessing(
+        f"{begin} $A", None, [(begin, BOS)]
+    )
+    text: str = core.to_str(pretty=True)
+    return text.encode()
 
 
 def _theirs(name: str, config: StackConfig) -> Foreign:

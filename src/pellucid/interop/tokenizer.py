@@ -9,10 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import tokenizers
-
 from pellucid.core.errors import UserError, optional, pip_install
-from pellucid.data.tokenizers import TokenizerLike, read_json_text, spelled_by
+from pellucid.data.tokenizers import TokenizerLike, library, read_json_text, spelled_by
 from pellucid.models.prefix import Spelled
 
 SPECIAL = ("<pad>", "</s>", "<s>", "<unk>")
@@ -25,9 +23,7 @@ class ForeignTokenizer(TokenizerLike):
     the begin and end that the file puts around a text, as an encoder-decoder's source has them.
     """
 
-    def __init__(
-        self, core: tokenizers.Tokenizer, framed: bool = False, begins: bool | None = None
-    ) -> None:
+    def __init__(self, core: Any, framed: bool = False, begins: bool | None = None) -> None:
         core.no_truncation()
         core.no_padding()
         self._core, self._framed = core, framed
@@ -47,9 +43,9 @@ class ForeignTokenizer(TokenizerLike):
 
         Raises `UserError` naming it when it is missing or damaged.
         """
-        text = read_json_text(path)
+        text, read = read_json_text(path), library().Tokenizer.from_str
         try:
-            return ForeignTokenizer(tokenizers.Tokenizer.from_str(text), begins=begins)
+            return ForeignTokenizer(read(text), begins=begins)
         except Exception as error:  # the library raises bare Exception for every fault in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
 
@@ -67,7 +63,8 @@ class ForeignTokenizer(TokenizerLike):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; special tokens leave no trace."""
-        return self._core.decode(list(ids), skip_special_tokens=True)
+        text: str = self._core.decode(list(ids), skip_special_tokens=True)
+        return text
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id by itself, special tokens as they are written."""

@@ -23,10 +23,13 @@ import array_api_compat
 import numpy as np
 
 from pellucid.core.array import locked
+from pellucid.core.machine import NUMBA
 from pellucid.core.vjp import Call, Declined, Result, observed, pair_of
 from pellucid.kernels.backend.compile import compiling
 
-_enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
+_enabled = ContextVar(
+    "pellucid_kernels", default=NUMBA and os.environ.get("PELLUCID_KERNELS") != "off"
+)
 
 
 @contextmanager
@@ -45,7 +48,10 @@ def reference() -> Iterator[None]:
 
 
 def enabled() -> bool:
-    """Return whether kernels may run: not inside `reference()`, nor with PELLUCID_KERNELS=off."""
+    """Return whether kernels may run.
+
+    They do not inside `reference()`, with PELLUCID_KERNELS=off, and where Numba is not installed.
+    """
     return _enabled.get()
 
 
@@ -69,7 +75,7 @@ def fused(call: Call) -> Result | Declined:
     if call.keep:
         return Declined("an observer asked for what the reference op saves")
     if not _enabled.get():
-        return Declined("kernels are off")
+        return Declined("kernels are off" if NUMBA else "Numba is not installed")
     first = next(iter(call.arguments.values()))
     if isinstance(first, list) and first:  # of all parameters, as an optimizer's step has it
         first = first[0]

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from pellucid.core.device import CPU, Precision
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UserError, install
+from pellucid.core.machine import NUMBA
 
 _rounded = ContextVar("pellucid_rounded_products", default=False)
 
@@ -24,6 +25,10 @@ def bfloat16_products() -> AbstractContextManager[None]:
     multiply, and add in float32; weights, gradients and all other ops stay float32. A backward
     multiplies as its forward did. Raises `UserError` where the processor has no such instruction.
     """
+    if not NUMBA:
+        raise UserError(
+            f"bfloat16 on the CPU needs Numba, which is not installed: {install('kernels')}"
+        )
     from pellucid.kernels import enabled
     from pellucid.kernels.backend.amx import available
     from pellucid.kernels.backend.bfloat16 import AVAILABLE

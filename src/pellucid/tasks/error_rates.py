@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pellucid.core.errors import optional
 from pellucid.tasks.metric import Measured, Metric, check_references
 
 RESAMPLES, SEED = 1000, 12345
@@ -44,11 +45,10 @@ def error_rates(
     (0.2, 0.5, 2)
     """
     check_references(outputs, references)
-    from rapidfuzz.distance import Levenshtein  # here: models load without it
-
+    distance = _rapidfuzz().Levenshtein.distance
     counts = []
     for output, allowed in zip(outputs, references, strict=True):
-        errors, size = min((Levenshtein.distance(output, text), len(text)) for text in allowed)
+        errors, size = min((distance(output, text), len(text)) for text in allowed)
         counts.append((errors, size, errors > 0, 1))
     rows = np.array(counts, np.float64)
     edits, length, wrong, words = rows.sum(axis=0)
@@ -81,6 +81,11 @@ def compute(
     return Measured({"per": rates.per, "wer": rates.wer}, rates._asdict(), rows)
 
 
+def _rapidfuzz() -> Any:
+    needed = "phoneme and word error rates need rapidfuzz, which is not installed"
+    return optional("rapidfuzz.distance", needed, extra="train")
+
+
 def _middle(values: np.ndarray) -> tuple[float, float]:
     """Return the bounds of the middle 95 % of values."""
     low, high = np.percentile(values, (2.5, 97.5))
@@ -94,4 +99,5 @@ ERROR_RATES = Metric(
     scores={"per": False, "wer": False},
     compute=compute,
     by_unit=True,
+    check=_rapidfuzz,
 )

@@ -48,5 +48,5 @@ class Metric:
     by_unit: bool = False
     """Whether texts are compared unit by unit, in the characters or words of the model's tokenizer,
     and references are normalised first as it does it: then the model can write every one."""
-    check: Callable[[], None] = lambda: None
+    check: Callable[[], object] = lambda: None
     """Raise `UserError` where it cannot be computed, saying what to install."""

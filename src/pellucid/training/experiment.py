@@ -20,8 +20,9 @@ from threadpoolctl import threadpool_limits
 
 from pellucid.core.batch import Batch
 from pellucid.core.device import CPU, Precision, check_device, described, place
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, install
 from pellucid.core.language import Text, plural
+from pellucid.core.machine import NUMBA
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.bpe_dropout import bpe_dropout
@@ -236,6 +237,12 @@ def train_run(
             return Outcome(trained, pairs, None, result.interrupted)
         watcher = () if watch is None else (watch(trained, pairs),)
         say(_account(prepared))
+        if not NUMBA:
+            _log.warning(
+                "Numba is not installed: every op runs as its reference, in several times the "
+                "time; to install it: %s",
+                install("kernels"),
+            )
         files = tokenizer_files(trained) if start is None else {}
         files |= Remembered(digest_of(pairs.scored), weights).file()
         with RunFolder(

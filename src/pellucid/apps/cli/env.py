@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pellucid.core.machine import environment, processor, processors, versions
+from pellucid.core.errors import install
+from pellucid.core.machine import NUMBA, environment, processor, processors, versions
 
 
 def env() -> int:
@@ -11,15 +12,21 @@ def env() -> int:
     prepared kernels: those that come with the package for this system; Numba compiles the others,
     once.
     """
-    from pellucid.kernels.backend import prepared
-    from pellucid.kernels.backend.threads import available
-
     rows = {
         **environment(),
         "processor": f"{processor()}, {processors()} for this process",
-        "threads": str(available()),
-        "prepared kernels": f"{len(prepared.entries())} ({prepared.path().name})",
+        **(_kernels() if NUMBA else {"numba": f"not installed: {install('kernels')}"}),
         **versions("torch", "onnxruntime", "ctranslate2", "matplotlib", "sacrebleu", "rapidfuzz"),
     }
     print(*(f"{name}: {value}" for name, value in rows.items()), sep="\n")
     return 0
+
+
+def _kernels() -> dict[str, str]:
+    from pellucid.kernels.backend import prepared
+    from pellucid.kernels.backend.threads import available
+
+    return {
+        "threads": str(available()),
+        "prepared kernels": f"{len(prepared.entries())} ({prepared.path().name})",
+    }

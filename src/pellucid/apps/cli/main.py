@@ -20,7 +20,7 @@ from pathlib import Path
 from pellucid import __version__
 from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed, run_command
 from pellucid.apps.cli.language import take_language, tr, translated, warn, wrapped
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, without
 from pellucid.core.language import Language, speaking
 from pellucid.core.parts import use
 from pellucid.core.settings import nearest
@@ -85,6 +85,8 @@ def describe(error: Exception) -> str:
     """
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, ModuleNotFoundError) and (message := without(error)):
+        return message
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         hint = "; nothing saved before is lost" if error.errno == errno.ENOSPC else ""

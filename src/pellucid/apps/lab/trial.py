@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 from threadpoolctl import threadpool_limits
 
 from pellucid.apps.lab.measures import MEASURES
@@ -35,6 +34,7 @@ from pellucid.core.files import SavingError, saving, write_atomically
 from pellucid.core.machine import processor, processors
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
+from pellucid.data.pieces import Pieces
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, TokenizerLike
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import Recorder
@@ -156,7 +156,7 @@ def _check_data(run: RunFolder, digest: str) -> None:
     write_atomically(path, digest.encode())
 
 
-class FramedTokenizer(Tokenizer):
+class FramedTokenizer(Pieces):
     """Puts begin and end tokens around every text, as article 003 does with its sources too."""
 
     encode = TokenizerLike.encode  # by `encode_all`
@@ -173,17 +173,18 @@ def file_tokenizers(text: str, frame_source: bool) -> tuple[Tokenizer, Tokenizer
     are padding, begin, end and unknown.
     """
     try:
-        cores = [tokenizers.Tokenizer.from_str(text) for _ in range(2)]
+        file = json.loads(text)
+        # "bpe" here says only that no list of unknown characters can be made from the vocabulary.
+        source, target = (FramedTokenizer if frame_source else Pieces)(file), Pieces(file)
     except Exception as error:  # the library raises bare Exception for every error in the file
         raise UserError(f"the study's tokenizer is damaged ({error}); copy it again") from None
-    found = [cores[0].token_to_id(name) for name in SPECIALS]
-    if found != list(range(len(SPECIALS))):
+    found = source.vocabulary[: len(SPECIALS)]
+    if found != list(SPECIALS):
         raise UserError(
-            f"the study's tokenizer: expected {', '.join(SPECIALS)} as ids 0 to 3, got {found}"
+            f"the study's tokenizer: expected {', '.join(SPECIALS)} as ids 0 to 3, got "
+            f"{', '.join(found)}"
         )
-    # "bpe" here says only that no list of unknown characters can be made from the vocabulary.
-    source = (FramedTokenizer if frame_source else Tokenizer)(cores[0], "bpe")
-    return source, Tokenizer(cores[1], "bpe") if frame_source else source
+    return source, target if frame_source else source
 
 
 # training -----------------------------------------------------------------------------------------
