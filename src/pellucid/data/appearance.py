@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Literal
+from unicodedata import is_normalized
 
 INVISIBLE = (
     "\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u0640\u115f\u1160\u17b4\u17b5\u180b-\u180f"
@@ -30,6 +35,11 @@ ALIKE = (
     "\u00b7\u30fb\u2022\u2027\u2219",
 )
 """Signs that stand for each other in text; the first is what all become."""
+FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
+LONGEST = 18
+"""The most letters that a character stands for: those of the ligature U+FDFA."""
+LAST = 0x20000
+"""Beyond it are ideographs, tags and private characters."""
 
 _SHOWN = str.maketrans({other: signs[0] for signs in ALIKE for other in signs[1:]})
 _UNSEEN = re.compile(f"[{INVISIBLE}]")
@@ -52,3 +62,89 @@ def _plain(text: str) -> str:
     plain = unicodedata.normalize("NFKC", plain.casefold())
     digits = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), plain)
     return digits.translate(_SHOWN)
+
+
+@cache
+def _plain_characters() -> dict[str, str]:
+    """Return what each character that has a plainer form looks like."""
+    every = (chr(i) for i in range(0x21, LAST) if not 0xD800 <= i < 0xE000)
+    return {c: _plain(c) for c in every if _plain(c) != c and not _UNSEEN.match(c)}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is done to a text so that it has the characters of the texts that were learnt from."""
+
+    kept: str
+    """Invisible characters that the texts had; all others are left out."""
+    form: Literal["NFC", "NFD", ""]
+    """As all texts were; "" where they were neither."""
+    replaced: dict[str, str]
+    """What each character becomes."""
+    edges: Literal["whitespace", "strip", ""]
+    """Whether texts had no white space at their ends, and no two in a row either."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for what could make a text many times as long."""
+        if any(len(new) > LONGEST for new in self.replaced.values()):
+            raise ValueError("a character becomes a text")
+
+    @property
+    def unseen(self) -> str:
+        """What is left out, as a regular expression."""
+        return f"(?![{re.escape(self.kept)}])[{INVISIBLE}]" if self.kept else f"[{INVISIBLE}]"
+
+    def __call__(self, text: str) -> str:
+        """Return a text as it is read."""
+        text = self._unseen.sub("", text)
+        text = unicodedata.normalize(self.form, text) if self.form else text
+        text = text.translate(self._table)
+        if self.edges == "whitespace":
+            return " ".join(text.split())
+        return text.strip() if self.edges else text
+
+    @cached_property
+    def _unseen(self) -> re.Pattern[str]:
+        return re.compile(self.unseen)
+
+    @cached_property
+    def _table(self) -> dict[int, str]:
+        return str.maketrans(self.replaced)
+
+
+def reading_of(texts: Iterable[str], whole: bool) -> Reading:
+    """Return what turns a text as it is typed into one like these, and changes none of these.
+
+    A character that these texts never have becomes the one they have that looks the same, and
+    vanishes if it is invisible. whole: a text is read alone, so that white space round it says
+    nothing; otherwise it is kept, since something follows.
+
+    >>> reading = reading_of(["nasa", "it's"], True)
+    >>> reading("\ufeffＮＡＳＡ "), reading("It\u2019s"), reading("3")
+    ('nasa', "it's", '3')
+    """
+    texts = set(texts)
+    known = set().union(*texts)
+    shown: dict[str, str] = {}
+    for character in sorted(known, key=lambda c: (_plain(c) != c, c)):
+        shown.setdefault(_plain(character), character)
+    found: dict[str, str] = {}
+    typed = _plain_characters() | {plain: plain for plain in shown if len(plain) == 1}
+    for character in sorted(typed.keys() - known):
+        new, plain = unicodedata.normalize("NFKC", character), typed[character]
+        if not known.issuperset(new):
+            new = shown.get(plain) or "".join(shown.get(one, "\0") for one in plain)
+        if "\0" not in new:
+            found[character] = new
+    return Reading(
+        "".join(sorted(c for c in known if _UNSEEN.match(c))),
+        next((form for form in FORMS if all(is_normalized(form, text) for text in texts)), ""),
+        found,
+        _edges(texts) if whole else "",
+    )
+
+
+def _edges(texts: Iterable[str]) -> Literal["whitespace", "strip", ""]:
+    if all(" ".join(text.split()) == text for text in texts):
+        return "whitespace"
+    return "strip" if all(text.strip() == text for text in texts) else ""

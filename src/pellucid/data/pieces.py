@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import pre_tokenizers, trainers
 
-from pellucid.data.tokenizers import SPECIALS, Tokenizer, checked_text, spelled_by
+from pellucid.data.tokenizers import SPECIALS, Tokenizer, aligned, spelled_by
 from pellucid.models.prefix import Spelled
 
 
@@ -18,7 +18,8 @@ class Pieces(Tokenizer):
     """A tokenizer of the library's; see `Tokenizer`."""
 
     def __init__(self, file: dict[str, Any], kind: str = "bpe") -> None:
-        self._core = tokenizers.Tokenizer.from_str(json.dumps(file))
+        theirs = {name: value for name, value in file.items() if name != "reading"}
+        self._core = tokenizers.Tokenizer.from_str(json.dumps(theirs))
         # "<pad>" typed by a user is five characters, not the token of that name.
         self._core.encode_special_tokens = True
         super().__init__(file, kind)
@@ -31,29 +32,25 @@ class Pieces(Tokenizer):
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts: `encode`, on all cores."""
-        try:
-            encodings = self._core.encode_batch_fast(texts, add_special_tokens=False)
-        except TypeError:
-            for text in texts:
-                checked_text(text)
-            raise
+        read = [self._read(text) for text in texts]
+        encodings = self._core.encode_batch_fast(read, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (id, start, end) of each token; see `Tokenizer.spans`."""
         encoding = self._encoding(text)
-        return [(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
+        parts = aligned(self._read, [(c, i, i + 1) for i, c in enumerate(text)])
+        return [
+            (i, parts[start][1], parts[end - 1][2])
+            for i, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+        ]
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Return nothing: bytes always have a token."""
         return {}
 
     def _encoding(self, text: str) -> Any:
-        try:
-            return self._core.encode(text, add_special_tokens=False)
-        except TypeError:
-            checked_text(text)
-            raise
+        return self._core.encode(self._read(text), add_special_tokens=False)
 
     @cached_property
     def spelled(self) -> Spelled:
@@ -66,7 +63,8 @@ class Pieces(Tokenizer):
 
     def _normal(self, text: str) -> str:
         normalizer = self._core.normalizer
-        return normalizer.normalize_str(checked_text(text)) if normalizer else checked_text(text)
+        text = self._read(text)
+        return normalizer.normalize_str(text) if normalizer else text
 
     def _joined(self, ids: Sequence[int]) -> str:
         text: str = self._core.decode(list(ids), skip_special_tokens=True)
@@ -75,7 +73,7 @@ class Pieces(Tokenizer):
 
 def learn(file: dict[str, Any], texts: Iterable[str], vocab_size: int) -> Pieces:
     """Learn the pieces of texts that are normalised already; `file` is a tokenizer without any."""
-    core = tokenizers.Tokenizer.from_str(json.dumps(file | {"normalizer": None}))
+    core = Pieces(file | {"normalizer": None})._core
     trainer = trainers.BpeTrainer(
         vocab_size=min(vocab_size, 10**7),  # the library reserves it at once
         special_tokens=list(SPECIALS),
@@ -83,4 +81,5 @@ def learn(file: dict[str, Any], texts: Iterable[str], vocab_size: int) -> Pieces
         show_progress=False,
     )
     core.train_from_iterator(texts, trainer)
-    return Pieces(json.loads(core.to_str()) | {"normalizer": file["normalizer"]})
+    kept = {name: file[name] for name in ("normalizer", "reading") if name in file}
+    return Pieces(json.loads(core.to_str()) | kept)

@@ -15,7 +15,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from textwrap import shorten
@@ -24,6 +24,7 @@ from typing import Any
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.files import MOST_BYTES, read_file
 from pellucid.core.settings import nearest
+from pellucid.data.appearance import Reading
 from pellucid.models.prefix import Spelled
 
 PAD, BOS, EOS, UNK = range(4)
@@ -136,6 +137,9 @@ class Tokenizer(TokenizerLike):
         """The tokens as the file spells them, in the order of their ids."""
         self.vocab_size = len(vocab)
         self._ids = {unit: i for unit, i in vocab.items() if i >= len(SPECIALS)}
+        read = file.get("reading")
+        self.reading = None if read is None else Reading(**read)
+        """What makes a text as it is typed like those that were learnt from."""
         self._steps = () if KINDS[kind].bytewise else _names(file["normalizer"])
         steps = _flat(file["normalizer"])
         forms = [step["type"] for step in steps if step["type"] in ("NFC", "NFD")]
@@ -158,8 +162,8 @@ class Tokenizer(TokenizerLike):
         """
         self._check_features(text)
         parts = [(c, i, i + 1) for i, c in enumerate(checked_text(text))]
-        for name in self._steps:
-            parts = _aligned(NORMALISERS[name], parts)
+        for step in (self._read, *map(NORMALISERS.__getitem__, self._steps)):
+            parts = aligned(step, parts)
         normal = "".join(c for c, *_ in parts)
         units = [match.span() for match in KINDS[self.kind].pattern.finditer(normal)]
         return [
@@ -249,7 +253,11 @@ class Tokenizer(TokenizerLike):
         return found
 
     def _normal(self, text: str) -> str:
-        return normaliser(self._steps)(text)
+        return normaliser(self._steps)(self._read(text))
+
+    def _read(self, text: str) -> str:
+        """Return a text as its `Reading` has it. Raises `UserError` for what is no Unicode text."""
+        return checked_text(text) if self.reading is None else self.reading(checked_text(text))
 
     @property
     def normalisers(self) -> tuple[str, ...]:
@@ -381,6 +389,7 @@ def train_tokenizer(
     kind: str = "bpe",
     vocab_size: int | None = None,
     normalise: Sequence[str] = (),
+    reading: Reading | None = None,
 ) -> Tokenizer:
     """Learn a tokenizer from texts; the same texts always give the same one.
 
@@ -391,7 +400,7 @@ def train_tokenizer(
     `kind` "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
     write any text. `vocab_size` counts the four special tokens; a corpus may be too small to fill
     it, and None takes every character or word. `normalise` names steps of `NORMALISERS`,
-    in order.
+    in order. `reading` comes before them: it changes none of these texts (`reading_of`).
 
     Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet,
     `UserError` for half of a surrogate pair.
@@ -399,14 +408,15 @@ def train_tokenizer(
     normalise = [*normalise, *["whitespace"] * (kind == "word")]
     way, normal = KINDS[kind], normaliser(normalise)
     texts = [normal(text) for text in texts]
+    read = {} if reading is None else {"reading": asdict(reading)}
     if not way.bytewise:
-        return Tokenizer(way.file(_vocabulary(way, texts, vocab_size), normalise), kind)
+        return Tokenizer(way.file(_vocabulary(way, texts, vocab_size), normalise) | read, kind)
     if vocab_size is None or vocab_size < SMALLEST_BPE:
         raise UsageError(
             f"vocab_size must be at least {SMALLEST_BPE} (256 bytes and {len(SPECIALS)} special "
             f"tokens) for byte-level BPE, got {vocab_size}"
         )
-    made: Tokenizer = _pieces().learn(way.file({}, normalise), texts, vocab_size)
+    made: Tokenizer = _pieces().learn(way.file({}, normalise) | read, texts, vocab_size)
     if made.vocab_size < vocab_size:
         _log.info(
             "the texts give %d tokens, fewer than vocab_size = %d", made.vocab_size, vocab_size
@@ -553,7 +563,7 @@ def settled(text: str, tokenizer: TokenizerLike) -> str:
     return text[: max(end, 0)]
 
 
-def _aligned(
+def aligned(
     step: Callable[[str], str], parts: Sequence[tuple[str, int, int]]
 ) -> list[tuple[str, int, int]]:
     """Normalise characters, each with the (start, end) that it comes from.

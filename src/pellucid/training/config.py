@@ -123,6 +123,10 @@ class TokenizerConfig:
     normalise: tuple[str, ...] = ()
     """Applied to every text first, in order: nfc, nfd (Hangul into letters, accents off their
     letters; answers are composed again), lowercase, punctuation, whitespace."""
+    typed: bool = True
+    """Read a character that the training sources never have as the one they have that looks the
+    same: of another case, width, composition or kind of quote; leave out invisible ones, and white
+    space round a text. It is saved with the model."""
     dropout: float = 0.0
     """BPE-dropout: share of the merges left out while training, drawn anew for every batch; 0.1 is
     usual. Batches then have more tokens than batch_tokens says."""

@@ -24,6 +24,7 @@ from pellucid.core.errors import UsageError, UserError, install
 from pellucid.core.language import Text, plural
 from pellucid.core.machine import NUMBA
 from pellucid.core.settings import to_mapping
+from pellucid.data.appearance import reading_of
 from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.bpe_dropout import bpe_dropout
 from pellucid.data.corpora import load_corpus
@@ -177,7 +178,12 @@ def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokeni
                 "once: put spaces between the symbols, or choose the tokenizer char",
                 f"{len(texts):,}",
             )
-    made = [train_tokenizer(texts, kind, own.vocab_size, own.normalise) for texts, kind in sides]
+    whole = task_of(config.model).kind in ("answer", "label")
+    readings = [reading_of(sides[0][0], whole) if own.typed else None, None]
+    made = [
+        train_tokenizer(texts, kind, own.vocab_size, own.normalise, reading)
+        for (texts, kind), reading in zip(sides, readings, strict=False)
+    ]
     return made[0], made[-1]
 
 

@@ -71,6 +71,7 @@ class Start(NamedTuple):
             max(source.vocab_size, target.vocab_size),
             shared=len(made) == 1 or source is target,
             normalise=source.normalisers,
+            typed=source.reading is not None,
         )
 
     def task(self, config: RunConfig) -> Task:

@@ -68,6 +68,8 @@ export interface Stack {
 export interface TokenizerRecord {
   kind: string;
   vocabulary: string[];
+  /** Comes before `normalise`: see pellucid.data.appearance. */
+  reading: { unseen: string; form: "NFC" | "NFD" | ""; replaced: { [c: string]: string }; edges: string } | null;
   normalise: string[];
   composes: boolean;
   /** Of byte-level pieces, the pairs to join, the first first. */

@@ -11,6 +11,7 @@ const NORMALISE: { [name: string]: (text: string) => string } = {
   nfd: (text) => text.normalize("NFD"),
   lowercase: (text) => Array.from(text, (c) => c.toLowerCase()).join(""),
   whitespace: (text) => text.replace(/\p{White_Space}+/gu, " ").replace(/^ | $/g, ""),
+  strip: (text) => text.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, ""),
   punctuation: (text) => text.replace(/[?.!,]/g, " $& "),
 };
 
@@ -42,10 +43,19 @@ export class Tokenizer {
   /** The characters, words or byte-level pieces of a text, normalised. */
   units(text: string): string[] {
     const { kind, normalise } = this.record;
-    const normal = normalise.reduce((t, name) => NORMALISE[name]!(t), text);
+    const normal = normalise.reduce((t, name) => NORMALISE[name]!(t), this.read(text));
     if (kind === "char") return Array.from(normal);
     if (kind === "bpe") return (normal.match(PIECES) ?? []).flatMap((piece) => this.joined(piece));
     return normal.split(/\p{White_Space}+/u).filter((word) => word !== "");
+  }
+
+  /** A text with the characters of the texts that were learnt from. */
+  private read(text: string): string {
+    if (this.record.reading === null) return text;
+    const { unseen, form, replaced, edges } = this.record.reading;
+    const seen = text.replace(new RegExp(unseen, "gu"), "");
+    const whole = Array.from(form ? seen.normalize(form) : seen, (c) => replaced[c] ?? c).join("");
+    return edges ? NORMALISE[edges]!(whole) : whole;
   }
 
   /** The bytes of a piece, joined pair by pair in the order in which the merges were learned. */

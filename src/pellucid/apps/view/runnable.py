@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -134,9 +135,11 @@ def _tokenizer(tokenizer: Any, side: str) -> dict[str, Any]:
         raise walk.UnsupportedError(
             f"the page tokenizes by {', '.join(TOKENIZERS)}; the {side} tokenizer is {kind}"
         )
+    reading = tokenizer.reading
     return {
         "kind": kind,
         "vocabulary": tokenizer.vocabulary,
+        "reading": reading and {**asdict(reading), "unseen": reading.unseen},
         "normalise": list(tokenizer.normalisers),
         "composes": tokenizer.composes,
         "merges": json.loads(tokenizer.to_json())["model"].get("merges", []),
