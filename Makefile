@@ -20,7 +20,7 @@ ACCEPTED := python3.11 python3.12 python3.13 python3.14
 PARALLEL := OMP_NUM_THREADS=1
 SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat test test-oracles test-pythons test-processors docs wheel setup setup-demo moved \
+.PHONY: help demo chat quick test test-oracles test-pythons test-processors docs wheel setup setup-demo moved \
         lint types format lock clean
 .DEFAULT_GOAL := help
 
@@ -32,6 +32,10 @@ demo: setup-demo  ## Train two Transformers on real data, about five minutes wit
 
 chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-article: article 003's) and talk
 	@$(BIN)/pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
+
+quick:  ## Run the tests that mirror what changed, after `make setup`
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python scripts/mirrored.py
 
 test: setup lint types  ## Lint, check the types, run every test that needs nothing else
 	@$(BIN)/python -m pytest -m alone tests

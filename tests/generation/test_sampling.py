@@ -13,7 +13,7 @@ from pellucid.core.errors import UsageError
 from pellucid.generation import Constraints, SampleConfig, sample
 from pellucid.generation.sampling import kept_probabilities, likeliest_first
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
-from pellucid.models.decoding import constrain
+from pellucid.models.decoding import constrain, limits_of
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +124,17 @@ def test_rules_out_of_range_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=f"^{next(iter(wrong))} "):
             Constraints(**wrong)  # type: ignore[arg-type]
+
+
+def test_no_answer_is_longer_than_the_room_of_its_own_text() -> None:
+    config = CausalLMConfig(
+        vocab_size=11, d_model=12, num_attention_heads=3, ffn_dim=17, max_position_embeddings=9
+    )
+    model, texts = CausalLM(config, 3).eval(), Packed.of([[3], [3, 4, 5], [4, 5]])
+    limits = limits_of(model, texts, 17)
+    assert len(set(limits.tolist())) == 3
+    longest = np.zeros(3, int)
+    for seed in range(7):
+        answers = sample(model, texts, SampleConfig(max_length=17, seed=seed))
+        longest = np.maximum(longest, [len(answer) for answer in answers])
+    assert (longest == limits).all()

@@ -65,10 +65,10 @@ MUTANTS = {
         "* inverses[t, head]))",
         "kernel attention (sinks)",
     ),
-    "an answer is ranked by the penalty of a shorter one": (
+    "the largest logit is not taken off before exp": (
         "compiled/beam.py",
-        "reached / beam.penalties[length + 1]",
-        "reached / beam.penalties[length]",
+        "exp(load(log_p, here + j) - maximum)",
+        "exp(load(log_p, here + j))",
         "engine seq2seq, post-norm",
     ),
 }

@@ -238,3 +238,12 @@ def test_class_probabilities_of_no_class_have_a_loss(reduction: str, loss: float
     y, backward = functional.cross_entropy.forward(nothing, nothing, reduction=reduction)
     np.testing.assert_array_equal(y, np.full(y.shape, loss))
     assert backward(np.ones_like(y)).shape == (5, 0)
+
+
+def test_a_padding_index_counts_the_rows_of_the_table_and_not_its_width() -> None:
+    index, weight = np.array([0, 6, 4]), np.ones((7, 3))
+    for padding_idx in (-1, 6):
+        _, backward = functional.embedding.forward(index, weight, padding_idx)
+        np.testing.assert_array_equal(backward(np.ones((3, 3))).sum(axis=1), [3, 0, 0, 0, 3, 0, 0])
+    with pytest.raises(ValueError, match="padding_idx"):
+        functional.embedding(index, weight, 7)

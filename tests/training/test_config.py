@@ -181,3 +181,9 @@ def test_every_setting_has_a_meaning() -> None:
                 continue
             if not isinstance(field.value, ast.Call):
                 assert isinstance(after, ast.Expr), f"{kind.__name__}: {ast.unparse(field)}"
+
+
+@pytest.mark.parametrize("betas", [(0.9,), (0.9, 0.95, 0.99), (0.9, 1.0), (-0.1, 0.9)])
+def test_betas_are_two_numbers_below_one(betas: tuple[float, ...]) -> None:
+    with pytest.raises(UsageError, match=r"betas must be two numbers in \[0, 1\)"):
+        OptimizerConfig(betas=betas)  # type: ignore[arg-type]

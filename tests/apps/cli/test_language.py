@@ -13,6 +13,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 from rich.cells import cell_len
+from tests.apps.untranslated import list_english
 
 import pellucid
 from pellucid.apps.cli import generate, language
@@ -75,7 +76,7 @@ def test_every_text_has_an_entry_and_every_entry_a_text(asked: set[str], capsys:
                 if isinstance(text, ast.Constant):
                     asked.add(text.value)
     lacking, unused = sorted(asked - korean().keys()), sorted(korean().keys() - asked)
-    assert not lacking, "texts without Korean, for korean.toml:\n" + "\n".join(lacking)
+    list_english(lacking, "apps/cli/korean.toml")
     assert not unused, "Korean of texts that are gone:\n" + "\n".join(unused)
 
 
@@ -247,7 +248,7 @@ def warnings_logged() -> set[str]:
 def test_every_warning_has_its_korean() -> None:
     lacking = warnings_logged() - language._catalogue()["errors"].keys()
     assert len(warnings_logged()) > 20
-    assert not lacking, "warnings without Korean, for korean.toml:\n" + "\n".join(sorted(lacking))
+    list_english(sorted(lacking), "apps/cli/korean.toml")
 
 
 def template(text: ast.JoinedStr) -> str:
@@ -288,7 +289,7 @@ def test_every_error_of_a_command_has_its_korean() -> None:
                     if not re.search("[가-힣]", language.translated(message)):
                         lacking.append(f"{where}:{node.lineno}: {message}")
     assert found > 250
-    assert not lacking, "errors without Korean, for korean.toml:\n" + "\n".join(lacking)
+    list_english(lacking, "apps/cli/korean.toml")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from string import Formatter
 
 import pytest
 from tests.apps.lab.small import Here, write_study
+from tests.apps.untranslated import list_english
 
 from pellucid.apps import lab
 from pellucid.apps.cli.main import main
@@ -56,8 +57,7 @@ def texts() -> Iterator[str]:
 
 
 def test_every_text_has_its_korean() -> None:
-    lacking = sorted({text for text in texts() if text not in korean()})
-    assert not lacking
+    list_english(sorted({text for text in texts() if text not in korean()}), "apps/lab/korean.toml")
 
 
 def test_both_languages_fill_in_the_same_values() -> None:

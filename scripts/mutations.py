@@ -1,0 +1,122 @@
+"""Change one token of the package at random, and see whether the tests that mirror the file fail.
+
+    python scripts/mutations.py --seed 1 --count 30
+
+Each mutation is made in a copy of the package. Survivors are listed: some change no result, and
+each of the others wants a test. What takes longer than --timeout seconds is counted by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import tokenize
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from mirrored import ROOT, SOURCE, commands, mirrored
+
+PACKAGES = ("ops", "nn", "kernels", "training", "generation", "data", "tasks")
+SWAPS = {
+    "+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "<": "<=", "<=": "<", ">": ">=",
+    ">=": ">", "==": "!=", "!=": "==", "and": "or", "or": "and", "True": "False",
+    "False": "True", "0": "1", "1": "2", "min": "max", "max": "min", "not": "",
+    "is": "is not", "0.0": "1.0", "1.0": "2.0",
+}  # fmt: skip
+
+
+class Mutation(NamedTuple):
+    """One token of a file, and what is in its place."""
+
+    file: Path
+    line: int
+    column: int
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line}: {self.old!r} -> {self.new!r}"
+
+    def source(self) -> str:
+        """Return the text of the file, changed."""
+        lines = self.file.read_text(encoding="utf-8").splitlines(keepends=True)
+        before = lines[self.line - 1]
+        rest = before[self.column + len(self.old) :]
+        lines[self.line - 1] = before[: self.column] + self.new + rest
+        return "".join(lines)
+
+
+def mutations() -> list[Mutation]:
+    """Return every mutation of the packages that compiles."""
+    found = []
+    for package in PACKAGES:
+        for path in sorted((SOURCE / package).rglob("*.py")):
+            if not mirrored(path):
+                continue
+            text = io.StringIO(path.read_text(encoding="utf-8"))
+            for token in tokenize.generate_tokens(text.readline):
+                new = SWAPS.get(token.string)
+                if new is None or token.line.lstrip().startswith(("from ", "import ", "def ")):
+                    continue
+                found.append(Mutation(path, *token.start, token.string, new))
+    return found
+
+
+def outcome(mutation: Mutation, timeout: float) -> str:
+    """Run the mirrored tests: "killed" if one fails, "survived", or "timed out"."""
+    with tempfile.TemporaryDirectory() as folder:
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
+        package = Path(shutil.copytree(SOURCE, Path(folder) / "pellucid", ignore=ignored))
+        (package / mutation.file.relative_to(SOURCE)).write_text(mutation.source(), "utf-8")
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not alone and not oracle"]
+        options += ["-o", f"pythonpath={folder} {ROOT}"]
+        own = {"PYTHONPATH": folder, "NUMBA_CACHE_DIR": f"{folder}/cache"}
+        for words in commands([mutation.file]):
+            command = [sys.executable, "-m", "pytest", *options, *words]
+            try:
+                done = subprocess.run(
+                    command, cwd=ROOT, env=os.environ | own, timeout=timeout, capture_output=True
+                )
+            except subprocess.TimeoutExpired:
+                return "timed out"
+            if done.returncode not in (0, 5):
+                return "killed"
+    return "survived"
+
+
+def compiles(mutation: Mutation) -> bool:
+    """Return whether the changed file is still Python."""
+    try:
+        compile(mutation.source(), str(mutation.file), "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Draw mutations, try each, and print those that survive and their share."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--timeout", type=float, default=600.0)
+    asked = parser.parse_args()
+    every = mutations()
+    random.Random(asked.seed).shuffle(every)
+    chosen = [m for m in every if compiles(m)][: asked.count]
+    counts = Counter[str]()
+    for i, mutation in enumerate(chosen, 1):
+        found = outcome(mutation, asked.timeout)
+        counts[found] += 1
+        print(f"{i}/{len(chosen)} {found}: {mutation}", flush=True)
+    print(", ".join(f"{count} {found}" for found, count in counts.items()))
+
+
+if __name__ == "__main__":
+    main()
