@@ -1,0 +1,253 @@
+"""Compile the kernels ahead of time into one module for WebAssembly, from their one source.
+
+    pip install ziglang==0.17.1
+    python scripts/build_kernels.py
+
+A process compiles every kernel of the library, by Numba and LLVM as always, and writes object
+files; ziglang links them. The result is build/kernels/wasm32.wasm, which imports nothing, and
+wasm32.json beside it. Numba lowers for this machine, with addresses of 64 bits; LLVM optimises for
+the target, whose layout its types have from the beginning, so that the addresses in arrays and
+records are as wide as there. `scripts/kernels_elsewhere.py wasm32` runs the kernels' tests on it.
+
+## How a kernel is called from outside of Python
+
+The module exports a function `NAME.flat` for every kernel. It takes one
+address, of slots of 8 bytes, and returns 0, or another number where memory ran out. The slots are
+the kernel's arguments in order (`wasm32.json` has their types; records are taken apart):
+
+    a number       one slot, little endian: int64, float64, or float32 and 32-bit integers in the
+                   lower half; a bool is 0 or 1
+    an array       the address of its first number, its shape, its strides in bytes: 1 + 2 · ndim
+                   slots. It may lie anywhere in memory, aligned to 4 bytes, or to its numbers if
+                   these are longer (an address for SIMD needs no alignment).
+
+Outputs are arrays that the kernel writes. A kernel of several tasks takes (pool, task, ends ...)
+first: pool = 0 (no threads), task = −1 (all of them), then the ends of its stages: the number of
+tasks, where there is one stage. A call in Python is in the kernel's file: `kernels/linear.py` has
+`_forward(own)(copying, copying + tasks, columns, rows, weight, b, packed, y)`, so the slots of
+`pellucid.kernels.linear._forward.float32.flat` are 0, −1, copying, copying + tasks, columns, and
+then those of five arrays. One task is always right (where tasks sum, `sums` has a row for each).
+
+`malloc` (bytes) and `free` of the module find room for arrays; `memory` is exported. LANES is 4
+there: vectors have 4 numbers, so `packed` panels are 8 numbers wide (`simd.WIDTH`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pellucid.kernels.backend.compile import Kernel
+
+ROOT = Path(__file__).absolute().parents[1]
+SRC, OUT = ROOT / "src", ROOT / "build" / "kernels"
+
+
+class Target(NamedTuple):
+    """What to compile for."""
+
+    triple: str
+    """For LLVM."""
+    zig: str
+    """For the linker."""
+    cpu: str
+    features: str
+
+
+WASM = Target(
+    "wasm32-unknown-unknown", "wasm32-wasi", "generic",
+    "+simd128,+bulk-memory,+nontrapping-fptoint,+sign-ext",
+)  # fmt: skip
+TARGETS = {"wasm32": WASM}
+
+
+def kernels() -> Iterator[Kernel]:
+    """Yield every kernel: those of the modules, and those that are made for each variant."""
+    import pellucid.kernels
+    from pellucid.compiled.decode import kernels_of
+    from pellucid.kernels import bias_act_dropout, linear, linear_cross_entropy
+    from pellucid.kernels.backend import compile, matmul, peak
+    from pellucid.ops.activations import ACTIVATIONS
+
+    found: dict[str, Kernel] = dict(compile.named)
+    for info in pkgutil.walk_packages(pellucid.kernels.__path__, "pellucid.kernels."):
+        if ".torch" not in info.name:
+            module = importlib.import_module(info.name)
+            made = [one for one in vars(module).values() if isinstance(one, compile.Kernel)]
+            found |= {one.name: one for one in made}
+    made = [
+        make(matmul.FLOAT32)
+        for make in (
+            linear._forward, linear._backward, linear_cross_entropy._chunk, matmul._packing,
+            matmul._multiplying, peak._multiplying,
+        )
+    ]  # fmt: skip
+    for name, record in ACTIVATIONS.items():
+        if record.kernel is None:
+            continue
+        own = bias_act_dropout
+        from_output = hasattr(own._module(name), "gradient_from_output")
+        ungated = own._backward_from_output if from_output else own._backward
+        backward = own._gated_backward if record.gates == 2 else ungated
+        made += [own._forward(name), backward(name)]
+        made += kernels_of(record.kernel)
+    found |= compile.named | {one.name: one for one in made}
+    for name, one in sorted(found.items()):
+        if not re.search("bfloat16|of_words|amx|tiles", name):  # instructions of x86
+            yield one
+
+
+def retarget(target: Target) -> Any:
+    """Make LLVM optimise for another architecture, in whose layout types are; return it."""
+    import llvmlite.binding as llvm
+    from numba.core.registry import cpu_target
+
+    from pellucid.kernels.backend import machine_code, thread_pool
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3,
+        reloc="static",
+    )  # fmt: skip
+    machine_code._machine = lambda: machine  # type: ignore[assignment]
+    machine_code.TARGET = (machine_code.TARGET[0], target.triple, *machine_code.TARGET[2:])
+    thread_pool._X86, thread_pool._POSIX, thread_pool._FUTEX = False, False, None
+    context = cpu_target.target_context
+    codegen = context.codegen()
+    codegen._tm, codegen._target_data = machine, machine.target_data
+    codegen._data_layout = str(machine.target_data)
+    # Nothing of it runs here; Numba finds a function by such an object, as in `numba_text`.
+    codegen._add_module = lambda module: None
+    context.get_executable = lambda library, described, environment: [].clear
+    parse = llvm.parse_assembly
+
+    def parsed(text: str, *more: Any) -> Any:
+        text = re.sub(r'target triple = "[^"]*"', f'target triple = "{target.triple}"', text)
+        layout = f'target datalayout = "{machine.target_data}"'
+        return parse(re.sub(r'target datalayout = "[^"]*"', layout, text), *more)
+
+    llvm.parse_assembly = parsed
+    return machine
+
+
+def flat(kernel: Kernel) -> str:
+    """Return, in LLVM's language, the function of slots that calls a kernel."""
+    import numpy as np
+    from llvmlite import ir
+
+    from pellucid.kernels.backend.machine_code import _NUMBERS, TARGET
+
+    module = ir.Module()
+    module.triple = TARGET[1]
+    long, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
+    function = ir.Function(
+        module, ir.FunctionType(ir.IntType(32), [pointer]), f"{kernel.name}.flat"
+    )
+    builder = ir.IRBuilder(function.append_basic_block())
+    slots, passed = function.args[0], [builder.alloca(pointer), builder.alloca(pointer)]
+    at = 0
+
+    def take(kind: Any) -> Any:
+        nonlocal at
+        place = builder.gep(slots, [long(8 * at)])
+        at += 1
+        return builder.load(builder.bitcast(place, kind.as_pointer()), align=8)
+
+    def address() -> Any:
+        return builder.inttoptr(take(long), pointer)
+
+    nothing = ir.Constant(pointer, None)
+    for value in kernel.values:
+        if not value.ndim:
+            passed.append(address() if value.dtype == "address" else take(_NUMBERS[value.dtype]))
+            continue
+        data, axes = address(), [take(long) for _ in range(2 * value.ndim)]
+        size = long(1)
+        for length in axes[: value.ndim]:
+            size = builder.mul(size, length)
+        itemsize = np.dtype(value.dtype).itemsize
+        passed += [nothing, nothing, size, long(itemsize), data, *axes]
+    kind = ir.FunctionType(ir.IntType(32), [one.type for one in passed])
+    builder.ret(builder.call(ir.Function(module, kind, kernel.name), passed))
+    return str(module)
+
+
+def write_objects(target: Target, folder: Path) -> None:
+    """Write an object file for every kernel, and what is known of each of them."""
+    sys.path.insert(0, str(SRC))
+    import llvmlite.binding as llvm
+
+    from pellucid.kernels.backend import machine_code
+
+    machine = retarget(target)
+    known = {}
+    own = {"malloc": "kernel_malloc", "free": "kernel_free"}  # of sizes of 64 bits
+
+    def emit(name: str, *texts: str) -> None:
+        module: Any = None
+        for text in texts:
+            for old, new in own.items():
+                text = re.sub(rf"@{old}\b", f"@{new}", text)
+            # a place for Python's objects, of which there are none
+            text = re.sub(r"= common (?=.*\bglobal\b)", "= internal ", text)
+            part = llvm.parse_assembly(text)
+            module = part if module is None else module.link_in(part) or module
+        module.triple = target.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        (folder / f"{name}.o").write_bytes(machine.emit_object(module))
+
+    emit("memory", machine_code._MEMORY)
+    for kernel in kernels():
+        emit(kernel.name, kernel.text(), flat(kernel))
+        known[kernel.name] = [[value.dtype, value.ndim] for value in kernel.values]
+    (folder / "kernels.json").write_text(json.dumps(known, indent=0, sort_keys=True))
+    print(f"{len(known)} kernels", flush=True)
+
+
+def link(name: str, target: Target, folder: Path) -> None:
+    """Link the object files of a target to what it is; see above."""
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target.zig, "-O2", "-g0"]
+    objects = sorted(map(str, folder.glob("*.o")))
+    known = list(json.loads((folder / "kernels.json").read_text()))
+    result = OUT / f"{name}.wasm"
+    exported = [f"-Wl,--export={one}.flat" for one in known]
+    options = ["-mexec-model=reactor", "-Wl,--export=malloc,--export=free", "-s", *exported]
+    sources = [str(ROOT / "scripts" / "kernel_memory.c")]
+    (OUT / f"{name}.json").write_bytes((folder / "kernels.json").read_bytes())
+    subprocess.run([*zig, *options, "-o", str(result), *objects, *sources], check=True)
+    print(f"{result.relative_to(ROOT)}: {result.stat().st_size / 1e3:.0f} kB", flush=True)
+
+
+def main(names: list[str]) -> None:
+    """Build the module; a process of its own writes the objects."""
+    if names[:1] == ["--this-target"]:
+        write_objects(TARGETS[names[1]], Path(names[2]))
+        return
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name in names or TARGETS:
+        target = TARGETS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            environment = os.environ | {
+                "NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features,
+                "NUMBA_CACHE_DIR": folder,
+            }  # fmt: skip
+            again = [sys.executable, __file__, "--this-target", name, folder]
+            print(f"{name}: ", end="", flush=True)
+            subprocess.run(again, check=True, env=environment)
+            link(name, target, Path(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
