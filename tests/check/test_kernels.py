@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -73,6 +76,25 @@ def test_where_kernels_are_off_every_op_says_so() -> None:
     with kernels.reference():
         found = [(r.name, r.reason) for r in check_kernels(light())]
     assert found == [(op, "kernels are off") for op in ("dropout", "embedding", "rms_norm")]
+
+
+def test_without_numba_every_op_and_model_says_so() -> None:
+    script = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+from pellucid.apps.cli.main import main
+sys.exit(main(["--lang", "en", "check", "--fast", "kernel", "engine"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0 of 0 correct" in done.stdout
+    assert done.stdout.count("not compared:") == len(FUSED) + 1
 
 
 def test_the_error_is_a_fraction_of_what_is_allowed() -> None:

@@ -38,8 +38,7 @@ class _Compared(NamedTuple):
 
 def kernel_cases() -> list[OpCase]:
     """Return the rows of ops that have a kernel, then those of many rows."""
-    rows = [row for row in op_cases() if kernels.kernel_of(row.op)]
-    return [*rows, *_many_rows()] if rows else []
+    return [*(row for row in op_cases() if kernels.has_kernel(row.op)), *_many_rows()]
 
 
 def _many_rows() -> list[OpCase]:

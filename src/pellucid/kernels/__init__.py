@@ -122,6 +122,15 @@ def family_of(x: Any) -> str | None:
     return f"{__name__}.torch" if array_api_compat.is_torch_array(x) else None
 
 
+def has_kernel(op: str, family: str = __name__) -> bool:
+    """Return whether a family has a kernel for the op of this name, without importing it.
+
+    >>> has_kernel("linear"), has_kernel("softmax")
+    (True, False)
+    """
+    return find_spec(f"{family}.{op}") is not None
+
+
 @cache
 def kernel_of(op: str, family: str = __name__) -> Callable[[Call], Result | Declined] | None:
     """Return a family's kernel for the op of this name, or None.
@@ -129,7 +138,7 @@ def kernel_of(op: str, family: str = __name__) -> Callable[[Call], Result | Decl
     >>> kernel_of("softmax") is None
     True
     """
-    if find_spec(f"{family}.{op}") is None:
+    if not has_kernel(op, family):
         return None
     with compiling:
         kernel: Callable[[Call], Result | Declined] = importlib.import_module(

@@ -71,7 +71,8 @@ def layer_norm_backward(
         2.  every x receives dσ² · 2 (x − μ) / E  =  −x̂ · m(g ⊙ x̂) / √(σ² + ε)
         1.  dμ = −Σ g / √(σ² + ε)  (that of σ² vanishes: Σ (x − μ) = 0), every x receives dμ / E
 
-    so dx = (g − m(g) − x̂ ⊙ m(g ⊙ x̂)) / √(σ² + ε). The seed drops dy and two of the sums.
+    so dx = (g − m(g) − x̂ ⊙ m(g ⊙ x̂)) / √(σ² + ε). Article 000 drops dy and two
+    of the sums.
     """
     x_hat, inverse_std, weight, has_bias = saved
     xp = namespace(dy, x_hat)

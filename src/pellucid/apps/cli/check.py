@@ -27,6 +27,7 @@ from pellucid.check import (
 from pellucid.check.kernels import BFLOAT16
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
+from pellucid.kernels import enabled
 from pellucid.kernels.precision import bfloat16_products
 from pellucid.ops.rules.function import Function
 
@@ -116,7 +117,7 @@ def _rows(fast: bool, exact: bool) -> _Rows:
 
 def _kernels(rows: Sequence[OpCase | None]) -> Iterator[Result]:
     yield from check_kernels([row for row in rows if row is not None])
-    if None in rows:
+    if None in rows and enabled():
         try:
             yield check_bfloat16(bfloat16_products())
         except UserError as lacking:
