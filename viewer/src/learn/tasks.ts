@@ -172,6 +172,7 @@ export function tokenizersOf({ kinds, vocabulary }: Task): { source: TokenizerRe
     kind: kinds[side],
     vocabulary: [...SPECIALS, ...vocabulary[side]],
     normalise: kinds[side] === "word" ? ["whitespace", "lowercase"] : ["nfc"],
+    reading: null,
     composes: false,
     merges: [],
   });
