@@ -390,3 +390,98 @@ def test_a_space_before_a_word_is_left_out_at_the_beginning_of_a_text(decoder: A
     assert (begins[1:4], behind[1:4]) == ([b"the", b"cat", b"s"], [b" the", b" cat", b"s"])
     if isinstance(decoder, decoders.Sequence):
         assert begins[4] == behind[4] == b"\xea"
+
+
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "cat",
+    "sat",
+    "##s",
+    ",",
+    "날",
+    "##씨",
+]
+OLD = ["The cats, the CÀT", "cat[MASK] dog", "날씨", "一cat"]
+
+
+def write_words(folder: Path, **settings: Any) -> Path:
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS), encoding="utf-8")
+    if settings:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+def write_bytes(folder: Path, specials: list[str]) -> Path:
+    folder.mkdir()
+    core = tokenizers.Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    core.train_from_iterator(
+        TEXTS, BpeTrainer(special_tokens=specials, initial_alphabet=alphabet, show_progress=False)
+    )
+    core.model.save(str(folder))
+    return folder
+
+
+def test_a_vocabulary_of_words_is_berts(tmp_path: Path) -> None:
+    """Older than tokenizer.json; case is folded unless tokenizer_config.json says otherwise."""
+    made = ForeignTokenizer.of_vocabulary(write_words(tmp_path / "a"), {})
+    assert made is not None
+    assert made.encode("The cats, the CÀT") == [5, 6, 8, 9, 5, 6]
+    assert made.framed().encode("the sat[MASK]") == [2, 5, 7, 4, 3]
+    assert made.decode([2, 5, 6, 8, 3]) == "the cats"
+    cased = ForeignTokenizer.of_vocabulary(tmp_path / "a", {"do_lower_case": False})
+    assert cased is not None
+    assert cased.encode("The cat 날씨") == [1, 6, 10, 11]
+    assert ForeignTokenizer.of_vocabulary(tmp_path, {}) is None
+    (tmp_path / "a" / "vocab.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="the vocabulary is damaged"):
+        ForeignTokenizer.of_vocabulary(tmp_path / "a", {})
+
+
+def test_a_vocabulary_of_bytes_is_gpt2s_or_robertas(tmp_path: Path) -> None:
+    gpt = ForeignTokenizer.of_vocabulary(write_bytes(tmp_path / "a", ["<|endoftext|>"]), {})
+    roberta = ForeignTokenizer.of_vocabulary(write_bytes(tmp_path / "b", ["<s>", "</s>"]), {})
+    assert gpt is not None
+    assert roberta is not None
+    for text in (*TEXTS, " A cat\n오늘"):
+        for made in (gpt, roberta):
+            assert made.decode(made.encode(text)) == text
+        assert gpt.framed().encode(text) == gpt.encode(text)
+        assert roberta.framed().encode(text) == [0, *roberta.encode(text), 1]
+    assert gpt.encode("cat<|endoftext|>")[-1] == 0
+
+
+@pytest.mark.oracle("torch", "transformers")
+def test_transformers_reads_old_vocabularies_so(tmp_path: Path) -> None:
+    import transformers
+
+    write_words(tmp_path / "a")
+    write_bytes(tmp_path / "b", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    write_bytes(tmp_path / "c", ["<|endoftext|>"])
+    for folder, kind in (("a", "Bert"), ("b", "Roberta"), ("c", "GPT2")):
+        theirs = getattr(transformers, f"{kind}Tokenizer").from_pretrained(tmp_path / folder)
+        ours = ForeignTokenizer.of_vocabulary(tmp_path / folder, {})
+        assert ours is not None
+        for text in (*OLD, *TEXTS):
+            if kind == "Bert" or "[MASK]" not in text:
+                assert ours.framed().encode(text) == theirs(text)["input_ids"]
+
+
+def test_a_folder_with_an_old_vocabulary_answers(tmp_path: Path) -> None:
+    folder = tmp_path / "gpt2"
+    shutil.copytree(FIXTURES / "gpt2", folder)
+    entries = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+    letters = list(dict.fromkeys("".join(map(str, range(10))) + "abcdefgh"))[: entries - 1]
+    pieces = {piece: i for i, piece in enumerate(["<|endoftext|>", *letters])}
+    (folder / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
+    (folder / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
+    task = pellucid.load(folder)
+    assert task.source.encode("abc") == [pieces[x] for x in "abc"]
+    assert set(task.generate(["abc"])[0]) <= {*letters}

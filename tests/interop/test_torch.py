@@ -194,7 +194,8 @@ def test_what_a_module_does_beside_its_class_is_refused_by_name() -> None:
     observed.register_forward_hook(lambda *_: None)
     own = torch.nn.Linear(3, 2)
     own.forward = lambda x: x
-    stack = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(6, 2, 7), 2)
+    layer = torch.nn.TransformerEncoderLayer(6, 2, 7, batch_first=True)
+    stack = torch.nn.TransformerEncoder(layer, 2)
     stack.layers[1] = stack.layers[0]
     for module, reason in (
         (normed, "the module has _forward_pre_hooks"),

@@ -82,9 +82,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
     folder = path.parent if path.suffix == ".safetensors" else path
     theirs, family = _settings(folder)
     tensors = theirs.arrays = _named_as_bare(_tensors(folder, path), family)
-    tokenizer = None
-    if (folder / TOKENIZER).is_file():
-        tokenizer = ForeignTokenizer.load(folder / TOKENIZER)
+    tokenizer = _tokenizer(folder)
     try:
         config = _with_own_output(family.config(theirs), family, theirs, tensors)
         if family.model is not MaskedLM:
@@ -146,8 +144,8 @@ def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[
     Where there are none, texts are refused when they are given. Raises `UserError` naming a file
     that is damaged.
     """
-    if (folder / TOKENIZER).is_file():
-        found = target = ForeignTokenizer.load(folder / TOKENIZER, _begins(folder))
+    if (found := _tokenizer(folder, _begins(folder))) is not None:
+        target = found
         if not isinstance(model, Seq2Seq):
             return [found]
         if (folder / TARGET_TOKENIZER).is_file():
@@ -162,6 +160,14 @@ def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[
             _pieces(folder / SPM[1], both[1], c.target_vocab_size),
         ]
     return [MissingTokenizer(folder)]
+
+
+def _tokenizer(folder: Path, begins: bool | None = None) -> ForeignTokenizer | None:
+    """Return the tokenizer of a folder's tokenizer.json, or of the files that came before it."""
+    if (folder / TOKENIZER).is_file():
+        return ForeignTokenizer.load(folder / TOKENIZER, begins)
+    settings = folder / TOKENIZER_CONFIG
+    return ForeignTokenizer.of_vocabulary(folder, read_json(settings) if settings.is_file() else {})
 
 
 def _pieces(

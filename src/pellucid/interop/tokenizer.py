@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,46 @@ class ForeignTokenizer(TokenizerLike):
             return ForeignTokenizer(read(text), begins=begins)
         except Exception as error:  # the library raises bare Exception for every fault in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
+
+    @staticmethod
+    def of_vocabulary(folder: Path, settings: Mapping[str, Any]) -> ForeignTokenizer | None:
+        """Read the files that came before tokenizer.json, None where there are none.
+
+        vocab.txt is BERT's, pieces of words; vocab.json and merges.txt are GPT-2's, RoBERTa's and
+        BART's, pieces of bytes. settings: those of tokenizer_config.json. Raises `UserError` naming
+        a damaged file.
+        """
+        words, pieces, merges = (folder / x for x in ("vocab.txt", "vocab.json", "merges.txt"))
+        if not (words.is_file() or (pieces.is_file() and merges.is_file())):
+            return None
+        of = library()
+        try:
+            if words.is_file():
+                core = of.Tokenizer(of.models.WordPiece.from_file(str(words)))
+                core.normalizer = of.normalizers.BertNormalizer(
+                    lowercase=settings.get("do_lower_case", True),
+                    strip_accents=settings.get("strip_accents"),
+                    handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+                )
+                core.pre_tokenizer = of.pre_tokenizers.BertPreTokenizer()
+                core.decoder = of.decoders.WordPiece()
+                begin, end, *others = "[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"
+            else:
+                core = of.Tokenizer(of.models.BPE.from_file(str(pieces), str(merges)))
+                before = settings.get("add_prefix_space", False)
+                core.pre_tokenizer = of.pre_tokenizers.ByteLevel(add_prefix_space=before)
+                core.decoder = of.decoders.ByteLevel()
+                begin, end, *others = "<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"
+        except Exception as error:  # the library raises bare Exception
+            raise UserError(f"{folder}: the vocabulary is damaged ({error})") from None
+        known = [x for x in (begin, end, *others) if core.token_to_id(x) is not None]
+        core.add_special_tokens(
+            [of.AddedToken(x, lstrip=x == "<mask>", special=True) for x in known]
+        )
+        if known[:2] == [begin, end]:
+            ids = [(x, core.token_to_id(x)) for x in (begin, end)]
+            core.post_processor = of.processors.TemplateProcessing(f"{begin} $A {end}", None, ids)
+        return ForeignTokenizer(core)
 
     def framed(self) -> ForeignTokenizer:
         """Return a tokenizer whose ids come with begin and end."""
