@@ -20,7 +20,7 @@ ACCEPTED := python3.11 python3.12 python3.13 python3.14
 PARALLEL := OMP_NUM_THREADS=1
 SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat quick test test-oracles test-pythons test-processors docs wheel setup setup-demo moved \
+.PHONY: help demo chat quick test test-oracles test-pythons test-processors test-wasm docs wheel setup setup-demo moved \
         lint types format lock clean
 .DEFAULT_GOAL := help
 
@@ -50,6 +50,9 @@ test-pythons: setup  ## Try the other Pythons of this machine, and the oldest pa
 
 test-processors: setup  ## Run the kernels' tests again, compiled for AVX-512, AVX2 and SSE
 	@$(PARALLEL) $(BIN)/python scripts/processors.py $(SPREAD)
+
+test-wasm: $(STAMPS)/venv  ## Check every derivative in WebAssembly (needs Node; 80 MB)
+	@$(BIN)/python scripts/test_wasm.py
 
 lint: setup
 	@$(BIN)/python -m ruff check .

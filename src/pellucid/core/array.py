@@ -46,6 +46,26 @@ def _namespace(array: Array) -> Any:
     )
 
 
+def repeat(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return each value as often as its count says: `np.repeat`, where an index has 32 bits too.
+
+    >>> repeat(np.array([5, 7]), np.array([1, 2]))
+    array([5, 7, 7])
+    """
+    return np.repeat(values, counts.astype(np.intp, copy=False))
+
+
+def take(x: Array, index: Array, axis: int = 0) -> Array:
+    """Return the rows of x that an index names, or the like along another axis.
+
+    >>> take(np.array([5, 7]), np.array([1, 1, 0]))
+    array([7, 7, 5])
+    """
+    if isinstance(index, np.ndarray):
+        index = index.astype(np.intp, copy=False)  # NumPy's own would be an error with 32 bits
+    return namespace(x).take(x, index, axis=axis)
+
+
 def namespace(*arrays: Array | None) -> Any:
     """Return the array API namespace that all `arrays` come from; `None` is skipped.
 
@@ -221,7 +241,7 @@ def spread(x: Array, index: np.ndarray, rows: int) -> Array:
     source = np.full(rows, x.shape[0])  # the row of zeros added at the end
     source[index] = np.arange(x.shape[0])
     zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=array_api_compat.device(x))
-    return xp.take(xp.concat([x, zero]), like(source, x), axis=0)
+    return take(xp.concat([x, zero]), like(source, x), axis=0)
 
 
 # Small x: the series erf(x) = (2/√π) Σ (−1)ⁿ x²ⁿ⁺¹ / (n! (2n + 1)) as x + x R(x²), so that only the

@@ -13,7 +13,7 @@ from operator import index as whole
 
 import numpy as np
 
-from pellucid.core.array import Array, like, namespace, spread
+from pellucid.core.array import Array, like, namespace, repeat, spread, take
 from pellucid.core.rng import row_keys
 
 
@@ -74,7 +74,7 @@ class Packed:
     @cached_property
     def rows(self) -> np.ndarray:
         """(T,) uint32: the name of each row for `Rng.at`."""
-        return row_keys(np.repeat(self.examples, self.lengths), self.positions)
+        return row_keys(repeat(self.examples, self.lengths), self.positions)
 
     def padded(self, fill: int) -> np.ndarray:
         """Return the (N, L) view, L the longest, shorter sequences followed by `fill`."""
@@ -85,7 +85,7 @@ class Packed:
 
     def without_last(self) -> Packed:
         """Return every sequence without its last token: a decoder's input."""
-        return self._keep(self.positions != np.repeat(self.lengths - 1, self.lengths))
+        return self._keep(self.positions != repeat(self.lengths - 1, self.lengths))
 
     def without_first(self) -> Packed:
         """Return every sequence without its first token: what a decoder should say."""
@@ -147,7 +147,7 @@ def positions_of(cu_seqlens: np.ndarray) -> np.ndarray:
     >>> positions_of(np.array([0, 2, 5]))
     array([0, 1, 0, 1, 2])
     """
-    starts = np.repeat(cu_seqlens[:-1], np.diff(cu_seqlens))
+    starts = repeat(cu_seqlens[:-1], np.diff(cu_seqlens))
     positions: np.ndarray = np.arange(int(cu_seqlens[-1])) - starts
     return positions
 
@@ -160,7 +160,7 @@ def selected(cu_seqlens: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.
     """
     lengths = cu_seqlens[1:][index] - cu_seqlens[:-1][index]  # a batch of a corpus asks for few
     cu = np.concatenate([[0], np.cumsum(lengths)])
-    return np.repeat(cu_seqlens[index] - cu[:-1], lengths) + np.arange(cu[-1]), cu
+    return repeat(cu_seqlens[index] - cu[:-1], lengths) + np.arange(cu[-1]), cu
 
 
 def followed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -173,7 +173,7 @@ def followed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     array([0, 2, 3, 1, 4])
     """
     numbers = np.arange(len(first) - 1)
-    sequences = [np.repeat(numbers, np.diff(cu_seqlens)) for cu_seqlens in (first, second)]
+    sequences = [repeat(numbers, np.diff(cu_seqlens)) for cu_seqlens in (first, second)]
     return np.argsort(np.concatenate(sequences), kind="stable")
 
 
@@ -213,4 +213,4 @@ def pack_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
     flat = xp.reshape(x, (n * length, *x.shape[2:]))
     if _is_padded(cu_seqlens, length):
         return flat
-    return xp.take(flat, like(_slots(cu_seqlens, length), x), axis=0)
+    return take(flat, like(_slots(cu_seqlens, length), x), axis=0)

@@ -11,6 +11,7 @@ from itertools import count
 
 import numpy as np
 
+from pellucid.core.array import repeat
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError
 from pellucid.core.rng import Rng, keep_mask, row_keys
@@ -112,10 +113,10 @@ def segment(text: Packed, merges: Merges, p: float, most: int, rng: Rng) -> Pack
     lengths = np.diff(merges.starts)[text.tokens]
     ends = np.cumsum(lengths)
     places = np.arange(ends[-1] if len(ends) else 0)
-    tokens = merges.pieces[places + np.repeat(merges.starts[text.tokens] - ends + lengths, lengths)]
-    sequence = np.repeat(np.repeat(np.arange(len(text)), text.lengths), lengths)
-    first = np.repeat(merges.begins_word[text.tokens] | (text.positions == 0), lengths)
-    first &= places == np.repeat(ends - lengths, lengths)
+    tokens = merges.pieces[places + repeat(merges.starts[text.tokens] - ends + lengths, lengths)]
+    sequence = repeat(repeat(np.arange(len(text)), text.lengths), lengths)
+    first = repeat(merges.begins_word[text.tokens] | (text.positions == 0), lengths)
+    first &= places == repeat(ends - lengths, lengths)
     word = np.cumsum(first)
     inside = places - np.searchsorted(sequence, sequence)
     names: np.ndarray = row_keys(text.examples[sequence], inside)

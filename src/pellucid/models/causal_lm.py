@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from pellucid import nn
-from pellucid.core.array import Array, float32, host
+from pellucid.core.array import Array, float32, host, repeat
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import CausalLMConfig
@@ -65,7 +65,7 @@ class CausalLM(GenerativeModel):
         """Return the rows before the target's tokens, these tokens, and backward."""
         text = self.reads(batch)["decoder"]
         rows, rows_backward = self.rows(text, rng, inference=inference)
-        sources = host.repeat(batch.source.lengths, text.lengths)
+        sources = repeat(batch.source.lengths, text.lengths)
         asked, asked_backward = taken(rows, host.flatnonzero(text.positions >= sources))
         wanted = batch.target.without_first().tokens
         return asked, wanted, lambda dasked: rows_backward(asked_backward(dasked))

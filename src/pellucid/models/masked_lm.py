@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, float32, host, namespace
+from pellucid.core.array import Array, float32, host, namespace, repeat
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng, random_bits
@@ -51,11 +51,11 @@ def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
     kept_apart = [config.pad_token_id, config.bos_token_id, config.eos_token_id]
     rows = host.flatnonzero(~host.isin(text.tokens, kept_apart))
     bits = random_bits(rng.at(text.rows[rows]), (len(rows), 3))
-    sequence = host.repeat(host.arange(len(text)), text.lengths)[rows]
+    sequence = repeat(host.arange(len(text)), text.lengths)[rows]
     counts = host.bincount(sequence, minlength=len(text))
     asked = host.maximum(host.rint(config.masked_share * counts), 1)
     order = host.lexsort((bits[:, 0], sequence))  # by sequence, smallest bits first
-    rank = host.arange(len(rows)) - host.repeat(host.cumsum(counts) - counts, counts)
+    rank = host.arange(len(rows)) - repeat(host.cumsum(counts) - counts, counts)
     chosen = host.sort(order[rank < asked[sequence]])
     share = bits[chosen, 1] / 2.0**32
     others = host.setdiff1d(host.arange(config.vocab_size), [*kept_apart, config.mask_id])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, host, like, namespace, scatter_add, spread
+from pellucid.core.array import Array, host, like, namespace, repeat, scatter_add, spread, take
 from pellucid.core.batch import Packed
 from pellucid.kernels import dispatch
 from pellucid.models.config import LanguageConfig
@@ -64,7 +64,7 @@ def output_loss(
 def taken(rows: Array, index: Array) -> Forward:
     """Return (some of the rows, backward)."""
     count = rows.shape[0]
-    some = namespace(rows).take(rows, like(index, rows), axis=0)
+    some = take(rows, like(index, rows), axis=0)
     return some, lambda dsome: spread(dsome, index, count)
 
 
@@ -75,8 +75,8 @@ def means(rows: Array, text: Packed) -> Forward:
     """
     if not text.lengths.all():
         raise ValueError(f"text {int(text.lengths.argmin())} has no tokens")
-    xp, sequence = namespace(rows), host.repeat(host.arange(len(text)), text.lengths)
+    xp, sequence = namespace(rows), repeat(host.arange(len(text)), text.lengths)
     index, lengths = like(sequence, rows), like(text.lengths[:, None], rows)
     lengths = xp.astype(lengths, rows.dtype)
     mean = scatter_add(index, rows, len(text)) / lengths
-    return mean, lambda dmean: xp.take(dmean / lengths, index, axis=0)
+    return mean, lambda dmean: take(dmean / lengths, index, axis=0)

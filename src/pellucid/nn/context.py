@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pellucid.core.array import Array, like, namespace
+from pellucid.core.array import Array, like, namespace, take
 from pellucid.core.batch import followed, positions_of, selected
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import joined
@@ -31,9 +31,7 @@ class Memory(NamedTuple):
     def select(self, index: Array) -> Memory:
         """Return the memory of these sequences, in this order; one may come several times."""
         rows, cu_seqlens = selected(self.cu_seqlens, index)
-        return Memory(
-            namespace(self.rows).take(self.rows, like(rows, self.rows), axis=0), cu_seqlens
-        )
+        return Memory(take(self.rows, like(rows, self.rows), axis=0), cu_seqlens)
 
 
 class KeysValues(NamedTuple):
@@ -45,10 +43,8 @@ class KeysValues(NamedTuple):
 
     def take(self, rows: Array, cu_seqlens: Array) -> KeysValues:
         """Return these rows, in this order."""
-        xp, index = namespace(self.k), like(rows, self.k)
-        return KeysValues(
-            xp.take(self.k, index, axis=0), xp.take(self.v, index, axis=0), cu_seqlens
-        )
+        index = like(rows, self.k)
+        return KeysValues(take(self.k, index, axis=0), take(self.v, index, axis=0), cu_seqlens)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pellucid.core.array import Array, float32, host, host_dtype, like, namespace
+from pellucid.core.array import Array, float32, host, host_dtype, like, namespace, take
 from pellucid.core.batch import followed, one_length
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient
@@ -107,7 +107,7 @@ class MultiheadAttention(Attention):
         order = host.where(order < rows, order, rows + (order - rows) % extra)
         index = like(order, k)
         k, v = (
-            xp.take(xp.concat([x, *added, new]), index, axis=0)
+            take(xp.concat([x, *added, new]), index, axis=0)
             for x, added in ((k, keys), (v, values))
         )
         kept, biased = (like(host.flatnonzero(at), k) for at in (order < rows, order == rows))
@@ -115,9 +115,9 @@ class MultiheadAttention(Attention):
         def backward(dk: Array, dv: Array) -> tuple[Array, Array]:
             for pair in learnt:
                 for bias, d in zip(pair, (dk, dv), strict=True):
-                    total = xp.sum(xp.take(d, biased, axis=0), axis=0)
+                    total = xp.sum(take(d, biased, axis=0), axis=0)
                     bias.accumulate(xp.reshape(total, bias.shape))
-            return xp.take(dk, kept, axis=0), xp.take(dv, kept, axis=0)
+            return take(dk, kept, axis=0), take(dv, kept, axis=0)
 
         return k, v, cu_k + one_length(len(cu_k) - 1, extra), backward
 

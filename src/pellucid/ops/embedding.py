@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pellucid.core.array import Array, namespace, scatter_add
+from pellucid.core.array import Array, namespace, scatter_add, take
 
 
 class Saved(NamedTuple):
@@ -37,7 +37,7 @@ def embedding(
             f"embedding has {weight.shape[0]} rows, got indices from {int(xp.min(flat))} to "
             f"{int(xp.max(flat))}"
         )
-    y = xp.take(weight, flat, axis=0)
+    y = take(weight, flat, axis=0)
     saved = Saved(index, weight.shape[0], padding_idx)
     return xp.reshape(y, (*index.shape, weight.shape[1])), saved
 

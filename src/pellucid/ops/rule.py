@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from pellucid.core.array import Array, like, locked, namespace
+from pellucid.core.array import Array, like, locked, namespace, repeat
 
 
 class Places(NamedTuple):
@@ -239,7 +239,7 @@ def places(cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None) -> Pla
     array([3, 0, 1])
     """
     lengths = np.diff(cu_q)
-    example = np.repeat(np.arange(len(lengths)), lengths)
+    example = repeat(np.arange(len(lengths)), lengths)
     query = np.arange(len(example)) - cu_q[example]
     if offset is not None:
         query = query + offset[example]

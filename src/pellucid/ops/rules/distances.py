@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.core.array import Array, like, namespace, scatter_add
+from pellucid.core.array import Array, like, namespace, scatter_add, take
 from pellucid.ops.alibi import alibi as slopes
 from pellucid.ops.embedding import embedding, embedding_backward
 from pellucid.ops.relative_buckets import relative_buckets
@@ -36,7 +36,7 @@ class Distances(Score):
         b = like(b, a) if isinstance(b, np.ndarray) else b
         xp = namespace(a, b)
         b = xp.astype(b, a.dtype, copy=False)
-        added = xp.take(b, like(index.reshape(-1), a), axis=1)
+        added = take(b, like(index.reshape(-1), a), axis=1)
         added = xp.reshape(added, (heads, *index.shape))
         if index.ndim == 3:
             added = xp.permute_dims(added, (1, 0, 2, 3))

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.core.array import Array, like, namespace, scatter_add, widened
+from pellucid.core.array import Array, like, namespace, scatter_add, take, widened
 from pellucid.ops.rule import Rule, Score, check_heads, distances
 
 
@@ -214,7 +214,7 @@ def _moved(index: np.ndarray, a: Array) -> Array:
 def _value(array: Array, index: Array, a: Array) -> Array:
     """Return the number that each score gets of a parameter."""
     xp = namespace(array, a)
-    value = xp.take(xp.reshape(array, (-1,)), xp.reshape(index, (-1,)), axis=0)
+    value = take(xp.reshape(array, (-1,)), xp.reshape(index, (-1,)), axis=0)
     value = xp.astype(xp.reshape(value, index.shape), a.dtype, copy=False)
     return value if a.ndim > 2 else value[0]
 
