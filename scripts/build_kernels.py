@@ -1,13 +1,20 @@
-"""Compile the kernels ahead of time into one module for WebAssembly, from their one source.
+"""Compile the kernels ahead of time, and link them: no Numba, no LLVM where they run.
 
     pip install ziglang==0.17.1
-    python scripts/build_kernels.py
+    python scripts/build_kernels.py [TARGET ...]
+    python scripts/build_kernels.py --wheel WHEEL      puts those of x86-64 Linux into a wheel
 
-A process compiles every kernel of the library, by Numba and LLVM as always, and writes object
-files; ziglang links them. The result is build/kernels/wasm32.wasm, which imports nothing, and
-wasm32.json beside it. Numba lowers for this machine, with addresses of 64 bits; LLVM optimises for
-the target, whose layout its types have from the beginning, so that the addresses in arrays and
-records are as wide as there. `scripts/kernels_elsewhere.py wasm32` runs the kernels' tests on it.
+Of each target (`TARGETS`) there is a process that compiles every kernel of the library from its
+source, by Numba and LLVM as always, and writes object files; ziglang links them. The results are in
+build/kernels/:
+
+    x86_64-linux-LEVEL.so   shared libraries, one for each level of processors (`core/built.py`)
+    wasm32.wasm             a module that imports nothing, with its types in wasm32.json;
+                            `scripts/kernels_elsewhere.py wasm32` runs the kernels' tests on it
+
+Numba lowers for this machine, with addresses of 64 bits; LLVM optimises for the target. For another
+architecture its types have that target's layout from the beginning, so that addresses inside of
+arrays and records are as wide as there.
 
 ## How a kernel is called from outside of Python
 
@@ -42,7 +49,10 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,6 +61,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).absolute().parents[1]
 SRC, OUT = ROOT / "src", ROOT / "build" / "kernels"
+PLATFORM = "manylinux2014_x86_64"
 
 
 class Target(NamedTuple):
@@ -64,11 +75,24 @@ class Target(NamedTuple):
     features: str
 
 
-WASM = Target(
-    "wasm32-unknown-unknown", "wasm32-wasi", "generic",
-    "+simd128,+bulk-memory,+nontrapping-fptoint,+sign-ext",
-)  # fmt: skip
-TARGETS = {"wasm32": WASM}
+_V3 = "+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe,+popcnt"
+_V4 = f"{_V3},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+_LINUX, _GLIBC = "x86_64-unknown-linux-gnu", "x86_64-linux-gnu.2.17"
+TARGETS = {
+    "x86_64-linux-avx2": Target(_LINUX, _GLIBC, "x86-64-v3", f"{_V3},-avx512f"),
+    "x86_64-linux-avx512": Target(_LINUX, _GLIBC, "x86-64-v4", _V4),
+    "x86_64-linux-bfloat16": Target(
+        _LINUX, _GLIBC, "x86-64-v4", f"{_V4},+avx512vnni,+avx512bf16,+gfni"
+    ),
+    "x86_64-linux-amx": Target(
+        _LINUX, _GLIBC, "x86-64-v4",
+        f"{_V4},+avx512vnni,+avx512bf16,+gfni,+amx-tile,+amx-bf16",
+    ),
+    "wasm32": Target(
+        "wasm32-unknown-unknown", "wasm32-wasi", "generic",
+        "+simd128,+bulk-memory,+nontrapping-fptoint,+sign-ext",
+    ),
+}  # fmt: skip
 
 
 def kernels() -> Iterator[Kernel]:
@@ -76,7 +100,8 @@ def kernels() -> Iterator[Kernel]:
     import pellucid.kernels
     from pellucid.compiled.decode import kernels_of
     from pellucid.kernels import bias_act_dropout, linear, linear_cross_entropy
-    from pellucid.kernels.backend import compile, matmul, peak
+    from pellucid.kernels.backend import bfloat16, compile, matmul, peak
+    from pellucid.kernels.backend.machine_code import FEATURES
     from pellucid.ops.activations import ACTIVATIONS
 
     found: dict[str, Kernel] = dict(compile.named)
@@ -85,8 +110,14 @@ def kernels() -> Iterator[Kernel]:
             module = importlib.import_module(info.name)
             made = [one for one in vars(module).values() if isinstance(one, compile.Kernel)]
             found |= {one.name: one for one in made}
+    all_products = [matmul.FLOAT32]
+    if bfloat16.AVAILABLE:
+        all_products.append(matmul.BFLOAT16)
+    if {"+amx-tile", "+amx-bf16"} <= FEATURES:
+        all_products.append(matmul.BFLOAT16_TILES)
     made = [
-        make(matmul.FLOAT32)
+        make(products)
+        for products in all_products
         for make in (
             linear._forward, linear._backward, linear_cross_entropy._chunk, matmul._packing,
             matmul._multiplying, peak._multiplying,
@@ -103,8 +134,17 @@ def kernels() -> Iterator[Kernel]:
         made += kernels_of(record.kernel)
     found |= compile.named | {one.name: one for one in made}
     for name, one in sorted(found.items()):
-        if not re.search("bfloat16|of_words|amx|tiles", name):  # instructions of x86
+        rounds = "bfloat16" in name or "of_words" in name
+        tiles = "amx" in name or "tiles" in name
+        if not (rounds and not bfloat16.AVAILABLE) and not (tiles and len(all_products) < 3):
             yield one
+
+
+def x86() -> bool:
+    """Return whether the target is one of x86's."""
+    from pellucid.kernels.backend.machine_code import TARGET
+
+    return bool(TARGET[1].startswith("x86_64"))
 
 
 def retarget(target: Target) -> Any:
@@ -118,9 +158,11 @@ def retarget(target: Target) -> Any:
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3,
-        reloc="static",
+        reloc="static" if "wasm" in target.triple else "pic",
     )  # fmt: skip
     machine_code._machine = lambda: machine  # type: ignore[assignment]
+    if target.triple == machine_code.TARGET[1]:
+        return machine
     machine_code.TARGET = (machine_code.TARGET[0], target.triple, *machine_code.TARGET[2:])
     thread_pool._X86, thread_pool._POSIX, thread_pool._FUTEX = False, False, None
     context = cpu_target.target_context
@@ -192,7 +234,7 @@ def write_objects(target: Target, folder: Path) -> None:
 
     machine = retarget(target)
     known = {}
-    own = {"malloc": "kernel_malloc", "free": "kernel_free"}  # of sizes of 64 bits
+    own = {"malloc": "kernel_malloc", "free": "kernel_free"} if "wasm" in target.triple else {}
 
     def emit(name: str, *texts: str) -> None:
         module: Any = None
@@ -210,7 +252,10 @@ def write_objects(target: Target, folder: Path) -> None:
 
     emit("memory", machine_code._MEMORY)
     for kernel in kernels():
-        emit(kernel.name, kernel.text(), flat(kernel))
+        texts = [kernel.text(), flat(kernel)]
+        if x86():
+            texts.append(machine_code.entry(kernel.name, kernel.values))
+        emit(kernel.name, *texts)
         known[kernel.name] = [[value.dtype, value.ndim] for value in kernel.values]
     (folder / "kernels.json").write_text(json.dumps(known, indent=0, sort_keys=True))
     print(f"{len(known)} kernels", flush=True)
@@ -221,17 +266,49 @@ def link(name: str, target: Target, folder: Path) -> None:
     zig = [sys.executable, "-m", "ziglang", "cc", "-target", target.zig, "-O2", "-g0"]
     objects = sorted(map(str, folder.glob("*.o")))
     known = list(json.loads((folder / "kernels.json").read_text()))
-    result = OUT / f"{name}.wasm"
-    exported = [f"-Wl,--export={one}.flat" for one in known]
-    options = ["-mexec-model=reactor", "-Wl,--export=malloc,--export=free", "-s", *exported]
-    sources = [str(ROOT / "scripts" / "kernel_memory.c")]
-    (OUT / f"{name}.json").write_bytes((folder / "kernels.json").read_bytes())
+    if "wasm" in target.triple:
+        result = OUT / f"{name}.wasm"
+        exported = [f"-Wl,--export={one}.flat" for one in known]
+        options = ["-mexec-model=reactor", "-Wl,--export=malloc,--export=free", "-s", *exported]
+        sources = [str(ROOT / "scripts" / "kernel_memory.c")]
+        (OUT / f"{name}.json").write_bytes((folder / "kernels.json").read_bytes())
+    else:
+        result, options, sources = OUT / f"{name}.so", ["-shared", "-s"], ["-lm"]
+    result.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([*zig, *options, "-o", str(result), *objects, *sources], check=True)
     print(f"{result.relative_to(ROOT)}: {result.stat().st_size / 1e3:.0f} kB", flush=True)
 
 
+def add_to_wheel(wheel: Path) -> Path:
+    """Write a wheel for x86-64 Linux beside one for every system: the same, with the libraries."""
+    libraries = sorted(OUT.glob("x86_64-linux-*.so"))
+    if not libraries:
+        sys.exit("build the libraries first: python scripts/build_kernels.py x86_64-linux-avx2 …")
+    made = wheel.with_name(wheel.name.replace("-any.whl", f"-{PLATFORM}.whl"))
+    with zipfile.ZipFile(wheel) as old:
+        files = {info.filename: old.read(info) for info in old.infolist()}
+    files |= {f"pellucid/kernels/built/{path.name}": path.read_bytes() for path in libraries}
+    about = next(name for name in files if name.endswith(".dist-info/WHEEL"))
+    files[about] = files[about].replace(b"Tag: py3-none-any", f"Tag: py3-none-{PLATFORM}".encode())
+    files[about] = files[about].replace(b"Purelib: true", b"Purelib: false")
+    record = about.replace("/WHEEL", "/RECORD")
+    lines = [
+        f"{name},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}"
+        for name, data in files.items()
+        if name != record
+    ]
+    files[record] = "\n".join([*lines, f"{record},,", ""]).encode()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, data in files.items():
+            new.writestr(zipfile.ZipInfo(name, (2020, 2, 2, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+    return made
+
+
 def main(names: list[str]) -> None:
-    """Build the module; a process of its own writes the objects."""
+    """Build every target, or those that are named."""
+    if names[:1] == ["--wheel"]:
+        print(add_to_wheel(Path(names[1])))
+        return
     if names[:1] == ["--this-target"]:
         write_objects(TARGETS[names[1]], Path(names[2]))
         return

@@ -23,12 +23,12 @@ import array_api_compat
 import numpy as np
 
 from pellucid.core.array import locked
-from pellucid.core.machine import NUMBA
+from pellucid.core.machine import KERNELS
 from pellucid.core.vjp import Call, Declined, Result, observed, pair_of
 from pellucid.kernels.backend.compile import compiling
 
 _enabled = ContextVar(
-    "pellucid_kernels", default=NUMBA and os.environ.get("PELLUCID_KERNELS") != "off"
+    "pellucid_kernels", default=KERNELS and os.environ.get("PELLUCID_KERNELS") != "off"
 )
 
 
@@ -75,7 +75,7 @@ def fused(call: Call) -> Result | Declined:
     if call.keep:
         return Declined("an observer asked for what the reference op saves")
     if not _enabled.get():
-        return Declined("kernels are off" if NUMBA else "Numba is not installed")
+        return Declined("kernels are off" if KERNELS else "Numba is not installed")
     first = next(iter(call.arguments.values()))
     if isinstance(first, list) and first:  # of all parameters, as an optimizer's step has it
         first = first[0]

@@ -21,7 +21,7 @@ import numpy as np
 from pellucid.core.array import own_number
 from pellucid.core.vjp import Declined
 from pellucid.kernels.backend import simd
-from pellucid.kernels.backend.compile import EXACT, inner
+from pellucid.kernels.backend.compile import EXACT, NoCompilerError, inner
 from pellucid.kernels.backend.math import exp, log, tanh
 from pellucid.ops.rules import function as page
 from pellucid.ops.rules.function import At, Function, Table
@@ -156,6 +156,8 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
 
 def refused(error: Exception) -> Declined:
     """Return why a function runs on the page: what Numba says first is its own stage."""
+    if isinstance(error, NoCompilerError):
+        return Declined(str(error))
     text = re.sub(r"\x1b\[\d*m", "", str(error))  # colours
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     why = next((line for line in lines if "nopython" not in line), type(error).__name__)

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UserError, install
-from pellucid.core.machine import NUMBA
+from pellucid.core.machine import KERNELS
 
 _rounded = ContextVar("pellucid_rounded_products", default=False)
 
@@ -25,7 +25,7 @@ def bfloat16_products() -> AbstractContextManager[None]:
     multiply, and add in float32; weights, gradients and all other ops stay float32. A backward
     multiplies as its forward did. Raises `UserError` where the processor has no such instruction.
     """
-    if not NUMBA:
+    if not KERNELS:
         raise UserError(
             f"bfloat16 on the CPU needs Numba, which is not installed: {install('kernels')}"
         )

@@ -22,7 +22,7 @@ from pellucid.core.batch import Batch
 from pellucid.core.device import CPU, Precision, check_device, described, place
 from pellucid.core.errors import UsageError, UserError, install
 from pellucid.core.language import Text, plural
-from pellucid.core.machine import NUMBA
+from pellucid.core.machine import KERNELS
 from pellucid.core.settings import to_mapping
 from pellucid.data.appearance import reading_of
 from pellucid.data.batches import Batches, Examples, held_out_batches
@@ -243,7 +243,7 @@ def train_run(
             return Outcome(trained, pairs, None, result.interrupted)
         watcher = () if watch is None else (watch(trained, pairs),)
         say(_account(prepared))
-        if not NUMBA:
+        if not KERNELS:
             _log.warning(
                 "Numba is not installed: every op runs as its reference, in several times the "
                 "time; to install it: %s",

@@ -126,7 +126,7 @@ def test_a_file_is_read_back_unless_versions_differ(
         assert read() == {}
     prepared.path().write_bytes(whole)
     assert prepared.lacking() is None
-    monkeypatch.setattr("llvmlite.__version__", "0.1")
+    monkeypatch.setattr(prepared, "VERSION", "0.1")
     assert read() == {}
     assert str(prepared.lacking()).endswith("and this is 0.1")
     monkeypatch.setattr(prepared, "FOLDER", tmp_path / "none")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pellucid.core.errors import install
-from pellucid.core.machine import NUMBA, environment, processor, processors, versions
+from pellucid.core.machine import KERNELS, environment, processor, processors, versions
 
 
 def env() -> int:
@@ -15,7 +15,7 @@ def env() -> int:
     rows = {
         **environment(),
         "processor": f"{processor()}, {processors()} for this process",
-        **(_kernels() if NUMBA else {"numba": f"not installed: {install('kernels')}"}),
+        **(_kernels() if KERNELS else {"numba": f"not installed: {install('kernels')}"}),
         **versions("torch", "onnxruntime", "ctranslate2", "matplotlib", "sacrebleu", "rapidfuzz"),
     }
     print(*(f"{name}: {value}" for name, value in rows.items()), sep="\n")
@@ -23,10 +23,12 @@ def env() -> int:
 
 
 def _kernels() -> dict[str, str]:
+    from pellucid.core import built
     from pellucid.kernels.backend import prepared
     from pellucid.kernels.backend.threads import available
 
     return {
         "threads": str(available()),
         "prepared kernels": f"{len(prepared.entries())} ({prepared.path().name})",
+        "built kernels": str(built.level()),
     }

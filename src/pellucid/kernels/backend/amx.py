@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from pellucid.kernels.backend import bfloat16
 from pellucid.kernels.backend.compile import empty, inner, instruction
+from pellucid.kernels.backend.llvm import ir
 from pellucid.kernels.backend.machine_code import FEATURES, call_named
 from pellucid.kernels.backend.simd import WIDTH, address_of, transpose
 from pellucid.kernels.backend.tile import PRODUCT

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import empty, inner, instruction
+from pellucid.kernels.backend.llvm import ir
 from pellucid.kernels.backend.machine_code import FEATURES, call_named
 from pellucid.kernels.backend.simd import (
     LANES,

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache, cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ named: dict[str, Kernel] = {}
 
 class RefusedError(Exception):
     """Numba cannot compile a function; the message says why."""
+
+
+class NoCompilerError(RefusedError):
+    """Numba is not installed."""
 
 
 class Inner:
@@ -162,8 +167,14 @@ class Kernel:
             return self._compiled
 
     def _load(self) -> Callable[..., int]:
+        from pellucid.core import built
         from pellucid.kernels.backend import cache, machine_code
 
+        address = built.address(f"{self.name}.entry")
+        if address is not None:
+            return machine_code.called(address)
+        if find_spec("numba") is None:
+            raise NoCompilerError("compiling a function of scores needs Numba: pip install numba")
         entry = cache.Entry(self.name, cache.code_digest(modules_of(self.function)))
         saved = entry.load()
         if saved is None:

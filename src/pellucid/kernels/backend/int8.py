@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from pellucid.kernels.backend.compile import inner, instruction
+from pellucid.kernels.backend.llvm import ir
 from pellucid.kernels.backend.machine_code import call_named
 from pellucid.kernels.backend.simd import (
     LANES,

@@ -15,18 +15,19 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, reduce
 from typing import Any, NamedTuple
 
-import llvmlite
-import llvmlite.binding as llvm
 import numpy as np
-from llvmlite import ir
+
+from pellucid.core import built
+from pellucid.kernels.backend.llvm import VERSION, ir
+from pellucid.kernels.backend.llvm import binding as llvm
 
 PROCESSOR = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 _FEATURES = os.environ.get("NUMBA_CPU_FEATURES") or (
     "" if PROCESSOR == "generic" else llvm.get_host_cpu_features().flatten()
 )
-FEATURES = frozenset(_FEATURES.split(","))
+FEATURES = frozenset(built.features() or _FEATURES.split(","))
 TARGET = (
-    llvmlite.__version__, llvm.get_process_triple(), PROCESSOR, _FEATURES, object.__basicsize__
+    VERSION, llvm.get_process_triple(), PROCESSOR, _FEATURES, object.__basicsize__
 )  # fmt: skip
 """What machine code depends on, besides the kernel; the last: a Python with or without its lock."""
 
@@ -56,6 +57,8 @@ Python begins with; a part of NumPy's binary interface."""
 _CONTIGUOUS, _ALIGNED = 0x1, 0x100
 
 _MEMORY = """
+@numpy.ndarray = global ptr null
+
 declare ptr @malloc(i64)
 declare void @free(ptr)
 
@@ -204,10 +207,16 @@ def _machine() -> Any:
 def _engine() -> Any:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_module(llvm.parse_assembly(_MEMORY))
-    llvm.add_symbol("numpy.ndarray", id(np.ndarray))
     for name in _PYTHON:
         llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
+    engine.finalize_object()
+    know_arrays(engine.get_global_value_address("numpy.ndarray"))
     return engine
+
+
+def know_arrays(address: int) -> None:
+    """Write the type of NumPy's arrays where `entry` reads it."""
+    ctypes.c_void_p.from_address(address).value = id(np.ndarray)
 
 
 def parsed(text: str) -> Any:
@@ -242,15 +251,21 @@ def compiled(module: Any, more: str) -> bytes:
 
 
 def function(name: str, code: bytes) -> Callable[..., int]:
-    """Load the machine code of a kernel; return its `entry`, which Python calls.
+    """Load the machine code of a kernel, and return its `entry`.
 
-    It takes the kernel's arguments, records taken apart, and returns the status. Kernels that it
-    calls by name were loaded before.
+    Kernels that it calls by name were loaded before.
     """
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    address = engine.get_function_address(f"{name}.entry")
+    return called(engine.get_function_address(f"{name}.entry"))
+
+
+def called(address: int) -> Callable[..., int]:
+    """Return an `entry` as a function of Python's.
+
+    It takes the kernel's arguments, records taken apart, and returns the status.
+    """
     method = _Method(b"kernel", address, _FASTCALL, None)
     # Python reads it until the function goes, which may be after this module: it is never freed.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
@@ -330,8 +345,9 @@ def _array(builder: Any, x: Any, value: Value) -> list[Any]:
         return builder.load(builder.bitcast(place, kind.as_pointer()), align=1)
 
     known, dtype = builder.module.globals, np.dtype(value.dtype)
-    ndarray = known.get("numpy.ndarray") or ir.GlobalVariable(builder.module, _i8, "numpy.ndarray")
-    _refuse_unless(builder, builder.icmp_unsigned("==", field(x, "type"), ndarray))
+    place = known.get("numpy.ndarray")
+    place = place or ir.GlobalVariable(builder.module, _object, "numpy.ndarray")
+    _refuse_unless(builder, builder.icmp_unsigned("==", field(x, "type"), builder.load(place)))
     letter = ord(dtype.char) | ord("|" if dtype.itemsize == 1 else "=") << 8
     flags = _i32(_ALIGNED | _CONTIGUOUS * value.contiguous)
     for found, right in (

@@ -19,9 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import llvmlite.binding as llvm
-
+from pellucid.kernels.backend.llvm import VERSION, binding
 from pellucid.kernels.backend.simd import LANES, PAIRS, VNNI
 
 FOLDER = Path(__file__).parents[1] / "prepared"
@@ -30,7 +28,7 @@ _INT8 = "vnni" if VNNI else "pairs" if PAIRS else "neither"
 
 def path() -> Path:
     """Return the file for this system and width of vectors, which need not exist."""
-    return FOLDER / f"{llvm.get_process_triple()}-{LANES}.json.xz"
+    return FOLDER / f"{binding.get_process_triple()}-{LANES}.json.xz"
 
 
 def key(name: str) -> str:
@@ -51,7 +49,7 @@ def _content() -> dict[str, Any]:
 def entries() -> dict[str, tuple[str, str]]:
     """Return the kernels of the file, none where it is for another llvmlite."""
     content = _content()
-    if content["llvmlite"] != llvmlite.__version__:
+    if content["llvmlite"] != VERSION:
         return {}
     return {name: (digest, text) for name, (digest, text) in content["kernels"].items()}
 
@@ -61,8 +59,8 @@ def lacking() -> str | None:
     made_for = _content()["llvmlite"]
     if made_for is None:
         return "none come prepared for this system"
-    if made_for != llvmlite.__version__:
-        return f"the prepared ones are for llvmlite {made_for}, and this is {llvmlite.__version__}"
+    if made_for != VERSION:
+        return f"the prepared ones are for llvmlite {made_for}, and this is {VERSION}"
     return None
 
 

@@ -14,9 +14,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
 from pellucid.kernels.backend.compile import inner, instruction
+from pellucid.kernels.backend.llvm import ir
 from pellucid.kernels.backend.machine_code import FEATURES, call_named
 
 # LLVM keeps its own vectors at 256 bits on Intel's processors; ours, whose width is explicit, it

@@ -32,9 +32,8 @@ import platform
 import sys
 from typing import Any
 
-from llvmlite import ir
-
 from pellucid.kernels.backend.compile import inner, instruction, kernel
+from pellucid.kernels.backend.llvm import ir
 from pellucid.kernels.backend.machine_code import call_named
 
 BUSY, OPEN, INSIDE, WAITING, NEXT, FAILED, CODE, DATA, TASKS, JOBS = range(0, 80, 8)

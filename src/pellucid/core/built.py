@@ -1,0 +1,83 @@
+"""Kernels that were compiled when the package was built: a shared library for this processor.
+
+A wheel for a system has one for each level of processors (`scripts/build_kernels.py`); a clone has
+none. With one, a process needs no Numba, no LLVM and no folder for machine code, and compiles
+nothing but a user's own functions, if it has Numba for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path(__file__).parents[1] / "kernels" / "built"
+_AVX2 = {"+avx2", "+fma", "+bmi", "+bmi2", "+f16c", "+lzcnt", "+movbe"}
+_AVX512 = _AVX2 | {f"+avx512{name}" for name in ("f", "bw", "cd", "dq", "vl")}
+_BFLOAT16 = _AVX512 | {"+avx512vnni", "+avx512bf16", "+gfni"}
+LEVELS = {
+    "amx": _BFLOAT16 | {"+amx-tile", "+amx-bf16"},
+    "bfloat16": _BFLOAT16,
+    "avx512": _AVX512,
+    "avx2": _AVX2,
+}
+"""Levels of x86-64, the highest first, and what they ask of a processor, in LLVM's words."""
+_LINUX = {"bmi": "bmi1", "lzcnt": "abm", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16"}
+"""Names that Linux has for these, where it is not only a hyphen that differs."""
+
+
+def features() -> set[str]:
+    """Return what the library for this processor may use; nothing where there is none."""
+    return LEVELS.get(level() or "", set())
+
+
+@cache
+def level() -> str | None:
+    """Return the highest level of this processor for which there is a library; None if none is.
+
+    None is looked for where a variable names another processor to compile for.
+    """
+    if "NUMBA_CPU_NAME" in os.environ or object.__basicsize__ != 16:  # a Python without its lock
+        return None
+    if sys.platform != "linux" or platform.machine() != "x86_64" or not FOLDER.is_dir():
+        return None
+    flags = _flags()
+    for name, wanted in LEVELS.items():
+        here = all(_LINUX.get(one[1:], one[1:].replace("-", "_")) in flags for one in wanted)
+        if here and _path(name).exists():
+            return name
+    return None
+
+
+def _flags() -> set[str]:
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return set(next((x for x in text.splitlines() if x.startswith("flags")), "").split())
+
+
+def _path(name: str) -> Path:
+    return FOLDER / f"x86_64-linux-{name}.so"
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the library for this processor; None where there is none."""
+    name = level()
+    if name is None:
+        return None
+    # global, so that a function compiled here finds the kernels that it calls by name
+    found = ctypes.CDLL(str(_path(name)), mode=ctypes.RTLD_GLOBAL)
+    ctypes.c_void_p.in_dll(found, "numpy.ndarray").value = id(np.ndarray)
+    return found
+
+
+def address(symbol: str) -> int | None:
+    """Return where a function or a variable of the library is; None if it has none of this name."""
+    loaded = library()
+    if loaded is None or not hasattr(loaded, symbol):
+        return None
+    return ctypes.cast(loaded[symbol], ctypes.c_void_p).value

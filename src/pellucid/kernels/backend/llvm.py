@@ -1,0 +1,29 @@
+"""llvmlite; where it is not installed, something in its place, and every kernel comes `built`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+class _Absent:
+    """Types and functions of llvmlite that modules name and nothing uses."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
+        return ()
+
+
+try:
+    llvmlite: Any = importlib.import_module("llvmlite")
+    binding: Any = importlib.import_module("llvmlite.binding")
+    ir: Any = importlib.import_module("llvmlite.ir")
+except ModuleNotFoundError:
+    llvmlite = binding = ir = _Absent()
+VERSION: Any = llvmlite.__version__
+"""What the text of kernels depends on; no version where there is no llvmlite."""
