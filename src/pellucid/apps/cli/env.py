@@ -25,10 +25,13 @@ def env() -> int:
 def _kernels() -> dict[str, str]:
     from pellucid.core import built
     from pellucid.kernels.backend import prepared
+    from pellucid.kernels.backend.llvm import VERSION
     from pellucid.kernels.backend.threads import available
 
     return {
         "threads": str(available()),
-        "prepared kernels": f"{len(prepared.entries())} ({prepared.path().name})",
         "built kernels": str(built.level()),
+        "prepared kernels": f"{len(prepared.entries())} ({prepared.path().name})"
+        if VERSION
+        else "0",
     }

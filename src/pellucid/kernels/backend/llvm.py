@@ -20,10 +20,8 @@ class _Absent:
 
 
 try:
-    llvmlite: Any = importlib.import_module("llvmlite")
+    VERSION: Any = importlib.import_module("llvmlite").__version__
     binding: Any = importlib.import_module("llvmlite.binding")
     ir: Any = importlib.import_module("llvmlite.ir")
 except ModuleNotFoundError:
-    llvmlite = binding = ir = _Absent()
-VERSION: Any = llvmlite.__version__
-"""What the text of kernels depends on; no version where there is no llvmlite."""
+    VERSION, binding, ir = None, _Absent(), _Absent()
