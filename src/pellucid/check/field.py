@@ -45,7 +45,7 @@ PRIMES = (234 * (114 * _LAST + 1) + 1, 114 * _LAST + 1, _LAST)
 GENERATORS = tuple(pow(2, (p - 1) // q, p) for p, q in pairwise(PRIMES))
 
 float64, int64, bool = np.float64, np.int64, np.bool_
-isdtype = np.isdtype
+isdtype, iinfo = np.isdtype, np.iinfo
 
 
 class NoFormError(AttributeError):
