@@ -1,39 +1,68 @@
-"""Long texts are cut where sentences end, and nothing is lost."""
+"""A text is answered sentence by sentence, and what is between them is kept."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.tasks.seq2seq import split_at_sentences
+import pellucid
+from pellucid.core.errors import UserError
+from pellucid.tasks.passage import Passage, lines, sentences, sentences_together
 
 
 @pytest.mark.parametrize(
-    "text, longest, pieces",
+    ("text", "parts"),
     [
-        ("One two. Three.", 15, ["One two. Three."]),
-        ("One two. Three.", 14, ["One two.", "Three."]),
-        ('He said "no." Then, yes!  So.', 14, ['He said "no."', "Then, yes!", "So."]),
-        ("今日は。明日は。", 5, ["今日は。", "明日は。"]),
-        ("A. B. C. D.", 5, ["A. B.", "C. D."]),
-        (" " * 11 + "A. B.", 5, ["A. B."]),
-        ("今日は。  明。日。", 5, ["今日は。", "明。日。"]),
-        ("no end in sight", 5, None),
-        ("3.14 and 2.71. Yes.", 14, ["3.14 and 2.71.", "Yes."]),
+        ("One two. Three.", ["One two.", " Three."]),
+        ('He said "no." Then, yes!  So?', ['He said "no."', " Then, yes!", "  So?"]),
+        ("(It rains.) Really?! Yes…", ["(It rains.)", " Really?!", " Yes…"]),
+        ("今日は。「明日は？」はい！", ["今日は。", "「明日は？」", "はい！"]),
+        ("안녕? 반가워.", ["안녕?", " 반가워."]),
+        ("3.14 and 2.71. Yes.", ["3.14 and 2.71.", " Yes."]),
+        ("Dr. No und z. B. A. Bell kamen am 3. Mai. Ja.", None),
+        ("no end in sight", ["no end in sight"]),
     ],
 )
-def test_whole_sentences(text: str, longest: int, pieces: list[str] | None) -> None:
-    assert split_at_sentences(text, len, longest) == pieces
+def test_a_line_is_split_where_sentences_end(text: str, parts: list[str] | None) -> None:
+    assert sentences(text) == (parts or [text.removesuffix(" Ja."), " Ja."])
 
 
-def test_white_space_alone_is_one_empty_piece() -> None:
-    assert split_at_sentences(" \n" * 7, len, 5) == [""]
+@given(st.text("ab.!? \n。”", max_size=29))
+def test_nothing_is_lost(text: str) -> None:
+    parts = [part for line in lines(text) for part in sentences(line)]
+    assert "".join(parts) == text
+    found = Passage.of(parts)
+    if text.strip() == text:
+        assert "".join(found.joined(found.pieces).split()) == "".join(text.split())
 
 
-@given(st.text("ab.!? ", max_size=29), st.integers(1, 13))
-def test_nothing_is_lost_and_nothing_is_too_long(text: str, longest: int) -> None:
-    pieces = split_at_sentences(text, len, longest)
-    if pieces is not None and len(text) > longest:
-        assert all(len(piece) <= longest for piece in pieces)
-        assert "".join("".join(pieces).split()) == "".join(text.split())
+def test_lines_and_white_space_alone_come_back() -> None:
+    text = "\nab. bc.\r\n\n\tcd.\n"
+    found = Passage.of([part for line in lines(text) for part in sentences(line)])
+    assert found.pieces == ["ab.", "bc.", "cd."]
+    assert found.joined(["A", "B", "C"]) == "\nA B\r\n\n\tC\n"
+    assert Passage.of([" \n "]) == ([], [" \n "])
+
+
+def test_as_many_sentences_go_together_as_the_training_sources_had() -> None:
+    assert sentences_together(["A b."] * 40 + ["Ab. Cd."]) == 1
+    assert sentences_together(["A b."] * 4 + ["Ab. Cd. Ef."]) == 3
+    trained = replace(pellucid.load("chat-ko"), sentences=2)
+    assert trained.passage("안녕? 뭐해? 잘가.").pieces == ["안녕? 뭐해?", "잘가."]
+    assert replace(trained, sentences=None).passage("안녕? 뭐해?\n자.").pieces == [
+        "안녕? 뭐해?\n자."
+    ]
+
+
+def test_a_model_of_words_keeps_marks_and_names_what_it_cannot_read() -> None:
+    trained = pellucid.load("g2p-en")
+    one = dict(zip("abc", trained.generate(["cat", "it's", "well"]), strict=True))
+    found = trained.generate(["“Cat,” \u00a0it\u2019s\nWELL-cat! ", "...", " ", "7 cat"])
+    text = f"“{one['a']},” \u00a0{one['b']}\n{one['c']}-{one['a']}!"
+    assert found == [text, "...", " ", f"7 {one['a']}"]
+    assert trained.unread("7 cats, жук!") == ["7", "ж", "к", "у"]
+    with pytest.raises(UserError, match="not seen in training: 'ж'"):
+        trained.generate(["ж"])

@@ -14,7 +14,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ from pellucid.interop.huggingface import (
     read_search,
     read_tokenizers,
 )
+from pellucid.interop.tokenizer import SentencePieceTokenizer
 from pellucid.models import CausalLM
 from pellucid.models.quantize import (
     Arithmetic,
@@ -48,7 +49,7 @@ from pellucid.models.quantize import (
 )
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
-from pellucid.tasks import TASKS, GenerationTask, Task, task_of
+from pellucid.tasks import TASKS, GenerationTask, Seq2SeqTask, Task, task_of
 from pellucid.tasks.task import token_error
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ def save_model(
         "vocabularies": vocabularies,
         **asdict(trained.model.config),
     }
+    if isinstance(trained, Seq2SeqTask):
+        config["sentences"] = trained.sentences
     contents = {
         CONFIG: _json(config),
         WEIGHTS: to_safetensors(quantize(trained.model.state_dict(), weights)),
@@ -126,7 +129,10 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
         theirs = read_pretrained(folder)
         made = read_tokenizers(folder, theirs)
         search = read_search(folder, isinstance(theirs, CausalLM))
-        return task_of(theirs).of(theirs, made, search, read_arithmetic(folder))
+        read: Task = task_of(theirs).of(theirs, made, search, read_arithmetic(folder))
+        if isinstance(read, Seq2SeqTask) and not isinstance(made[0], SentencePieceTokenizer):
+            return replace(read, sentences=None)  # only Marian's are known to read single sentences
+        return read
     model_type = settings.pop("model_type", None)
     if not isinstance(model_type, str) or not has(TASKS, model_type):
         if str(model_type).startswith("pellucid-"):
@@ -145,6 +151,7 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
             "with the version that wrote it"
         )
     made_with = settings.pop("vocabularies", None)
+    read_together = settings.pop("sentences", 1)
     config: Any = _from_json(task.config_class, settings, folder / CONFIG, "model")
     if error := token_error(config):
         raise UserError(f"{folder / CONFIG}: {error}")
@@ -162,10 +169,10 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
             f"{folder / CONFIG}: does not fit {WEIGHTS}: {'; '.join(faults)}; one of them is "
             "damaged or of another model: copy both again"
         )
-    search, read = SearchConfig(), [CONFIG, WEIGHTS, *(path.name for path in paths)]
+    search, files = SearchConfig(), [CONFIG, WEIGHTS, *(path.name for path in paths)]
     if task.generates:
         search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
-        read.append(GENERATION)
+        files.append(GENERATION)
     model = task.model_class(config)
     check_weights(state, folder / WEIGHTS)
     try:
@@ -173,8 +180,9 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
     except StateError as error:
         raise UserError(f"{folder / WEIGHTS}: {error}") from None
     if not accept_changes:  # last: an error above says more
-        _check_unchanged(folder, read)
-    return task.of(model.eval(), tokenizers, search, arithmetic)
+        _check_unchanged(folder, files)
+    own: Task = task.of(model.eval(), tokenizers, search, arithmetic)
+    return replace(own, sentences=read_together) if isinstance(own, Seq2SeqTask) else own
 
 
 def _read_tokenizers(

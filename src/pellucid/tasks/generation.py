@@ -36,6 +36,7 @@ from pellucid.models.model import choices
 from pellucid.models.prefix import NEVER, Prefix
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
+from pellucid.tasks.passage import Passage
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
 
 MOST_SCORED = 2**22
@@ -120,17 +121,17 @@ def piece_numbers(number: int, pieces: int) -> list[int]:
     return [(number + place * 2**24) % 2**32 for place in range(pieces)]
 
 
-def join_answers(pieces: Sequence[Sequence[Answer]]) -> list[Answer]:
+def join_answers(passage: Passage, pieces: Sequence[Sequence[Answer]]) -> list[Answer]:
     """Join the first answers to a text's pieces, their second ones, and so on."""
-    if len(pieces) <= 1:
-        return [answer for answers in pieces for answer in answers]
+    if len(pieces) == 1 and passage.kept == ["", ""]:
+        return list(pieces[0])
     return [
         Answer(
-            " ".join(answer.text for answer in some),
+            passage.joined([answer.text for answer in some]),
             sum(answer.log_p for answer in some),
             all(answer.finished for answer in some),
         )
-        for some in zip(*pieces, strict=False)
+        for some in (zip(*pieces, strict=False) if pieces else [()])
     ]
 
 
@@ -400,16 +401,25 @@ class GenerationTask(Task):
                 f"{prefix}"
             )
 
-    def split_sentences(self, text: str) -> list[str]:
-        """Return a text in pieces that are answered one by one: itself, if it is short enough.
+    def passage(self, text: str) -> Passage:
+        """Return a text in pieces that are answered one by one: itself, if it has any token.
 
         Raises `UserError` when it cannot be answered: `TooLongError` for its length.
         """
         self.check_length(text)
-        return [text]
+        return Passage([text], ["", ""])
+
+    def unread(self, text: str) -> list[str]:
+        """Return what of a text the model never saw in training."""
+        return list(self.source.unknown([text]))
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether its sources were single words."""
+        return False
 
     def generate(self, texts: Iterable[str], **settings: Any) -> list[str]:
-        """Return the best answer to each text, or the sampled one; a long text's in pieces.
+        """Return the best answer to each text, or the sampled one, in pieces as `passage` has them.
 
         settings: those of `configured`, for these texts. Texts are answered in batches of similar
         length.
@@ -426,10 +436,11 @@ class GenerationTask(Task):
                 f"generate returns one answer to each text, got best = {task.search.best}; "
                 "generate_answers returns the best ones"
             )
-        pieces = [task.split_sentences(text) for text in texts]
-        numbers = [n for i, some in enumerate(pieces) for n in piece_numbers(i, len(some))]
-        answers = iter(task.generate_answers([piece for some in pieces for piece in some], numbers))
-        return [join_answers([next(answers) for _ in some])[0].text for some in pieces]
+        passages = [task.passage(text) for text in texts]
+        numbers = [n for i, own in enumerate(passages) for n in piece_numbers(i, len(own.pieces))]
+        pieces = [piece for own in passages for piece in own.pieces]
+        answers = iter(task.generate_answers(pieces, numbers))
+        return [own.joined([next(answers)[0].text for _ in own.pieces]) for own in passages]
 
     def generate_answers(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from bisect import bisect
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -23,47 +23,11 @@ from pellucid.models.seq2seq import Seq2Seq
 from pellucid.tasks.generation import GenerationTask, TooLongError
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
+from pellucid.tasks.passage import Passage, lines, sentences
 from pellucid.tasks.scores import Scores, mean_loss
 from pellucid.tasks.task import Task
 
 _log = logging.getLogger(__name__)
-
-# White space after a mark that ends a sentence and any closing quotes or brackets; the marks of
-# Chinese and Japanese need none after them.
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
-
-
-def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> list[str] | None:
-    """Return the text in as few pieces of at most `longest` tokens as whole sentences allow.
-
-    `count` returns the tokens of a piece. None: a sentence by itself is too long. A text that is
-    short enough comes back as it is; white space between pieces is left out, and a text of nothing
-    else comes back empty.
-
-    >>> split_at_sentences("It rains. Does it? Yes!", len, 18)
-    ['It rains. Does it?', 'Yes!']
-    """
-    if count(text) <= longest:
-        return [text]
-    ends = [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
-    pieces: list[str] = []
-    start = at = 0
-
-    def too_long(stop: int) -> bool:
-        return count(text[start:stop].strip()) > longest
-
-    while at < len(ends):
-        if too_long(ends[at]):
-            return None
-        left, n = len(ends) - at, 1  # how many sentences fit: doubled, then halved
-        while n < left and not too_long(ends[at + min(2 * n, left) - 1]):
-            n = min(2 * n, left)
-        n += bisect(ends[at + n : at + min(2 * n, left) - 1], False, key=too_long)
-        at += n
-        if piece := text[start : ends[at - 1]].strip():
-            pieces.append(piece)
-        start = ends[at - 1]
-    return pieces or [""]
 
 
 @dataclass(frozen=True)
@@ -80,6 +44,9 @@ class Seq2SeqTask(GenerationTask):
     model: Seq2Seq
     others: tuple[Seq2SeqTask, ...] = ()
     """Tasks whose models answer together with `model`."""
+    sentences: int | None = 1
+    """How many sentences are read together: as many as the sources it learnt from had, 1 where that
+    was not recorded; None: as many as it can read."""
 
     def ensemble(self, *others: Seq2SeqTask) -> Self:
         """Return the task that answers with its own model and those of others.
@@ -114,26 +81,72 @@ class Seq2SeqTask(GenerationTask):
         own = super().max_source_length
         return min([own, *(task.max_source_length for task in self.others)])
 
-    def split_sentences(self, text: str) -> list[str]:
-        """Return a text in as few pieces as the model can read, split where sentences end.
+    def passage(self, text: str) -> Passage:
+        """Return a text in pieces, split where lines and sentences end; or at words.
 
+        A piece has as many sentences as the sources that the model learnt from. A model whose
+        sources were single words answers each word. What it was never shown is kept as it is.
         Raises `UserError` when it cannot be answered: `TooLongError` for a sentence that is too
         long by itself.
         """
-        try:
-            return super().split_sentences(text)
-        except TooLongError:
-            pieces = split_at_sentences(
-                text, lambda piece: len(self.source.encode(piece)), self.max_source_length
+        if self.sentences is None and self._fits(text):
+            return super().passage(text)
+        parts = [piece for line in lines(text) for piece in self._grouped(line)]
+        found = Passage.of([part for piece in parts for part in self._words(piece)], self._knows)
+        if not found.pieces and (unknown := self.unread(text)):
+            raise UserError(f"not seen in training: {' '.join(map(repr, unknown))}")
+        for piece in found.pieces:
+            self.check_length(piece)
+        if self.prefix and len(found.pieces) > 1:
+            raise UserError(
+                f"a text answered in {len(found.pieces)} parts, and a prefix begins one answer; "
+                "leave it out, or shorten the text"
             )
-            if pieces is None:
-                raise
-            if self.prefix and len(pieces) > 1:
-                raise UserError(
-                    f"a long text, answered in {len(pieces)} parts, and a prefix begins one "
-                    "answer; leave it out, or shorten the text"
-                ) from None
-            return pieces
+        return found
+
+    def _grouped(self, line: str) -> list[str]:
+        """Return the sentences of a line, as many together as the model learnt to read."""
+        groups: list[list[str]] = []
+        for sentence in sentences(line):
+            full = not groups or len(groups[-1]) == self.sentences
+            if full or not self._fits("".join([*groups[-1], sentence]).strip()):
+                groups.append([])
+            groups[-1].append(sentence)
+        return ["".join(group) for group in groups]
+
+    def _fits(self, text: str) -> bool:
+        return len(self.source.encode(text)) <= self.max_source_length
+
+    def _words(self, text: str) -> list[str]:
+        """Return a text's words and what is between them, for a model of words; else the text."""
+        if not self.reads_words:
+            return [text]
+        text = unicodedata.normalize("NFC", text)
+        marks = [c for c in set(text) if not c.isalnum() and not c.isspace()]
+        inside = re.escape("".join(c for c in marks if not self.source.unknown([c])))
+        return re.split(rf"([^\W_](?:[\w{inside}]*[^\W_])?)", text)
+
+    def _knows(self, piece: str) -> bool:
+        """Whether more than half of a piece was seen in training, and it is no mark of a word's."""
+        if not isinstance(self.source, Tokenizer):
+            return True
+        units = [unit for unit in self.source.units(piece) if any(map(str.isalnum, unit))]
+        unknown = self.source.unknown([piece])
+        strange = sum(unit in unknown for unit in units)
+        return 2 * strange < len(units) or not (units or self.reads_words)
+
+    def unread(self, text: str) -> list[str]:
+        """Return what of a text the model never saw in training; marks between words are kept."""
+        words = (part for line in lines(text) for part in self._words(line))
+        return list(
+            self.source.unknown(w for w in words if not self.reads_words or w[:1].isalnum())
+        )
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether its sources were single words: characters without white space."""
+        own = self.source
+        return isinstance(own, Tokenizer) and own.kind == "char" and " " not in own.vocabulary
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """Return the most tokens that an answer can have next to begin or end."""
@@ -246,7 +259,7 @@ class Seq2SeqTask(GenerationTask):
 
     def _readable(self, text: str) -> bool:
         try:
-            self.split_sentences(text)
+            self.passage(text)
         except TooLongError:
             return False
         return True

@@ -34,7 +34,7 @@ from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
 from pellucid.kernels.precision import products_for
 from pellucid.models.quantize import WeightFormat
-from pellucid.tasks import Task, task_of
+from pellucid.tasks import Seq2SeqTask, Task, task_of
 from pellucid.tasks.folder import (
     CARD,
     TOKENIZER,
@@ -43,6 +43,7 @@ from pellucid.tasks.folder import (
     tokenizer_files,
 )
 from pellucid.tasks.metrics import METRICS
+from pellucid.tasks.passage import sentences_together
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, examples_of, note_quantized
 from pellucid.training.checkpoint import checkpoint_paths
@@ -373,6 +374,9 @@ def _prepare(
     else:
         made = _tokenizers(config, pairs, folder if goes_on else None, workers)
         trained = task_of(config.model).build(config.model, made, config.search, config.seed)
+    if isinstance(trained, Seq2SeqTask):
+        together = sentences_together([pair.source for pair in pairs.train])
+        trained = replace(trained, sentences=together)
     prepared = Prepared.of(config, pairs, trained, start)
     digest = prepared.examples.digest
     if resume and not accept_changes and config.data.sha256 not in ("", digest):

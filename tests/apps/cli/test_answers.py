@@ -76,7 +76,7 @@ def test_a_long_text_is_answered_in_parts(
 ) -> None:
     trained = speaking()
     long = "가. " * trained.max_source_length
-    assert len(trained.split_sentences(long)) > 1
+    assert len(trained.passage(long).pieces) > 1
     type_in(monkeypatch, [long.strip(), "가"])
     assert converse(trained) == 0
     assert capsys.readouterr().out.splitlines()[1:-1] == trained.generate([long.strip(), "가"])
@@ -129,8 +129,9 @@ def test_strict_ends_at_the_first_line_that_cannot_be_answered(
     window: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(generate, "WINDOW", window)
-    given = [b"hello", b"\xff", b"there", b"\xff"]
-    expected = speaking().generate(["hello", "there"])
+    first, second = TEXTS[:2]
+    given = [first.encode(), b"\xff", second.encode(), b"\xff"]
+    expected = speaking().generate([first, second])
     for strict, answered in (
         (False, [expected[0], "", expected[1], ""]),
         (True, [expected[0], ""]),

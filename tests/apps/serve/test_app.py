@@ -310,7 +310,7 @@ def test_several_texts_and_long_texts_are_translated(server: Running) -> None:
     assert ask(server, "/translate", {**asked, "q": texts})[2] == {"translatedText": right}
     sentence = "der Hund, der Hund, hello there."
     long = " ".join([sentence] * 9)
-    pieces = PIPELINES["small-de-en"].split_sentences(long)
+    pieces = PIPELINES["small-de-en"].passage(long).pieces
     assert len(pieces) > 1
     answer = ask(server, "/translate", {**asked, "q": long})[2]["translatedText"]
     assert answer == " ".join(PIPELINES["small-de-en"].generate(pieces))
@@ -321,7 +321,7 @@ def test_several_texts_and_long_texts_are_translated(server: Running) -> None:
 def test_a_text_of_more_pieces_than_may_wait_is_translated() -> None:
     pipeline = PIPELINES["small-de-en"]
     long = " ".join(["der Hund, der Hund, hello there."] * 40)
-    pieces = pipeline.split_sentences(long)
+    pieces = pipeline.passage(long).pieces
     with running(Limits(waiting=2)) as server:
         assert len(pieces) > 2 * server.service.limits.waiting
         body = {"q": long, "source": "de", "target": "en"}

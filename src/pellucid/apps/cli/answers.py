@@ -18,21 +18,18 @@ from pellucid.tasks.generation import (
     join_answers,
     piece_numbers,
 )
+from pellucid.tasks.passage import Passage
 
 
-def split(trained: GenerationTask, reported: set[str], text: str, where: str) -> list[str]:
-    """Return a text, or its sentences where it is too long; print what may surprise on stderr.
+def split(trained: GenerationTask, text: str, where: str) -> Passage:
+    """Return a text in pieces; print on stderr what of it the model has never seen.
 
-    reported: what was new to the model in earlier texts, which is not printed for every line.
+    Raises `UserError` where that is all of it.
     """
-    parts = trained.split_sentences(text)
-    if len(parts) > 1:
-        warn(f"{where}: long, answered in {len(parts)} parts")
-    for part in parts:
-        if unknown := [unit for unit in trained.source.unknown([part]) if unit not in reported]:
-            warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
-            reported.update(unknown)
-    return parts
+    passage = trained.passage(text)
+    if unknown := trained.unread(text):
+        warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
+    return passage
 
 
 def answer_parts(
@@ -40,16 +37,19 @@ def answer_parts(
     decoder: Callable[[], Decodes],
     scores: bool,
     as_json: bool,
-    texts: Mapping[int, Sequence[str]],
+    texts: Mapping[int, Passage],
 ) -> Iterator[str | dict[str, Any]]:
-    """Yield the answers to numbered texts in parts, which are all answered together."""
-    pieces = [piece for parts in texts.values() for piece in parts]
-    numbers = [n for number, parts in texts.items() for n in piece_numbers(number - 1, len(parts))]
+    """Yield the answers to numbered texts in pieces, which are all answered together."""
+    pieces = [piece for own in texts.values() for piece in own.pieces]
+    numbers = [
+        n for number, own in texts.items() for n in piece_numbers(number - 1, len(own.pieces))
+    ]
     answers = trained.generate_answers(pieces, numbers, decoder)
     found: Iterator[Any] = iter(described(trained, pieces, answers) if as_json else answers)
-    for parts in texts.values():
-        own = list(islice(found, len(parts)))
-        yield {"parts": own} if as_json else written(join_answers(own), scores)
+    for passage in texts.values():
+        own = list(islice(found, len(passage.pieces)))
+        several = len(".".join(passage.kept).splitlines()) > 1
+        yield {"parts": own} if as_json else written(join_answers(passage, own), scores, several)
 
 
 def described(
@@ -87,17 +87,20 @@ def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None)
     return {**record, "token_log_p": token_log_p, "alignment": scores.alignment}
 
 
-def written(answers: Sequence[Answer], scores: bool) -> str:
-    """Write a text's answers on one line, separated by tabs; tabs inside become blanks."""
+def written(answers: Sequence[Answer], scores: bool, several: bool = False) -> str:
+    """Write a text's answers on one line, separated by tabs; tabs inside become blanks.
+
+    several: whether the text has several lines, which are then kept.
+    """
     return "\t".join(
         (f"{answer.log_p:.3f}\t" if scores else "")
-        + " ".join(answer.text.replace("\t", " ").splitlines())
+        + ("\n" if several else " ").join(answer.text.replace("\t", " ").splitlines())
         for answer in answers
     )
 
 
 def typed(invitation: str) -> Iterator[str]:
-    """Yield the texts typed at a prompt, stripped, until its end or Ctrl-C.
+    """Yield the texts typed at a prompt until its end or Ctrl-C.
 
     Text that is not UTF-8 has to be typed again.
     """
@@ -107,7 +110,7 @@ def typed(invitation: str) -> Iterator[str]:
     print(invitation)
     while True:
         try:
-            text = input("> ").strip()
+            text = input("> ")
             text.encode("utf-8")  # in some locales Python lets other bytes pass, as surrogates
         except (EOFError, KeyboardInterrupt):
             print()
@@ -115,7 +118,7 @@ def typed(invitation: str) -> Iterator[str]:
         except (UnicodeDecodeError, UnicodeEncodeError) as error:
             print(translated(f"That is not {error.encoding.upper()}; type it again."))
         else:
-            if text:
+            if text.strip():
                 yield text
 
 
@@ -126,13 +129,13 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
     number = 0  # the same text again is sampled with other draws
     for text in typed(tr("Type a text and press Enter; Ctrl-D ends.")):
         try:
-            parts = split(trained, set(), text, "that text")
+            passage = split(trained, text, "that text")
         except UserError as error:
             print(translated(f"That is {error}."))
             continue
         with contextlib.suppress(KeyboardInterrupt):
-            if whole or len(parts) > 1:  # known only when the search ends
-                print(*answer_parts(trained, decoder, scores, False, {number + 1: parts}))
+            if whole or passage != ([text], ["", ""]):  # known only when the search ends
+                print(*answer_parts(trained, decoder, scores, False, {number + 1: passage}))
             else:
                 _stream(trained, text, number, decoder)
         number += 1

@@ -142,7 +142,7 @@ def _generate(trained: Any) -> Callable[..., int]:
             return converse(asked, scores)
         decoder = functools.cache(asked.decoder)  # compiled at the first answer, for all
         answers = functools.partial(answer_parts, asked, decoder, scores, reading.json)
-        return reading.answer(text, functools.partial(split, asked, set()), answers)
+        return reading.answer(text, functools.partial(split, asked), answers)
 
     return generate
 
@@ -251,6 +251,10 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
             *lines, rest = (rest + chunk).split(b"\n")
             if ended and rest:
                 lines.append(rest)
+            if chunk.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in chunk:
+                raise UserError(
+                    f"{getattr(stream, 'name', 'the input')}: is UTF-16; save it as UTF-8"
+                )
             if number == 0 and lines:
                 lines[0] = lines[0].removeprefix(BOM_UTF8)
             for start in range(0, len(lines), WINDOW):

@@ -12,6 +12,7 @@ from pellucid.apps.serve.languages import LANGUAGES, detect
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
 from pellucid.tasks import TooLongError
+from pellucid.tasks.passage import Passage
 
 Key = Annotated[str, about("API key, if the server wants one.")]
 
@@ -76,17 +77,21 @@ async def translate(exchange: Exchange) -> Response:
     found = [one for text in texts for one in detect(text, known)[:1]] if auto else []
     sources = [one["language"] for one in found] or [asked.source] * len(texts)
     models = [_translator(exchange, source, asked.target, asked.model) for source in sources]
-    pieces = [
-        await _pieces(exchange, served, text) for served, text in zip(models, texts, strict=True)
+    both = list(zip(models, texts, strict=True))
+    passages = [await _passage(exchange, served, text) for served, text in both]
+    rows = [
+        (served, await exchange.encode(served, piece))
+        for served, own in zip(models, passages, strict=True)
+        for piece in own.pieces
     ]
-    rows = [(served, row) for served, own in zip(models, pieces, strict=True) for row in own]
-    jobs = iter(await exchange.submit_all(rows))
-    translated = [
-        " ".join([served.text(row, next(jobs).answer) for row in own])
-        for served, own in zip(models, pieces, strict=True)
-    ]
+    jobs = iter(await exchange.submit_all([row for row in rows if row[1]]))
+    answers = iter([served.text(row, next(jobs).answer) if row else "" for served, row in rows])
+    translated = [own.joined([next(answers) for _ in own.pieces]) for own in passages]
     alone = isinstance(asked.q, str)
+    unknown = [served.pipeline.unread(text) for served, text in both]
     answer: dict[str, Any] = {"translatedText": translated[0] if alone else translated}
+    if any(unknown):
+        answer["unknown"] = unknown[0] if alone else unknown
     if auto:
         answer["detectedLanguage"] = found[0] if alone else found
     return JSONResponse(answer)
@@ -105,16 +110,13 @@ def _translator(exchange: Exchange, source: str, target: str, name: str) -> Serv
     return pairs[source, target]
 
 
-async def _pieces(exchange: Exchange, served: Served, text: str) -> list[list[int]]:
-    """Return the tokens of a text, in pieces that end with a sentence if it is too long.
-
-    A text of white space has none.
-    """
+async def _passage(exchange: Exchange, served: Served, text: str) -> Passage:
+    """Return a text in pieces, its lines and white space kept."""
     try:
-        parts = await exchange.aside(served.pipeline.split_sentences, text)
+        found: Passage = await exchange.aside(served.pipeline.passage, text)
     except TooLongError:
         raise RequestError(
             400, f"a sentence has more than the {served.pipeline.max_source_length} tokens that "
             "the model can read; split it", "q",
         ) from None  # fmt: skip
-    return [row for part in parts if (row := await exchange.encode(served, part))]
+    return found

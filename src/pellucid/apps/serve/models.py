@@ -147,7 +147,7 @@ def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
         return task.kind
     if languages is not None:
         return "translate"
-    if not pipeline.source.unknown([" "]):
+    if not pipeline.reads_words:
         return "chat"
     return "pronounce" if SOUNDS.search("".join(pipeline.target.vocabulary)) else "words"
 

@@ -1,0 +1,86 @@
+"""A text in pieces that a model answers one by one, and what is kept between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+_SENTENCE = re.compile("[.!?…؟۔।]+[\"'”’»)\\]]*(?=\\s)|[。！？]+[」』”’）\"')\\]]*")
+"""A mark that ends a sentence and closing quotes or brackets, before white space; the marks of
+Chinese and Japanese need none after them."""
+_NO_END = re.compile(
+    r"(?:^|[\s(])(?:\d+|(?:[a-z]\.)*[a-z]|dr|mr|mrs|ms|prof|st|nr|no|ca|vs)\.$", re.I
+)
+"""Letters alone, numbers and titles: a full stop behind them ends no sentence."""
+_LINES = re.compile(r"(\r\n|[\n\v\f\r\x85\u2028\u2029])")
+
+
+def lines(text: str) -> list[str]:
+    """Return the lines of a text and, between them, what ends them."""
+    return _LINES.split(text)
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a line, each with the white space before it.
+
+    >>> sentences('He said "no." Dr. No, on 3. May!  So.')
+    ['He said "no."', ' Dr. No, on 3. May!', '  So.']
+    """
+    matches = _SENTENCE.finditer(text)
+    ends = [m.end() for m in matches if not _NO_END.search(text, 0, m.start() + 1)]
+    starts = [0, *ends]
+    found = [text[a:b] for a, b in zip(starts, [*ends, len(text)], strict=True)]
+    return [sentence for sentence in found if sentence]
+
+
+def sentences_together(texts: Sequence[str]) -> int:
+    """Return the most sentences that at least one text in twenty has, or more of them.
+
+    >>> sentences_together(["One."] * 18 + ["One. Two."] * 2)
+    2
+    """
+    counts = sorted((len(sentences(text.strip())) for text in texts), reverse=True)
+    return max(1, counts[max(0, -(-len(counts) // 20) - 1)]) if counts else 1
+
+
+class Passage(NamedTuple):
+    """Pieces of a text, and what is kept before, between and behind them."""
+
+    pieces: list[str]
+    kept: list[str]
+    """One more than there are pieces."""
+
+    @staticmethod
+    def of(parts: Sequence[str], reads: Callable[[str], bool] = bool) -> Passage:
+        """Take parts of a text as pieces, without white space round them, and keep the others.
+
+        Blanks at the ends of the text go, if it has a piece. reads: whether a part is a piece.
+        """
+        found = Passage([], [""])
+        for part in parts:
+            core = part.strip()
+            if core and reads(core):
+                before, _, behind = part.partition(core)
+                found.kept[-1] += before
+                found.pieces.append(core)
+                found.kept.append(behind)
+            else:
+                found.kept[-1] += part
+        if found.pieces:
+            found.kept[0] = re.sub(r"^[^\S\r\n]+", "", found.kept[0])
+            found.kept[-1] = re.sub(r"[^\S\r\n]+$", "", found.kept[-1])
+        return found
+
+    def joined(self, answers: Sequence[str]) -> str:
+        """Return the answers to its pieces with what is kept of the text.
+
+        >>> Passage.of(["Ja.", " Nein.", "\\n"]).joined(["Yes.", "No."])
+        'Yes. No.\\n'
+        """
+        text = self.kept[0]
+        for number, answer in enumerate(answers):
+            behind = self.kept[number + 1]
+            abut = not behind and number + 1 < len(answers) and answer[-1:] not in "。！？"
+            text += answer + (" " if abut else behind)
+        return text
