@@ -332,14 +332,14 @@ def test_a_text_of_more_pieces_than_may_wait_is_translated() -> None:
 def test_others_are_answered_while_a_long_text_is_split(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    splitting, ended, real = threading.Event(), threading.Event(), Seq2SeqTask.split_sentences
+    splitting, ended, real = threading.Event(), threading.Event(), Seq2SeqTask.passage
 
     def slow(self: Seq2SeqTask, text: str) -> list[str]:
         splitting.set()
         assert ended.wait(60)
         return real(self, text)
 
-    monkeypatch.setattr(Seq2SeqTask, "split_sentences", slow)
+    monkeypatch.setattr(Seq2SeqTask, "passage", slow)
     server.service.limits = replace(server.service.limits, body=10_000)
     body = {"q": "der Hund. " * 300, "source": "de", "target": "en"}
     with ThreadPoolExecutor(1) as pool:
