@@ -71,9 +71,17 @@ def declined(f: Callable[..., Any], *args: Any, **options: Any) -> bool:
 
 
 def compare(
-    f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], dy: Any
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    dy: Any,
+    cancels: float = 0.0,
 ) -> list[Any]:
-    """Run the kernel of `f` (a decline fails), compare it with float64, return its results."""
+    """Run the kernel of `f` (a decline fails), compare it with float64, return its results.
+
+    cancels: what a number learnt by the rule may be off by, as a share of the largest. Each is one
+    sum over all rows, which cancels: the op's own error in it may be next to nothing by chance.
+    """
     arrays = [x for x in (*args, dy) if isinstance(x, np.ndarray)]
     before = [x.copy() for x in arrays]
     given = results(planned(f, *args, **options), dy)
@@ -85,5 +93,6 @@ def compare(
     for i, (y, repeated, p, z) in enumerate(zip(given, again, plain, exact, strict=True)):
         if z is not None:
             np.testing.assert_array_equal(y, repeated, "not the same bits twice")
-        assert excess(y, p, z) <= 1, f"{f.__name__}, result {i}"
+        near = cancels and i > len(args) and np.allclose(y, z, 0, cancels * np.abs(z).max())
+        assert near or excess(y, p, z) <= 1, f"{f.__name__}, result {i}"
     return given
