@@ -195,3 +195,22 @@ def test_a_held_out_example_keeps_its_number_whatever_the_batch() -> None:
         ):
             np.testing.assert_array_equal(batch.source.examples, index)
             np.testing.assert_array_equal(batch.target.examples, index)
+
+
+def test_a_long_text_is_cut_in_blocks_that_predict_every_token_once() -> None:
+    texts = ["abcdefgabcdefgabc", "ab", "abcde", "abcdef"]
+    pairs = [TextPair("", (text,)) for text in texts]
+    found = encode_pairs(pairs, None, LETTERS, max_tokens=5, blocks=True)
+    rows = [row.tolist() for row in np.split(found.target.tokens, found.target.cu_seqlens[1:-1])]
+    assert (found.dropped, len(found)) == (0, 7)
+    assert max(map(len, rows)) <= 5 + 2
+    assert min(map(len, rows)) >= 2
+    assert rows[3] == [1, *LETTERS.encode("ab"), 2]
+    whole = [row for text in texts for row in [1, *LETTERS.encode(text), 2]]
+    joined: list[int] = []
+    for row in rows:
+        joined += row if row[0] == 1 else row[1:]
+        assert row[0] == 1 or row[0] == joined[-len(row)]
+    assert joined == whole
+    with pytest.raises(UserError, match="of 1 text none has"):
+        encode_pairs(pairs[:1], None, LETTERS, max_tokens=5)

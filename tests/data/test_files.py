@@ -405,3 +405,16 @@ def test_two_files_of_pairs_are_not_parallel(name: str, tmp_path: Path) -> None:
 def test_three_files_are_not_parallel(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two parallel texts; got 3 files"):
         read_split([tmp_path / name for name in "abc"], held_out=0.1)
+
+
+def test_a_text_file_is_one_text_with_its_line_ends(tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_bytes("One.\r\n\n  Two \u2028 still two.\nThree.\n\nFour.\n".encode())
+    whole = "One.\n\n  Two \u2028 still two.\nThree.\n\nFour."
+    split = read_split([book], held_out=0.3, texts=True, stream=True)
+    (first,), (last,) = split.train, split.valid
+    assert first.source + last.source == whole
+    assert 0 < len(last.source) < len(first.source)
+    alone = read_split([book], held_out=0, texts=True, stream=True)
+    assert [pair.source for pair in alone.train] == [whole]
+    assert read_split([book], [book], held_out=0.3, texts=True, stream=True).valid == alone.train

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from pellucid.core.errors import UsageError
-from pellucid.data.pairs import Splits, TextPair, hash_fraction, report_shared, split_by_hash
+from pellucid.data.pairs import (
+    Splits,
+    TextPair,
+    as_texts,
+    hash_fraction,
+    report_shared,
+    split_by_hash,
+)
 
 PAIRS = [TextPair(f"word{n % 1009}", (f"answer{n}",)) for n in range(3001)]
 
@@ -78,3 +85,13 @@ def test_the_hash_is_fixed_for_ever() -> None:
         0.666454264,
         0.791374271,
     ]
+
+
+def test_texts_of_a_file_keep_how_often_they_come() -> None:
+    lines = ["emma", "ava", "emma", "emma"]
+    pairs = Splits(tuple(TextPair(line, ()) for line in lines), (TextPair("mia", ()),) * 2)
+    assert [pair.target for pair in as_texts(pairs, repeated=True).train] == lines
+    assert len(as_texts(pairs, repeated=True).valid) == 2
+    assert [pair.target for pair in as_texts(pairs).train] == ["emma", "ava"]
+    held = Splits(pairs.train, (TextPair("ava", ()), TextPair("mia", ())))
+    assert [pair.target for pair in as_texts(held, repeated=True).valid] == ["mia"]

@@ -57,7 +57,7 @@ def test_a_text_is_continued_by_what_the_model_holds_likeliest(
     tokenizer.begins = begins
     speaking = replace(trained, source=tokenizer)
     for text, (answer, *_) in zip(TEXTS, speaking.generate_answers(TEXTS), strict=True):
-        if not text:
+        if not text and not begins:
             assert answer.text == ""
             continue
         assert list(answer.tokens) == greedily(speaking, text, 19)
@@ -124,3 +124,23 @@ def test_the_longest_text_has_room_for_one_token_more(trained: CausalLMTask) -> 
     assert short[0].tokens == trained.generate_answers(["abc"])[0][0].tokens
     with pytest.raises(ValueError, match="61"):
         trained.generate_answers([text + "xxx"])
+
+
+def test_a_text_is_drawn_from_nothing_as_likely_as_it_is_scored(trained: CausalLMTask) -> None:
+    short = replace(trained, search=SearchConfig(max_length=5))
+    answers = short.generate_answers(["", "abc", ""], temperature=1.0, seed=2, samples=3)
+    assert len({a.text for some in (answers[0], answers[2]) for a in some}) > 2
+    for answer in answers[0]:
+        (scores,) = trained.token_scores([([], answer.tokens)])
+        count = len(answer.tokens) + answer.finished
+        assert answer.log_p == pytest.approx(float(scores.log_p[:count].sum()), abs=1e-4)
+        assert scores.alignment == []
+    greedy = greedily(trained, "", 5)
+    assert short.generate([""]) == [trained.target.decode(greedy)]
+    assert "".join(short.stream("")) == trained.target.decode(greedy)
+    for seed in (1, 2):
+        drawn = short.generate([""], temperature=1.0, seed=seed)[0]
+        assert "".join(short.stream("", temperature=1.0, seed=seed)) == drawn
+    silent = copy(trained.source)
+    silent.begins = False  # nothing to begin with
+    assert replace(short, source=silent).generate([""]) == [""]

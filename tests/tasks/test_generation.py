@@ -188,13 +188,13 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: m.generate(["he"], do_sample=False, top_p=0.9), "do_sample = False, but top_p"),
     (
         lambda m: m.generate(["he"], do_sample=True, num_return_sequences=2, num_beams=2),
-        "sampling gives one answer, but best = 2",
+        "one answer to each text, got samples = 2; generate_answers returns all",
     ),
     (lambda m: m.generate(["he"], beem=4), "did you mean beam"),
     (lambda m: m.generate(["he"], beam="4"), "beam: expected a whole number, got '4'"),
     (lambda m: m.generate(["he"], top_p=2.0), "top_p must be above 0 and at most 1"),
-    (lambda m: m.generate(["he"], best=2, top_k=5), "sampling gives one answer, but best = 2"),
-    (lambda m: m.generate(["he"], beam=3, num_return_sequences=2), "generate_answers returns the"),
+    (lambda m: m.generate(["he"], best=2, top_k=5), "best = 2 is of a search"),
+    (lambda m: m.generate(["he"], beam=3, num_return_sequences=2), "generate_answers returns all"),
     (lambda m: m.generate(["he"], prefix=3), "prefix: expected one text, a str; got int"),
     (lambda m: list(m.stream(["he"])), "stream: expected one text, a str; got list"),
     (lambda m: m.attention(["he"]), "attention: expected one text"),
@@ -274,3 +274,18 @@ def test_a_model_that_only_decodes_says_what_it_lacks(trained: GenerationTask) -
     assert trained.about in engine._repr_html_()
     with pytest.raises(UsageError, match="Engine shows no attention; ask the model that"):
         engine.attention("he")
+
+
+def test_several_answers_are_drawn_for_each_text(trained: GenerationTask) -> None:
+    texts = [text for text in TEXTS if text]
+    drawn = trained.generate_answers(texts, temperature=3.0, seed=5, samples=4)
+    one = trained.generate_answers(texts, temperature=3.0, seed=5)
+    assert [some[0].text for some in drawn] == [some[0].text for some in one]
+    for text, some in zip(texts, drawn, strict=True):
+        assert len(some) == 4
+        assert len({answer.text for answer in some}) > 1, text
+    theirs = {"do_sample": True, "temperature": 3.0, "seed": 5, "num_return_sequences": 4}
+    assert trained.generate_answers(texts, **theirs) == drawn
+    for i, text in enumerate(texts):
+        (alone,) = trained.generate_answers([text], [i], temperature=3.0, seed=5, samples=4)
+        assert [answer.tokens for answer in alone] == [answer.tokens for answer in drawn[i]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -78,11 +79,13 @@ def encode_pairs(
     first_target_only: bool = False,
     begin: Sequence[int] = (BOS,),
     end: int = EOS,
+    blocks: bool = False,
 ) -> Examples:
     """Tokenize pairs; every target of a pair makes an example, or only the first.
 
     source: None for a model of one text, which reads the targets; the sources are then empty.
-    begin, end: the tokens that a target is put between.
+    begin, end: the tokens that a target is put between. blocks: a longer target is cut in blocks of
+    so many tokens that each predicts the first of the next: every token is predicted once.
 
     An example with a side of no tokens, or of more than `max_tokens` (begin and end not counted),
     is left out, never truncated; a warning says how many. Another names what has no token.
@@ -113,10 +116,11 @@ def encode_pairs(
         report_unknown(source, sources, "source")
         report_unknown(target, targets, "target")
         encoded = list(zip(source.encode_all(sources), target.encode_all(targets), strict=True))
+    longest = sys.maxsize if blocks else max_tokens
     kept = [
         (s, t)
         for s, t in encoded
-        if 0 < len(t) <= max_tokens and (source is None or 0 < len(s) <= max_tokens)
+        if 0 < len(t) <= longest and (source is None or 0 < len(s) <= max_tokens)
     ]
     limit = f"1 to {max_tokens} tokens{where}"
     if not kept:
@@ -126,8 +130,10 @@ def encode_pairs(
         )
     if dropped := len(rows) - len(kept):
         _log.warning(f"left out {dropped:,} of {len(rows):,} {unit}s: expected {limit}")
-    whole = Packed.of([[*begin, *t, end] for _, t in kept])
-    return Examples(Packed.of([s for s, _ in kept]), whole, dropped)
+    framed = ((s, [*begin, *t, end]) for s, t in kept)
+    step = max_tokens + len(begin) if blocks else sys.maxsize
+    cut = [(s, t[at : at + step + 1]) for s, t in framed for at in range(0, len(t) - 1, step)]
+    return Examples(Packed.of([s for s, _ in cut]), Packed.of([t for _, t in cut]), dropped)
 
 
 class Batches:

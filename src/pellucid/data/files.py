@@ -110,11 +110,12 @@ def read_split(
     columns: tuple[str, ...] | None = None,
     same: Callable[[str], str] = str,
     texts: bool = False,
+    stream: bool = False,
 ) -> Splits:
     """Read a user's files: one path is a file of pairs, two are parallel texts.
 
     texts: all are text files instead, of which each line that is not empty is a source without
-    targets.
+    targets. stream: each is one text instead, and the last share of its lines is held out.
 
     Without validation files the share `held_out` of the training sources is held
     out by hash, all pairs of one source on one side, and so are sources that `same` makes one text.
@@ -125,7 +126,8 @@ def read_split(
     def read(paths: Sequence[Path]) -> tuple[TextPair, ...]:
         if not texts:
             return _read_either(paths, columns) if paths else ()
-        return tuple(TextPair(line, ()) for path in paths for line in _text_lines(path))
+        lines = (_text_lines(path, stream) for path in paths)
+        return tuple(TextPair(text, ()) for some in lines for text in some)
 
     pairs, tested = read(train), read(test)
     sources = {pair.source for pair in pairs}
@@ -145,7 +147,13 @@ def read_split(
             "composition or, as word(2), a number; they are on the same side of the split",
             f"{twins:,}", f"{len(sources):,}",
         )  # fmt: skip
-    split = split_by_hash(pairs, valid=held_out, same=same)
+    if stream:
+        lines = pairs[0].source.splitlines(keepends=True)
+        cut = round(len(lines) * (1 - held_out))
+        first, last = (TextPair("".join(part), ()) for part in (lines[:cut], lines[cut:]))
+        split = Splits((first,) * bool(first.source), (last,) * bool(last.source))
+    else:
+        split = split_by_hash(pairs, valid=held_out, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
             f"{train[0]}: too few {'texts' if texts else 'pairs'} ({len(pairs):,}) to hold out "
@@ -156,13 +164,14 @@ def read_split(
     return replace(split, test=tested)
 
 
-def _text_lines(path: Path) -> list[str]:
+def _text_lines(path: Path, stream: bool) -> list[str]:
     if is_file_of_pairs(path):
         raise UsageError(
             f"{path}: is a file of pairs, and the texts to learn from are a text file; give "
             "another .txt, a text a line"
         )
-    return [line for line in read_lines(path) if line.strip()]
+    lines = read_lines(path)
+    return ["\n".join(lines)] if stream else [line for line in lines if line.strip()]
 
 
 def with_more(

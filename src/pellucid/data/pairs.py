@@ -139,8 +139,10 @@ def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
         seen.update(*found)
 
 
-def as_texts(pairs: Splits, same: Callable[[str], str] = str) -> Splits:
+def as_texts(pairs: Splits, same: Callable[[str], str] = str, repeated: bool = False) -> Splits:
     """Take every source and every target as a text, each once, in order: the target of a pair.
+
+    repeated: as often as it comes, so that what is frequent is likely.
 
     A training text, or one that `same` makes equal to it, is no longer held out, though one of its
     pairs was; nor is a validation text a test text. Warnings say how many.
@@ -155,7 +157,7 @@ def as_texts(pairs: Splits, same: Callable[[str], str] = str) -> Splits:
 
     def texts(side: Iterable[TextPair], name: str, where: str) -> tuple[TextPair, ...]:
         texts = (text for pair in side for text in (pair.source, *pair.targets) if text)
-        every = list(dict.fromkeys(texts))
+        every = list(texts if repeated else dict.fromkeys(texts))
         new = [text for text in every if same(text) not in seen]
         seen.update(map(same, new))
         if len(new) < len(every):

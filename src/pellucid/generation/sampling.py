@@ -35,6 +35,8 @@ class SampleConfig:
     seed: int = 0
     """Random seed; every draw is keyed by (seed, input, step), so the batch does not matter."""
     constraints: Constraints = field(default_factory=Constraints)
+    samples: int = 1
+    """Answers drawn for each input."""
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
@@ -44,7 +46,7 @@ class SampleConfig:
                 "likeliest token use greedy search"
             )
         check_ranges(self, top_k="[0, inf]", top_p="(0, 1]", min_p="[0, 1)")
-        check_ranges(self, max_length="[1, inf]", seed="[0, inf]")
+        check_ranges(self, max_length="[1, inf]", seed="[0, inf]", samples="[1, 4096]")
 
 
 def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array]:

@@ -87,6 +87,10 @@ def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(f"no setting {name}{other}; there are: {', '.join(SETTINGS)}")
         found[name] = value
     samples = found.pop("do_sample", None)
+    if "num_return_sequences" in settings and (
+        samples or any(SETTINGS[name] is SampleConfig for name in found)
+    ):
+        found["samples"] = found.pop("best")
     sampling = [name for name in found if SETTINGS[name] is SampleConfig]
     if samples is False and sampling:
         raise UsageError(f"do_sample = False, but {', '.join(sampling)} samples: leave one out")
@@ -104,7 +108,7 @@ def sampling_of(
     """
     if search.best > 1:
         raise UsageError(
-            f"sampling gives one answer, but best = {search.best} asks for more: leave out one"
+            f"best = {search.best} is of a search; sampling draws several answers with samples"
         )
     plain = replace(
         before or SampleConfig(), max_length=search.max_length, constraints=search.constraints
@@ -164,7 +168,7 @@ class TokenScores(NamedTuple):
     @property
     def alignment(self) -> list[int]:
         """The source token with the most attention from each of the L tokens."""
-        return [int(i) for i in self.weights[:-1].argmax(axis=1)]
+        return [int(i) for i in self.weights[:-1].argmax(axis=1)] if self.weights.size else []
 
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
@@ -431,10 +435,14 @@ class GenerationTask(Task):
         ['ə t ˈɛ n ʃ ə n']
         """
         texts, task = checked_texts(texts, "generate"), self.configured(**settings)
-        if settings.keys() & {"best", "num_return_sequences"} and task.search.best > 1:
+        asked = "best" if task.sampling is None else "samples"
+        if (
+            settings.keys() & {asked, "num_return_sequences"}
+            and (count := getattr(task.sampling or task.search, asked)) > 1
+        ):
             raise UsageError(
-                f"generate returns one answer to each text, got best = {task.search.best}; "
-                "generate_answers returns the best ones"
+                f"generate returns one answer to each text, got {asked} = {count}; "
+                "generate_answers returns all of them"
             )
         passages = [task.passage(text) for text in texts]
         numbers = [n for i, own in enumerate(passages) for n in piece_numbers(i, len(own.pieces))]
@@ -451,9 +459,10 @@ class GenerationTask(Task):
     ) -> list[list[Answer]]:
         """Return each text's best answers, best first, in the order of the texts.
 
-        settings: those of `configured`, for these texts: `best` is how many answers each has. Texts
-        of similar length are answered together. An empty text has one empty answer.
-        `numbers`, counted from 0 unless given, are what sampling is keyed by. `decoder` returns
+        settings: those of `configured`, for these texts: `best` is how many answers each has, or
+        `samples` where they are drawn. Texts of similar length are answered together. An empty text
+        has one empty answer, but a decoder alone continues it from nothing. `numbers`, counted from
+        0 unless given, are what sampling is keyed by. `decoder` returns
         what was compiled before, for many calls with a model that does not change in between
         (`functools.cache(task.decoder)`).
 
@@ -465,8 +474,9 @@ class GenerationTask(Task):
         if len(names) != len(texts):
             raise UsageError(f"expected {len(texts)} numbers, one for each text; got {len(names)}")
         ids = self.source.encode_all(texts)
-        compiled = (decoder or self.decoder)() if any(ids) else None
-        for together in similar(ids):
+        read = [self.prompt_ids(row) for row in ids]
+        compiled = (decoder or self.decoder)() if any(read) else None
+        for together in similar(read):
             rows, numbered = [ids[i] for i in together], [names[i] for i in together]
             found |= zip(together, task._answers(compiled, rows, numbered), strict=True)
         return list(found.values())
@@ -490,7 +500,7 @@ class GenerationTask(Task):
         if any(given.get(name, 1) != 1 for name in ("beam", "best")):
             raise UsageError("stream writes a greedy or a sampled answer: leave out beam and best")
         task, source = self.configured(**settings), self.source.encode(text)
-        if not source:
+        if not self.prompt_ids(source):
             return
         length, constraints = task.search.max_length, task.search.constraints
         greedy = SampleConfig(top_k=1, max_length=length, constraints=constraints)
@@ -511,8 +521,12 @@ class GenerationTask(Task):
     def _answers(
         self, decoder: Any, rows: Sequence[list[int]], numbers: Sequence[int]
     ) -> list[list[Answer]]:
-        source, first = self.prompts(rows, numbers)
-        prefixes = [self.beginning] * len(rows)
+        many = 1 if self.sampling is None else self.sampling.samples
+        drawn = [row for row in rows for _ in range(many)]
+        # Each draw has another number, far from those of the texts beside it; the first its own.
+        numbers = [(n + i * 2654435761) % 2**32 for n in numbers for i in range(many)]
+        source, first = self.prompts(drawn, numbers)
+        prefixes = [self.beginning] * len(drawn)
         if self.sampling is not None:
             sampled = sample(decoder, source, self.sampling, prefixes, first)
             longest = [min(int(room), self.sampling.max_length) for room in decoder.room(source)]
@@ -520,7 +534,8 @@ class GenerationTask(Task):
                 [Hypothesis(own, 0.0, 0.0, len(own) < most)]
                 for own, most in zip(sampled, longest, strict=True)
             ]
-            found = [[h._replace(score=h.log_p)] for (h,) in self._with_own_log_p(rows, found)]
+            whole = [h._replace(score=h.log_p) for (h,) in self._with_own_log_p(drawn, found)]
+            found = [whole[i : i + many] for i in range(0, len(whole), many)]
         else:
             found = search(decoder, source, self.search, prefixes, first)
             constraints = self.search.constraints

@@ -202,6 +202,7 @@ class Task(ABC):
             first_target_only=True,
             begin=[ids.bos_token_id] if self.begins else [],
             end=ids.eos_token_id,
+            blocks=self.kind == "continue",
         )
 
     def evaluate(

@@ -86,8 +86,11 @@ class DataConfig:
     """Pairs in one batch; set, it replaces batch_tokens."""
     bucketed: bool | None = None
     """Batch pairs of similar length; unset: with batch_tokens, not with batch_size."""
+    stream: bool = False
+    """Read a .txt as one text, its line ends kept, not a text a line; its last part is held out."""
     max_tokens: int = 128
-    """Pairs with a longer side are left out, and counted."""
+    """Pairs with a longer side are left out, and counted; a decoder alone reads a longer text in
+    blocks of so many."""
     sha256: str = ""
     """Checksum of the training data; a run writes it, and cannot be resumed on other data."""
 

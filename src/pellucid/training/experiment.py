@@ -97,6 +97,8 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
     files are of texts, as `read_split` has it.
     """
     data = config.data
+    if data.stream and not texts:
+        raise UsageError("data.stream is for a model of one text, with a .txt file to learn from")
     if data.train:
         pairs = read_split(
             data.train,
@@ -106,6 +108,7 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
             columns=data.columns,
             same=config.tokenizer.group,
             texts=texts,
+            stream=data.stream,
         )
     elif data.corpus:
         pairs = load_corpus(data.corpus, data.split or None)
@@ -136,7 +139,7 @@ def read_material(config: RunConfig) -> Splits:
     texts = is_text_file(data.train)
     if texts and data.more:
         raise UsageError("data.more is for pairs; put its texts into the file of texts")
-    return as_texts(read_data(config, texts=texts), same)
+    return as_texts(read_data(config, texts=texts), same, repeated=texts)
 
 
 def check_scores(config: RunConfig, pairs: Splits) -> None:

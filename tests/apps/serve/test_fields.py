@@ -190,3 +190,15 @@ def test_echo_returns_the_prompt_with_its_log_probabilities(server: Running) -> 
     assert answer["error"]["param"] == "echo"
     asked = body("/v1/chat/completions", top_logprobs=2)
     assert ask(server, "/v1/chat/completions", asked)[2]["error"]["param"] == "top_logprobs"
+
+
+def test_a_decoder_alone_begins_from_nothing(server: Running) -> None:
+    asked = {"temperature": 1.0, "seed": 3}
+    right = PIPELINES["story"].generate([""], **asked)[0]
+    for path in PATHS:
+        choice = answered(server, path, text="", model="story", **asked)
+        assert (choice.get("text") or choice["message"]["content"]) == right
+        choice = answered(server, path, text="", model="chat", logprobs=True)
+        assert (choice.get("text", "") or choice.get("message", {}).get("content", "")) == ""
+    choice = answered(server, "/v1/completions", text="", model="story", logprobs=1, **asked)
+    assert len(choice["logprobs"]["tokens"]) > 0

@@ -60,13 +60,14 @@ def described(
     `alignment` has, for each answer token, the index of the source token with the most attention in
     the last decoder layer, mean of heads.
     """
-    ids = trained.source.encode_all(texts)
-    pairs = [(row, a.tokens) for row, some in zip(ids, answers, strict=True) for a in some if row]
+    ids, reads = trained.source.encode_all(texts), trained.prompt_ids
+    every = ((row, a.tokens) for row, some in zip(ids, answers, strict=True) for a in some)
+    pairs = [(row, tokens) for row, tokens in every if reads(row)]
     scores = iter(trained.token_scores(pairs))
     return [
         {
             "source_tokens": trained.source.tokens(row),
-            "answers": [_answer(trained, a, next(scores) if row else None) for a in some],
+            "answers": [_answer(trained, a, next(scores) if reads(row) else None) for a in some],
         }
         for row, some in zip(ids, answers, strict=True)
     ]

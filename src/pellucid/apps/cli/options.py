@@ -200,6 +200,8 @@ class SamplingOptions:
     """Leave out tokens less likely than this fraction of the likeliest token's probability."""
     seed: int | None = None
     """Random seed of the samples."""
+    samples: int | None = None
+    """How many answers to draw for each text."""
 
     def config(self, search: SearchConfig) -> SampleConfig | None:
         """Return how to sample, or None to search; `search` gives length and constraints."""

@@ -332,10 +332,11 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
         raise RequestError(400, "top_logprobs needs logprobs: true", "top_logprobs")
     each = asked.stream or bool(stops)
     sources = [await exchange.encode(served, text) for text in texts]
-    empty = Job((), config, done=True, finished=True)
+    empty, reads = Job((), config, done=True, finished=True), served.pipeline.prompt_ids
     answers = [
         Answer(
-            exchange.submit(served, source, config, number=number, each=each) if source else empty,
+            exchange.submit(served, source, config, number=number, each=each)
+            if reads(source) else empty,
             served, source, stops,
         )
         for source in sources
