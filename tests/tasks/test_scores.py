@@ -14,6 +14,7 @@ from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.metric import Measured
 from pellucid.tasks.metrics import METRICS
+from pellucid.tasks.passage import Passage
 from pellucid.tasks.scores import Scores
 from pellucid.training.config import EvaluationConfig, RunConfig
 from pellucid.training.experiment import score
@@ -116,11 +117,11 @@ def test_validation_tries_pairs_from_all_over(
     trained = speaking("q", (), monkeypatch)
     asked: list[str] = []
 
-    def split(self: Seq2SeqTask, text: str) -> list[str]:
+    def whole(self: Seq2SeqTask, text: str) -> Passage:
         asked.append(text)
-        return [text]
+        return Passage([text], ["", ""])
 
-    monkeypatch.setattr(Seq2SeqTask, "split_sentences", split)
+    monkeypatch.setattr(Seq2SeqTask, "passage", whole)
     pairs = [TextPair("q" * n, ("q",)) for n in range(1, 12)]
     trained.validation(pairs, "error_rates", count)
     assert [len(text) - 1 for text in asked] == tried

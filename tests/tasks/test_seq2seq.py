@@ -253,7 +253,7 @@ def test_every_model_of_an_ensemble_keeps_its_arithmetic_and_its_room(trained: S
 def test_a_prefix_begins_one_answer(trained: Seq2SeqTask) -> None:
     short = Seq2Seq(replace(trained.model.config, max_position_embeddings=9), seed=11).eval()
     task = replace(trained, model=short, search=SearchConfig(max_length=5))
-    assert len(task.split_sentences("xyz. xyz. xyz.")) > 1
+    assert len(task.passage("xyz. xyz. xyz.").pieces) > 1
     with pytest.raises(UserError, match=r"answered in \d parts, and a prefix begins one answer"):
         replace(task, prefix="a").generate(["xyz. xyz. xyz."])
 
