@@ -136,8 +136,8 @@ MUTANTS = (
     Mutant(
         "a wrong gradient of the scores, which attention over a single key cannot show",
         "ops/attention.py",
-        "    da = softmax_backward(dp, SoftmaxSaved(probabilities))\n    da, *dpara",
-        "    da = probabilities * dp\n    da, *dpara",
+        "softmax_backward(dp, SoftmaxSaved(p)), chain)",
+        "p * dp, chain)",
         GOLDEN + "scaled_dot",
     ),
     Mutant(

@@ -39,7 +39,7 @@ def _refuse(_: Any, dtype: Any) -> None:
     name = str(dtype).rpartition(".")[2]
     if name == "float16":
         raise TypeError(f"expected float32 or float64, got float16: {rule('float16')}")
-    if name.startswith((">", "<")):
+    if name[:1] in "<>" and name[1:2] in "iuf":
         raise TypeError(
             f"expected this machine's byte order, got {name}; convert an array x with "
             'x.astype(x.dtype.newbyteorder("="))'

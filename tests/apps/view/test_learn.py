@@ -219,7 +219,7 @@ def test_the_page_asks_nothing_of_the_network() -> None:
 
 
 def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "new" / "learn.html"
+    path = tmp_path / "learn.html"
     assert main(["learn", "--output", str(path)]) == 0
     assert path.read_text(encoding="utf-8") == learn_page()
     assert str(path) in capsys.readouterr().out

@@ -9,6 +9,8 @@ const NAME = "pellucid.kernels.backend.tile.product";
 const LANES = 8;
 /** Fewer rows than these are faster without the copies that the kernel needs. */
 const FEW = 4;
+/** A text alone has fewer rows: its forward pass adds up in double precision, as what it shows is checked. */
+const BATCH = 32;
 const PAGE = 1 << 16;
 /** Where the kernel's stack ends, and room for what a product reads and writes. */
 const [STACK, SCRATCH] = [1 << 17, 1 << 24];
@@ -56,7 +58,7 @@ export class Products {
   /** x Wᵀ: x (count, columns), w (width, columns). */
   rowsTimes(x: Float32Array, count: number, w: Float32Array, columns: number): Float32Array {
     const [width, n] = [w.length / columns, padded(count)];
-    if (count < FEW || !this.holds(w) || !this.fits(n * (columns + width))) return rowsTimes(x, count, w, columns);
+    if (count < BATCH || !this.holds(w) || !this.fits(n * (columns + width))) return rowsTimes(x, count, w, columns);
     const [at, to] = [this.scratch, this.scratch + n * columns];
     const { numbers } = this;
     for (let t = 0; t < count; t++) {

@@ -74,8 +74,9 @@ def _candidates() -> list[tuple[str, str]]:
 
 @cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the code points of a font; none if its file is missing or damaged."""
+    """Return the code points of a font that draw something; none if it is missing or damaged."""
     try:
-        return frozenset(FT2Font(path).get_charmap())
+        codes = FT2Font(path).get_charmap()
+        return frozenset(c for c in codes if unicodedata.category(chr(c)) != "Cc")
     except (OSError, RuntimeError):  # gone; damaged
         return frozenset()
