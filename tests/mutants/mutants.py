@@ -136,8 +136,8 @@ MUTANTS = (
     Mutant(
         "a wrong gradient of the scores, which attention over a single key cannot show",
         "ops/attention.py",
-        "softmax_backward(dp, SoftmaxSaved(p)), chain)",
-        "p * dp, chain)",
+        "    da = softmax_backward(dp, SoftmaxSaved(saved.probabilities))",
+        "    da = saved.probabilities * dp",
         GOLDEN + "scaled_dot",
     ),
     Mutant(

@@ -98,23 +98,26 @@ def attention_backward(
     dw = dout @ xp.matrix_transpose(v)
     if dweights is not None:
         dw = dw + dweights
-    da, *dparameters = scores_backward(dw, saved)  # 2, 1: a = rule(scale * q @ k.T)
+    dp = dropout_backward(dw, saved.dropout)  # 2: weights = dropout(softmax(a))
+    da = softmax_backward(dp, SoftmaxSaved(saved.probabilities))
+    da, *dparameters = rule_backward(da, dp, saved)  # 1: a = rule(scale * q @ k.T)
     dq = scale * (da @ k)
     dk = scale * (xp.matrix_transpose(da) @ q)
     return dq, dk, dv, *dparameters
 
 
-def scores_backward(dw: Annotated[Array, "… L S"], saved: Saved) -> tuple[Array, ...]:
-    """Return the gradient of scale · Q Kᵀ, and of the rule's parameters: step 2, and the rule's.
+def rule_backward(
+    da: Annotated[Array, "… L S"], dp: Annotated[Array, "… L S"], saved: Saved
+) -> tuple[Array, ...]:
+    """Return the gradient of scale · Q Kᵀ, and of the rule's parameters.
 
     A sink's dP is 0. Its dA = P_sink (0 − Σ_s dP ⊙ P) is not −Σ_s dA, which cancels.
     """
     p, sink, chain = saved.probabilities, saved.sink, saved.chain
-    dp = dropout_backward(dw, saved.dropout)  # weights = dropout(softmax(a))
     if sink is not None:
         xp = namespace(dp, p)
         chain = [*chain[:-1], -sink * xp.sum(dp * p, axis=-1, keepdims=True)]
-    return applied_backward(saved.rule, softmax_backward(dp, SoftmaxSaved(p)), chain)
+    return applied_backward(saved.rule, da, chain)
 
 
 def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:

@@ -10,9 +10,12 @@ from pellucid.core.array import Array, namespace
 from pellucid.core.batch import pack_rows
 from pellucid.core.rng import Rng
 from pellucid.ops.attention import Saved as AttentionSaved
-from pellucid.ops.attention import scores_backward
+from pellucid.ops.attention import rule_backward
+from pellucid.ops.dropout import dropout_backward
 from pellucid.ops.packed_attention import packed_attention
 from pellucid.ops.rule import EVERYTHING, Rule
+from pellucid.ops.softmax import Saved as SoftmaxSaved
+from pellucid.ops.softmax import softmax_backward
 
 
 class Saved(NamedTuple):
@@ -63,7 +66,8 @@ def attention_weights_backward(dw: Annotated[Array, "N … L S"], saved: Saved) 
     xp, p = namespace(dw), inner.probabilities
     if average:
         dw = xp.broadcast_to((dw / p.shape[1])[:, None, ...], p.shape)
-    da, *learnt = scores_backward(dw, inner)
+    dp = dropout_backward(dw, inner.dropout)
+    da, *learnt = rule_backward(softmax_backward(dp, SoftmaxSaved(p)), dp, inner)
     dq = inner.scale * (da @ inner.k)
     dk = inner.scale * (xp.matrix_transpose(da) @ inner.q)
     rows = (pack_rows(xp.permute_dims(x, (0, 2, 1, 3)), cu) for x, cu in ((dq, cu_q), (dk, cu_k)))
