@@ -92,18 +92,21 @@ def test_the_coverage_penalty_of_the_page_ranks_the_best_answers_again() -> None
     assert names["coverage"](model, "attention", half) < penalties[0]  # letters are left out
 
 
+KOREAN = r"\.ko\.(md|svg|py)"
+"""The end of a file that has a Korean edition."""
+
+
 def facts(text: str) -> dict[str, list[str]]:
     """Return what both languages of a page must share."""
     code = [re.sub(r" *#.*", "", body) for kind, _, body in BLOCK.findall(text) if kind != "text"]
     prose = BLOCK.sub("", text)
-    links = [
-        re.sub(r"\.ko\.(md|svg)", r".\1", link) for link in re.findall(r"\]\(([^)]+)\)", prose)
-    ]
+    links = [re.sub(KOREAN, r".\1", link) for link in re.findall(r"\]\(([^)]+)\)", prose)]
+    names = re.findall(r"`([^`]+)`", " ".join(prose.split()))
     return {
         "code": code,
         "headings": re.findall(r"^(#+) ", prose, re.MULTILINE),
         "links": sorted(links),
-        "names": sorted(re.findall(r"`([^`]+)`", " ".join(prose.split()))),
+        "names": sorted(re.sub(KOREAN, r".\1", name) for name in names),
     }
 
 
@@ -188,7 +191,8 @@ def test_the_new_activation_is_drawn(extended: Path) -> None:
 
 def small(root: Path) -> list[str]:
     """Write a few pairs; return options with which a recipe trains on them in no time."""
-    pairs = [f"{word}\t{word[::-1]}\n" for word in ("ab", "abc", "bca", "cab", "bac", "cba")]
+    words = ("ab", "abc", "bca", "cab", "bac", "cba", "attention", "notation", "intent", "neat")
+    pairs = [f"{word}\t{word[::-1]}\n" for word in words]
     (root / "pairs.tsv").write_text("source\ttarget\n" + "".join(pairs), encoding="utf-8")
     return [
         "--data.train", "pairs.tsv", "--data.held-out", "0.2", "--model.d-model", "16",
