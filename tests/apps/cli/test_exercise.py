@@ -187,8 +187,11 @@ def test_the_page_lists_the_exercises_and_its_transcript_is_what_is_printed(
     blocks = re.findall(
         r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", page, re.DOTALL | re.MULTILINE
     )
-    assert len(blocks) == 6
-    for kind, file, body in blocks:
+    assert [kind for kind, _, _ in blocks] == [
+        *("console", "python", "console", "console", "python", "console"),
+        "text",  # what --train prints, which takes half a minute
+    ]
+    for kind, file, body in blocks[:-1]:
         if kind == "python":
             head = Path(file).read_text(encoding="utf-8").partition("def ")[0]
             Path(file).write_text(head + body, encoding="utf-8")
