@@ -20,6 +20,7 @@ import pytest
 
 import pellucid as pellucid_package
 from pellucid.apps.cli.commands import COMMANDS
+from pellucid.apps.cli.generate import CHUNK, windows
 from pellucid.apps.cli.main import describe, main
 from pellucid.apps.serve.models import load_models
 from pellucid.core.errors import UserError
@@ -639,7 +640,18 @@ def test_what_never_ends_is_refused(place: Path, tmp_path: Path) -> None:
         done = pellucid("train", place / "tiny.toml", *words, cwd=tmp_path)
         failed(done, 1, "zero.tsv: is a device")
     done = pellucid("generate", place / "runs" / "tiny", "--file", "/dev/zero")
-    failed(done, 1, "line 1: more than 16,777,216 bytes")
+    failed(done, 1, "/dev/zero, line 1: holds a NUL byte, so it is not a text file")
+
+
+def test_a_stream_that_is_no_text_is_named(place: Path) -> None:
+    for stdin, words in (
+        (b"a" * (2**24 + 2**16 + 1), "line 1: more than 16,777,216 bytes; expected a text a line"),
+        (b"\xff\xfe" + "abc\n".encode("utf-16-le"), ": is UTF-16; save it as UTF-8"),
+        (b"abc\nab\0c\n", ", line 2: holds a NUL byte, so it is not a text file"),
+    ):
+        failed(pellucid("generate", "runs/tiny", stdin=stdin, cwd=place), 1, words)
+    later = windows(io.BytesIO(b"abc\n" * (CHUNK // 4) + b"\xff\xfe\n"))  # no mark of UTF-16
+    assert "not UTF-8 (byte 0xff)" in str([line for some in later for line in some][-1])
 
 
 def test_special_tokens_are_those_of_the_tokenizer(place: Path, tmp_path: Path) -> None:
@@ -740,7 +752,7 @@ class TestGenerate:
             ),
             (
                 ["runs/tiny", "a", "--seed", "1", "--beam", "2", "--best", "2"],
-                "best = 2 asks for more",
+                "best = 2 is of a search; sampling draws several answers with samples",
             ),
             (["runs/tiny", "a", "--file", "words.tsv"], "not both"),
         ],
@@ -764,12 +776,15 @@ class TestGenerate:
         assert [lines[n] for n in (0, 511, 512, 513, 1099)] == single
         assert len(lines) == 1100
 
-    def test_a_long_text_of_short_sentences_is_answered_in_parts(self, place: Path) -> None:
-        done = pellucid("generate", "runs/tiny", "abcdefg abc. gfe dcba.", cwd=place)
-        assert done.returncode == 0, done.stderr
-        assert "answered in 2 parts" in done.stderr
-        parts = pellucid("generate", "runs/tiny", "abcdefg abc.", "gfe dcba.", cwd=place).stdout
-        assert done.stdout.split() == parts.split()
+    def test_a_long_text_is_answered_word_by_word_as_its_model_learnt(self, place: Path) -> None:
+        words = ("abcdefg", "abc", "gfe", "dcba")
+        text = "{} {}.  {}, {}."
+        done = pellucid("generate", "runs/tiny", text.format(*words), cwd=place)
+        assert (done.returncode, done.stderr) == (0, "")
+        answers = pellucid("generate", "runs/tiny", *words, cwd=place).stdout.splitlines()
+        assert done.stdout == text.format(*answers) + "\n"
+        shown = pellucid("generate", "runs/tiny", "--json", text.format(*words), cwd=place)
+        assert ["".join(p["source_tokens"]) for p in json.loads(shown.stdout)["parts"]] == [*words]
 
     def test_json_has_tokens_scores_and_alignment(self, place: Path) -> None:
         done = pellucid(
@@ -789,7 +804,7 @@ class TestGenerate:
             assert set(answer["alignment"]) <= {0, 1, 2}
             assert sum(answer["token_log_p"]) == pytest.approx(answer["log_p"], abs=1e-3)
         assert "not UTF-8" in broken["error"]
-        assert empty["parts"][0]["answers"][0]["text"] == ""
+        assert empty == {"number": 3, "source": "", "parts": []}
 
     def test_a_drawn_answer_is_keyed_by_seed_and_place(self, place: Path) -> None:
         draw = ("generate", "runs/tiny", "--temperature", "3", "--seed", "7")

@@ -241,20 +241,25 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
     Of a text that is not UTF-8 there is an error. A byte order mark before the first line is
     dropped. What has arrived is not kept waiting for more: a program that writes one line and waits
     for its answer gets it. The stream is closed at its end. Raises `UserError` at a line longer
-    than any text.
+    than any text, at a NUL byte, and for UTF-16.
     """
     number, rest, ended = 0, b"", False
+    name = getattr(stream, "name", "the input")
     with stream:
         while not ended:
             chunk = stream.read1(CHUNK)  # type: ignore[attr-defined]
             ended = not chunk
-            *lines, rest = (rest + chunk).split(b"\n")
+            data = rest + chunk
+            if number == 0 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise UserError(f"{name}: is UTF-16; save it as UTF-8")
+            if (nul := data.find(b"\0", len(rest))) >= 0:
+                at = number + 1 + data.count(b"\n", 0, nul)
+                raise UserError(
+                    f"{name}, line {at}: holds a NUL byte, so it is not a text file; expected UTF-8"
+                )
+            *lines, rest = data.split(b"\n")
             if ended and rest:
                 lines.append(rest)
-            if chunk.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in chunk:
-                raise UserError(
-                    f"{getattr(stream, 'name', 'the input')}: is UTF-16; save it as UTF-8"
-                )
             if number == 0 and lines:
                 lines[0] = lines[0].removeprefix(BOM_UTF8)
             for start in range(0, len(lines), WINDOW):
