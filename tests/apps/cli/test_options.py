@@ -132,10 +132,14 @@ def test_sampling_is_on_if_any_option_of_it_is_given() -> None:
     assert SamplingOptions().config(search) is None
     config = SamplingOptions(seed=3, top_k=2).config(search)
     assert config is not None
-    assert (config.seed, config.top_k, config.max_length) == (3, 2, 7)
+    assert (config.seed, config.top_k, config.max_length, config.samples) == (3, 2, 7, 1)
+    several = SamplingOptions(samples=5).config(search)
+    assert several is not None
+    assert several.samples == 5
     with pytest.raises(UsageError, match="seed must be at least 0, got -1"):
         SamplingOptions(seed=-1).config(search)
-    with pytest.raises(UsageError, match="best = 2 asks for more"):
+    says = "best = 2 is of a search; sampling draws several answers with samples"
+    with pytest.raises(UsageError, match=says):
         SamplingOptions(seed=1).config(SearchConfig(beam=2, best=2))
 
 
