@@ -37,7 +37,6 @@ from pellucid.core.language import Language
 from pellucid.generation.sampling import kept_probabilities
 from pellucid.generation.search import search_once
 from pellucid.models.decoding import penalty
-from pellucid.ops.attention import scores_backward
 from pellucid.training import schedules
 from pellucid.training.optimizers.adam import Moments, adam
 
@@ -51,7 +50,7 @@ TOPICS = (
 NAMES: dict[str, Any] = {
     "np": np, "inf": math.inf, "ops": ops, "nn": nn, "Rng": Rng, "adam": adam, "Moments": Moments,
     "schedules": schedules, "search_once": search_once, "penalty": penalty,
-    "kept_probabilities": kept_probabilities, "scores_backward": scores_backward,
+    "kept_probabilities": kept_probabilities,
 }  # fmt: skip
 """What `>>>` and `{code: …}` may name."""
 
