@@ -42,7 +42,7 @@ def optional(
     try:
         return importlib.import_module(module)
     except ImportError as cause:
-        how = f": {install(extra)}" if extra else ""
+        how = f": {install(extra, module)}" if extra else ""
         absent = isinstance(cause, ModuleNotFoundError) and module.startswith(cause.name or module)
         why = "" if absent else f" ({cause})"
         raise error(f"{message}{how}{why}") from None
@@ -58,12 +58,13 @@ def without(error: ModuleNotFoundError) -> str:
     extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
     if extra is None:
         return ""
-    return f"this needs {module}, which is not installed: {install(extra)}"
+    return f"this needs {module}, which is not installed: {install(extra, module)}"
 
 
-def install(extra: str) -> str:
-    """Return the command that installs what an extra requires."""
-    return pip_install(*_requirements(extra))
+def install(extra: str, module: str = "") -> str:
+    """Return the command that installs what an extra requires, the package of `module` first."""
+    name = module.partition(".")[0]
+    return pip_install(*sorted(_requirements(extra), key=lambda line: not line.startswith(name)))
 
 
 def pip_install(*packages: str) -> str:
