@@ -83,7 +83,7 @@ wheel: setup  ## Build the wheel and try it in an environment of its own
 	@build/wheel/venv/bin/python -m pip --disable-pip-version-check --quiet \
 	    install --no-index --no-deps --no-compile build/wheel/*.whl
 	@cd build/wheel && venv/bin/pellucid --help > /dev/null && venv/bin/pellucid recipes > /dev/null \
-	    && venv/bin/pellucid check --all > check.txt && tail -n 1 check.txt && venv/bin/python -c "$$THREE_LINES"
+	    && venv/bin/pellucid check --all > check.txt && tail -n 2 check.txt && venv/bin/python -c "$$THREE_LINES"
 	@rm -rf build/wheel/venv build/wheel/check.txt
 
 define THREE_LINES

@@ -77,19 +77,15 @@ test("a packed batch is its sequences one by one", () => {
   });
 });
 
-test("each mistake changes the gradient", () => {
-  for (const [name, change] of Object.entries(MISTAKES)) {
-    const { runner, source, target, task } = new Learner(SETTINGS);
-    const batch = [idsOf(source, target, task.draw(new Random(2)))];
-    const size = (gradients: Float64Array[]) => gradients.reduce((sum, d) => sum + d.reduce((s, x) => s + x * x, 0), 0);
-    const right = size(lossOf(runner, batch).gradients);
-    const broken = new Learner({ ...SETTINGS, mistake: name as keyof typeof MISTAKES });
-    void change;
+test("each mistake changes the first step, and nothing else does", () => {
+  const right = new Learner(SETTINGS);
+  right.step();
+  for (const mistake of Object.keys(MISTAKES) as (keyof typeof MISTAKES)[]) {
+    const broken = new Learner({ ...SETTINGS, mistake });
     broken.step();
-    const same = new Learner(SETTINGS);
-    same.step();
-    const moved = broken.runner.tensors.some(({ values }, n) => values.some((x, i) => x !== same.runner.tensors[n]!.values[i]));
-    assert.equal(moved, name !== "none");
-    assert.ok(right > 0);
+    const moved = broken.runner.tensors.some(({ values }, n) => {
+      return values.some((x, i) => x !== right.runner.tensors[n]!.values[i]);
+    });
+    assert.equal(moved, mistake !== "none");
   }
 });
