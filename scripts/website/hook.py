@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ SHOWN = {
     "`pellucid train g2p-en --help-all`": "settings.md",
 }
 """Commands, and the generated pages that show what they print."""
+SYNONYMS: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("synonyms.toml").read_text(encoding="utf-8")
+)
+"""Words that people search for and a page does not use, by page and language."""
 EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
 LIVE, LEARNS = "<!-- the model itself -->", "<!-- the page that learns -->"
 """Where docs/view.md has a link to the page that runs it, and to the one that trains a model."""
@@ -71,9 +76,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         path = pages.outside(match.group(0), here)
         return pages.relative(pages.source_page(path), here) if path else match.group(0)
 
+    korean = here.endswith(".ko.md")
+    markdown += found_as(here, korean)
     if here in GENERATED:
         return markdown
-    korean = here.endswith(".ko.md")
     up = "../" if korean else ""
     words = "여기서 바로 해 보기" if korean else "Try it here"
     for comment, address in ((LIVE, f"{TRY}#tab=run"), (LEARNS, LEARN)):
@@ -93,6 +99,15 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for command, shown in SHOWN.items():
         markdown = markdown.replace(command, f"[{command}]({pages.relative(shown, here)})")
     return markdown
+
+
+def found_as(path: str, korean: bool) -> str:
+    """Return the end of a page: the other words by which the search finds it."""
+    words = SYNONYMS.get(path.replace(".ko.md", ".md"))
+    if words is None:
+        return ""
+    head = "다른 이름" if korean else "Also searched for"
+    return f'\n\n<p class="also" markdown="0">{head}: {words["ko" if korean else "en"]}</p>\n'
 
 
 TRY, MODEL, LEARN = "view/try.html", "view/model.js", "view/learn.html"

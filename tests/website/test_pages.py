@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -95,7 +96,12 @@ def test_the_search_knows_korean_and_works_from_the_disk(site: Path) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "word", "found"),
-    [("", "jacobian", "explain/softmax.html"), ("ko", "야코비안", "ko/explain/softmax.html")],
+    [
+        ("", "jacobian", "explain/softmax.html"),
+        ("", "backprop", "explain/index.html"),
+        ("ko", "야코비안", "ko/explain/softmax.html"),
+        ("ko", "서브 레이어", "ko/explain/encoder_layer.html"),
+    ],
 )
 def test_the_search_finds_a_word_without_a_server(
     site: Path, browser: Browser, folder: str, word: str, found: str
@@ -118,6 +124,15 @@ def test_the_search_finds_a_word_without_a_server(
     assert result.count()
     page.close()
     assert {url.partition(":")[0] for url in asked} <= {"file", "blob", "data"}
+
+
+def test_other_words_lead_to_pages_and_topics_have_one_order(site: Path) -> None:
+    synonyms = tomllib.loads(text_of(ROOT / "scripts" / "website" / "synonyms.toml"))
+    for path, words in synonyms.items():
+        for language, folder in (("en", site), ("ko", site / "ko")):
+            assert words[language] in text_of(folder / path.replace(".md", ".html"))
+    listed = re.findall(r"explain/(\w+)\.md", text_of(ROOT / "mkdocs.yml"))
+    assert listed == ["index", *topics.TOPICS]
 
 
 @pytest.mark.parametrize("name", ["explain/adam", "ko/explain/multi_head", "ko/settings"])

@@ -41,11 +41,12 @@ from pellucid.training import schedules
 from pellucid.training.optimizers.adam import Moments, adam
 
 TOPICS = (
-    "attention", "multi_head", "softmax", "scaling", "masks", "layer_norm", "residual", "gelu",
-    "relu", "linear", "feed_forward", "encoder_layer", "decoder_layer", "transformer", "embedding",
-    "positions", "cross_entropy", "dropout", "adam", "warm_up", "generation",
+    "linear", "relu", "gelu", "softmax", "attention", "scaling", "masks", "multi_head",
+    "feed_forward", "layer_norm", "residual", "encoder_layer", "decoder_layer",
+    "embedding", "positions", "transformer", "cross_entropy", "adam", "warm_up", "dropout",
+    "generation",
 )  # fmt: skip
-"""In the order in which they are listed."""
+"""In the order in which to read them: each stands on those before it."""
 
 NAMES: dict[str, Any] = {
     "np": np, "inf": math.inf, "ops": ops, "nn": nn, "Rng": Rng, "adam": adam, "Moments": Moments,
