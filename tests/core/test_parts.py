@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.core.errors import UsageError
-from pellucid.core.parts import VARIABLE, find, use
+from pellucid.core.parts import VARIABLE, Registry, command, use
 from pellucid.core.settings import from_mapping
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.training.config import RunConfig
@@ -32,7 +32,7 @@ def test_a_file_registers_a_part_once(tmp_path: Path) -> None:
     file.write_text(PART.format(name="square"), encoding="utf-8")
     use(str(file))
     try:
-        found = find(ACTIVATIONS, "square", "activation_function")
+        found = ACTIVATIONS.find("square", "activation_function")
         use(str(file))
         assert ACTIVATIONS["square"] is found
         assert os.environ[VARIABLE] == str(file)
@@ -44,7 +44,7 @@ def test_an_unknown_name_says_what_there_is_and_how_to_add_one() -> None:
     with pytest.raises(
         UsageError, match=r"'rel' is not known \(did you mean relu\?\).*--import FILE"
     ):
-        find(ACTIVATIONS, "rel", "activation_function")
+        ACTIVATIONS.find("rel", "activation_function")
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def run(program: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_process_started_later_reads_them_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "ask", ["ACTIVATIONS['square']", "ACTIVATIONS.get('square')", "ACTIVATIONS.find('square', '')"]
+)
+def test_a_process_started_later_reads_them_however_it_asks(ask: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(PART.format(name="square"), encoding="utf-8")
-    look = (
-        "from pellucid.core.parts import find; from pellucid.ops.activations import ACTIVATIONS;"
-        "print(find(ACTIVATIONS, 'square', 'activation_function').name)"
-    )
+    look = f"from pellucid.ops.activations import ACTIVATIONS; print({ask}.name)"
     assert run(look, **{VARIABLE: str(file)}).strip() == "square"
 
 
@@ -89,9 +89,9 @@ def test_an_installed_package_has_parts(tmp_path: Path) -> None:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[pellucid.parts]\noutside = outside\n")
     look = (
-        "from pellucid.core.parts import find; from pellucid.ops.activations import ACTIVATIONS;"
-        "assert 'square' not in ACTIVATIONS;"
-        "print(find(ACTIVATIONS, 'square', 'activation_function').name)"
+        "from pellucid.ops.activations import ACTIVATIONS;"
+        "assert 'square' not in list(ACTIVATIONS);"
+        "print(ACTIVATIONS['square'].name)"
     )
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     assert run(look, PYTHONPATH=path).strip() == "square"
@@ -102,3 +102,42 @@ def test_a_list_is_the_name_of_no_part() -> None:
         from_mapping(RunConfig, {"evaluation": {"metric": ["bleu"]}}, "my.toml", RunConfig())
     with pytest.raises(UsageError, match=r"model\.model_type: no \{'a': 1\}; expected one of"):
         from_mapping(RunConfig, {"model": {"model_type": {"a": 1}}}, "my.toml", RunConfig())
+
+
+def test_every_registry_is_one_that_reads_the_users_parts() -> None:
+    from pellucid.data.corpora import CORPORA
+    from pellucid.models.positions import POSITIONS
+    from pellucid.ops.norms import NORMS
+    from pellucid.ops.rules.function import FUNCTIONS
+    from pellucid.tasks import TASKS
+    from pellucid.tasks.metrics import METRICS
+    from pellucid.training.optimizers import OPTIMIZERS
+    from pellucid.training.schedules import SCHEDULES
+
+    every = (
+        ACTIVATIONS,
+        CORPORA,
+        FUNCTIONS,
+        METRICS,
+        NORMS,
+        OPTIMIZERS,
+        POSITIONS,
+        SCHEDULES,
+        TASKS,
+    )
+    assert all(isinstance(each, Registry) for each in (*every, SCHEDULES, TASKS))
+
+
+def test_a_command_to_copy_names_the_imports_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+    use("mine.py")
+    use("json")
+    assert command("view", "a b") == "pellucid view 'a b' --import mine.py --import json"
+
+
+def test_a_setting_with_an_unknown_name_says_how_to_add_a_part() -> None:
+    with pytest.raises(UsageError, match=r"got 'mine'.*; `--import FILE` reads a Python file"):
+        from_mapping(RunConfig, {"evaluation": {"metric": "mine"}}, "my.toml", RunConfig())

@@ -206,6 +206,15 @@ def consoles(part: str) -> list[str]:
     return [line.removeprefix("$ ") for line in found.splitlines()]
 
 
+def test_a_metric_of_a_file_is_monitored_and_scored(extended: Path) -> None:
+    train, evaluate = (line.split()[1:] for line in consoles("--import my_metric.py"))
+    options = small(extended)[2:]
+    shutil.copy(extended / "pairs.tsv", extended / "my.tsv")
+    said = pellucid(extended, *train, *options)
+    assert "pellucid evaluate runs/g2p-small --import my_metric.py" in said
+    assert "wrong digits" in pellucid(extended, *evaluate)
+
+
 def test_a_rule_of_a_file_is_checked_trained_and_used(extended: Path) -> None:
     example = (ROOT / "examples" / "my_rule.py").read_text(encoding="utf-8")
     assert (extended / "my_rule.py").read_text(encoding="utf-8") == example

@@ -1,17 +1,18 @@
 """Parts of a user's own: files and modules that put them into the registries when they are read.
 
-A registry is a dict by name: `ACTIVATIONS`, `NORMS`, `FUNCTIONS`, `OPTIMIZERS`, `METRICS`,
+A `Registry` has parts by name: `ACTIVATIONS`, `NORMS`, `FUNCTIONS`, `OPTIMIZERS`, `METRICS`,
 `CORPORA` or `TASKS`. Parts come from `--import`, from PELLUCID_IMPORT, which processes that a
 command starts inherit, and from the entry points "pellucid.parts" of installed packages. A model
-folder only names them: reading one runs no code.
+folder only names them, and a run the files that it was started with: reading one runs no code.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 VARIABLE = "PELLUCID_IMPORT"
 """Of the environment: files and modules, between them what separates the folders of PATH."""
+GIVE = "`--import FILE` reads a Python file that defines it"
 
 
 def use(part: str) -> None:
@@ -34,35 +36,70 @@ def use(part: str) -> None:
     if part.endswith(".py"):
         part = str(Path(part).absolute())
     _read(part)
-    parts = os.environ.get(VARIABLE, "").split(os.pathsep)
-    if part not in parts:
-        os.environ[VARIABLE] = os.pathsep.join(filter(None, [*parts, part]))
+    if part not in (parts := imported()):
+        os.environ[VARIABLE] = os.pathsep.join([*parts, part])
 
 
-def find(registry: Mapping[str, T], name: str, setting: str) -> T:
-    """Return a part by its name. Raises `UsageError` naming the setting and what there is.
+class Registry(dict[str, T]):
+    """Parts by name. The user's own are read before the answer about a name is no.
 
-    >>> find({"relu": 1}, "relu", "activation_function")
-    1
+    >>> shapes = Registry(relu=1)
+    >>> shapes["relu"], "rel" in shapes, shapes.get("rel")
+    (1, False, None)
     """
-    from pellucid.core.settings import nearest  # which asks here for parts
 
-    if not has(registry, name):
-        known = ", ".join(registry) or "none"
-        raise UsageError(
-            f"{setting} = {name!r} is not known{nearest(name, registry)}; there are: {known}. "
-            "`--import FILE` reads a Python file that defines it"
-        )
-    return registry[name]
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, Hashable):
+            return False
+        if not super().__contains__(name):
+            read_all()
+        return super().__contains__(name)
+
+    def __missing__(self, name: str) -> T:
+        if name in self:
+            return self[name]
+        raise KeyError(name)
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        """Return a part, or the default."""
+        return super().get(name, default) if name in self else default
+
+    def find(self, name: str, setting: str) -> T:
+        """Return a part by its name. Raises `UsageError` naming the setting and what there is.
+
+        >>> Registry(relu=1).find("relu", "activation_function")
+        1
+        """
+        from pellucid.core.settings import nearest  # whose names ask here for parts
+
+        if name not in self:
+            known = ", ".join(self) or "none"
+            raise UsageError(
+                f"{setting} = {name!r} is not known{nearest(name, self)}; there are: {known}. "
+                + GIVE
+            )
+        return self[name]
 
 
-def has(registry: Mapping[str, Any], name: object) -> bool:
-    """Return whether a registry has a part; the user's are read before the answer is no."""
-    if not isinstance(name, Hashable):
-        return False
-    if name not in registry:
-        read_all()
-    return name in registry
+def imported() -> list[str]:
+    """Return the files and modules in use."""
+    return [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+
+
+def imports() -> tuple[str, ...]:
+    """Return the files, as they are named from here, and modules in use."""
+    here, parts = Path.cwd(), map(Path, imported())
+    return tuple(str(p.relative_to(here) if p.is_relative_to(here) else p) for p in parts)
+
+
+def command(*words: object) -> str:
+    """Return a command to copy, with an `--import` for all that is in use.
+
+    >>> command("evaluate", "my run")
+    "pellucid evaluate 'my run'"
+    """
+    more = [word for part in imports() for word in ("--import", part)]
+    return shlex.join(["pellucid", *map(str, words), *more])
 
 
 @cache
@@ -70,7 +107,7 @@ def read_all() -> None:
     """Read the parts that PELLUCID_IMPORT names and those of installed packages."""
     from importlib.metadata import entry_points
 
-    for part in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+    for part in imported():
         _read(part)
     for point in entry_points(group="pellucid.parts"):
         point.load()

@@ -33,7 +33,7 @@ from typing import (
 
 from pellucid.core.errors import UsageError
 from pellucid.core.files import MOST_BYTES, check_file
-from pellucid.core.parts import has
+from pellucid.core.parts import GIVE, Registry
 
 T = TypeVar("T")
 
@@ -49,12 +49,12 @@ class Name(str, metaclass=_Text):
     """A text that names a part: it is one of the names that a registry has when it is read.
 
     >>> class Fruit(Name):
-    ...     registry = {"apple": 1}
+    ...     registry = Registry(apple=1)
     >>> Fruit.words()
     ('apple',)
     """
 
-    registry: ClassVar[Mapping[str, Any]] = {}
+    registry: ClassVar[Registry[Any]] = Registry()
     others: ClassVar[tuple[str, ...]] = ()
     """What it may be besides."""
 
@@ -62,7 +62,7 @@ class Name(str, metaclass=_Text):
     def words(cls, wanted: object = None) -> tuple[str, ...]:
         """Return all names. Those of the user's own parts are there if `wanted` needs them."""
         if wanted not in cls.others:
-            has(cls.registry, wanted)
+            cls.registry.get(wanted)
         return (*cls.others, *cls.registry)
 
 
@@ -315,6 +315,8 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
     if kind in (bool, int, float, str) and type(value) is kind:
         return value
     hint = nearest(value, map(str, words)) if isinstance(value, str) else ""
+    if any(isinstance(each, type) and issubclass(each, Name) for each in kinds or (kind,)):
+        hint += f"; {GIVE}"
     raise UsageError(f"{source}: {key}: expected {_describe(kind)}, got {value!r}{hint}")
 
 
@@ -326,10 +328,10 @@ def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any
     name = next((name for name in _tags(usual) if name in value), None)
     if name is None:
         return usual
-    tag, by_tag = value[name], {_tags(each)[name]: each for each in kinds}
-    if not has(by_tag, tag):  # now the user's own are there
-        by_tag = {_tags(each)[name]: each for each in _tagged(kind)}
-    if not has(by_tag, tag):
+    tag, by_tag = value[name], Registry({_tags(each)[name]: each for each in kinds})
+    if tag not in by_tag:  # now the user's own are there
+        by_tag |= {_tags(each)[name]: each for each in _tagged(kind)}
+    if tag not in by_tag:
         raise UsageError(
             f"{source}: {_join(key, name)}: no {tag!r}{nearest(str(tag), by_tag)}; expected one of "
             f"{', '.join(by_tag)}"

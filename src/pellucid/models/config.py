@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pellucid.core.array import LARGEST, LEAST_NORMAL
 from pellucid.core.errors import UsageError
-from pellucid.core.parts import find
 from pellucid.core.settings import Name, check_ranges
 from pellucid.models.positions import POSITIONS
 from pellucid.nn.config import AttentionConfig, Relative
@@ -202,7 +201,7 @@ class StackConfig:
                 f"is not a multiple of {self.num_key_value_heads}"
             )
         if self.attention_function is not None:
-            find(FUNCTIONS, self.attention_function, "attention_function")
+            FUNCTIONS.find(self.attention_function, "attention_function")
         if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
             raise UsageError(
                 "relative_attention_max_distance must be above half of "

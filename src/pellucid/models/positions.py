@@ -10,6 +10,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import Array
+from pellucid.core.parts import Registry
 from pellucid.ops import rules
 from pellucid.ops.activations import OnnxNode
 from pellucid.ops.rule import EVERYTHING, Rule
@@ -50,8 +51,8 @@ def _onnx_rotary(node: OnnxNode, x: str, angles: str, width: int) -> str:
     return node("Add", node("Mul", x, cos), node("Mul", other, sin))
 
 
-POSITIONS: dict[str, Positions] = {
-    scheme.name: scheme
+POSITIONS: Registry[Positions] = Registry(
+    (scheme.name, scheme)
     for scheme in (
         Positions("sinusoidal", table=ops.sinusoidal),
         Positions("sinusoidal_halves", table=_halves),
@@ -60,4 +61,4 @@ POSITIONS: dict[str, Positions] = {
         Positions("alibi", rule=rules.alibi),
         Positions("relative", relative=True),
     )
-}
+)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pellucid.core.array import Array
+from pellucid.core.parts import Registry
 from pellucid.core.vjp import Pair, pair_of
 from pellucid.ops.geglu import Saved as GegluSaved
 from pellucid.ops.geglu import geglu, geglu_backward
@@ -98,7 +99,7 @@ GATED = (
 )
 """Name, gate and mathematics: all else is the gate's."""
 
-ACTIVATIONS: dict[str, Activation] = {row.name: row for row in _ROWS}
+ACTIVATIONS: Registry[Activation] = Registry({row.name: row for row in _ROWS})
 ACTIVATIONS |= {
     name: replace(ACTIVATIONS[gate], name=name, op=op, huggingface=(), gates=2)
     for name, gate, op in GATED

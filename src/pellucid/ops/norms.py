@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pellucid.core.parts import Registry
 from pellucid.core.vjp import Pair
 from pellucid.ops.activations import OnnxNode
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
@@ -40,8 +41,8 @@ def _onnx_rms_norm(node: OnnxNode, x: str, parameters: list[str], eps: float) ->
     return node("Mul", node("Div", x, rms), *parameters)
 
 
-NORMS: dict[str, Norm] = {
-    norm.name: norm
+NORMS: Registry[Norm] = Registry(
+    (norm.name, norm)
     for norm in (
         Norm(
             "layer_norm",
@@ -52,4 +53,4 @@ NORMS: dict[str, Norm] = {
         Norm("rms_norm", Pair(rms_norm, rms_norm_backward), has_bias=False, onnx=_onnx_rms_norm),
         Norm("scale_norm", Pair(scale_norm, scale_norm_backward), has_bias=False, one_weight=True),
     )
-}
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid.core.errors import UserError
-from pellucid.core.parts import has
+from pellucid.core.parts import Registry
 from pellucid.tasks.causal_lm import CausalLMTask
 from pellucid.tasks.classifier import ClassifierTask
 from pellucid.tasks.generation import Answer, GenerationTask, TokenScores, TooLongError
@@ -13,9 +13,9 @@ from pellucid.tasks.masked_lm import Blank, Guess, MaskedLMTask
 from pellucid.tasks.seq2seq import Seq2SeqTask
 from pellucid.tasks.task import Task
 
-TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Seq2SeqTask, CausalLMTask, MaskedLMTask, ClassifierTask)
-}
+TASKS: Registry[type[Task]] = Registry(
+    {task.name: task for task in (Seq2SeqTask, CausalLMTask, MaskedLMTask, ClassifierTask)}
+)
 
 
 def task_of(thing: Any) -> type[Task]:
@@ -30,7 +30,7 @@ def task_of(thing: Any) -> type[Task]:
     model = getattr(thing, "model", thing)
     config = getattr(model, "config", model)
     name = getattr(config, "model_type", "")
-    if not has(TASKS, name):
+    if name not in TASKS:
         raise UserError(
             f"there is no task for a {type(thing).__name__}; expected a model or a configuration "
             f"of {', '.join(TASKS)}"

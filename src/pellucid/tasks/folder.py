@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +22,8 @@ import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
-from pellucid.core.parts import has
-from pellucid.core.settings import from_mapping, nearest, without_removed
+from pellucid.core.parts import GIVE, command, imports
+from pellucid.core.settings import from_mapping, nearest, read_toml, without_removed
 from pellucid.core.weights import check_weights, read_weights, to_safetensors
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
@@ -57,6 +57,8 @@ T = TypeVar("T")
 FORMAT = 1
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 TOKENIZER, CARD = "tokenizer.json", "README.md"
+REMEMBERED = "remembered.toml"
+"""Of a run folder."""
 
 
 def save_model(
@@ -124,6 +126,26 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
     does not fit the others, or, unless `accept_changes`, was changed after it was saved.
     """
     folder = find_model(folder)
+    with naming_imports(folder.parent):
+        return _load(folder, accept_changes)
+
+
+@contextmanager
+def naming_imports(run: Path) -> Iterator[None]:
+    """Name in the error about a part that is not known what the run was started with."""
+    try:
+        yield
+    except UserError as error:
+        path = run / REMEMBERED
+        kept = read_toml(path).get("imports", []) if path.is_file() else []
+        missing = [part for part in kept if part not in imports()]
+        if not missing or GIVE not in str(error):
+            raise
+        given = f"the run was started with {' '.join(f'--import {part}' for part in missing)}"
+        raise type(error)(str(error).replace(GIVE, given)) from None
+
+
+def _load(folder: Path, accept_changes: bool) -> Task:
     settings = read_json(folder / CONFIG)
     if is_huggingface(settings):
         theirs = read_pretrained(folder)
@@ -134,11 +156,11 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
             return replace(read, sentences=None)  # only Marian's are known to read single sentences
         return read
     model_type = settings.pop("model_type", None)
-    if not isinstance(model_type, str) or not has(TASKS, model_type):
+    if not isinstance(model_type, str) or model_type not in TASKS:
         if str(model_type).startswith("pellucid-"):
             raise UserError(
                 f"{folder / CONFIG}: a model of the kind {model_type}, which is not known here; "
-                "--import FILE (in Python import) reads the file that defines it"
+                + GIVE
             )
         raise UserError(
             f"{folder / CONFIG}: not a model of Pellucid's (model_type is {model_type!r}"
@@ -268,10 +290,8 @@ def find_model(folder: Path) -> Path:
             f"first, or use one that comes with Pellucid: {', '.join(shipped)}"
         )
     if (folder / "config.toml").exists():
-        raise UserError(
-            f"{folder}: this run has no model yet; finish it: pellucid train --resume "
-            + shlex.quote(str(folder))
-        )
+        again = command("train", "--resume", folder)
+        raise UserError(f"{folder}: this run has no model yet; finish it: {again}")
     raise UserError(f"{folder}: neither a model (no {CONFIG}) nor a run (no config.toml)")
 
 

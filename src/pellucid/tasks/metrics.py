@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pellucid.core.parts import Registry
 from pellucid.tasks.bleu import BLEU_CHRF
 from pellucid.tasks.error_rates import ERROR_RATES
 from pellucid.tasks.metric import Metric
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in (ERROR_RATES, BLEU_CHRF)}
+METRICS: Registry[Metric] = Registry({each.name: each for each in (ERROR_RATES, BLEU_CHRF)})
 
 
 def higher_is_better() -> dict[str, bool]:

@@ -28,6 +28,7 @@ from pellucid.data.tokenizers import KINDS, normaliser
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig, StackConfig
 from pellucid.tasks import task_of
+from pellucid.tasks.folder import naming_imports
 from pellucid.tasks.metrics import METRICS, higher_is_better
 from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
@@ -469,7 +470,8 @@ def load_recipe(name: str) -> RunConfig:
     Raises `UsageError` when there is none (suggesting the nearest), or for an error in it.
     """
     values, source, _ = recipe_values(name)
-    return from_mapping(RunConfig, values, source)
+    with naming_imports(Path(name)):
+        return from_mapping(RunConfig, values, source)
 
 
 def recipe_values(name: str) -> tuple[dict[str, Any], str, bool]:

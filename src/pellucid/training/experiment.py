@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from pellucid.core.device import CPU, Precision, check_device, described, place
 from pellucid.core.errors import UsageError, UserError, install
 from pellucid.core.language import Text, plural
 from pellucid.core.machine import KERNELS
+from pellucid.core.parts import command, imports
 from pellucid.core.settings import to_mapping
 from pellucid.data.appearance import reading_of
 from pellucid.data.batches import Batches, Examples, held_out_batches
@@ -144,7 +144,7 @@ def read_material(config: RunConfig) -> Splits:
 
 def check_scores(config: RunConfig, pairs: Splits) -> None:
     """Raise `UserError` where scores cannot be computed, or none is the one to monitor."""
-    metric = METRICS.get(config.evaluation.metric)
+    metric = METRICS.get(config.evaluation.metric)  # None where there is none
     if metric:
         metric.check()  # now, rather than after the training
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
@@ -254,7 +254,7 @@ def train_run(
                 install("kernels"),
             )
         files = tokenizer_files(trained) if start is None else {}
-        files |= Remembered(digest_of(pairs.scored), weights).file()
+        files |= Remembered(digest_of(pairs.scored), weights, imports()).file()
         with RunFolder(
             folder,
             config.as_mapping(),
@@ -482,12 +482,12 @@ def _longer(config: TrainingConfig, folder: Path, result: Result, since: int = 0
     best = max(scores[:-1]) if config.higher_wins else min(scores[:-1])
     if result.best_step != result.step or abs(scores[-1] - best) < STILL_IMPROVES * abs(best):
         return
-    more = f"--training.{limit} {2 * getattr(config, limit):.12g}"
-    command = f"pellucid train --resume {shlex.quote(str(folder))} --accept-changes {more}"
+    more = (f"--training.{limit}", f"{2 * getattr(config, limit):.12g}")
+    again = command("train", "--resume", folder, "--accept-changes", *more)
     change = f"{config.monitor} {best:.3g} → {scores[-1]:.3g}"
     yield Text(
-        f"the held-out score still improved at the end ({change}); to train longer: {command}",
-        f"평가 점수가 끝까지 좋아지고 있었습니다({change}). 더 오래 학습하려면: {command}",
+        f"the held-out score still improved at the end ({change}); to train longer: {again}",
+        f"평가 점수가 끝까지 좋아지고 있었습니다({change}). 더 오래 학습하려면: {again}",
     )
 
 

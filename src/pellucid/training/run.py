@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import os
-import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -34,9 +33,11 @@ from pellucid.core.files import (
 )
 from pellucid.core.language import plural
 from pellucid.core.machine import environment
+from pellucid.core.parts import command
 from pellucid.core.settings import REMOVED, changes, flat, from_mapping, read_toml, to_mapping
 from pellucid.models.quantize import WeightFormat
 from pellucid.tasks import TASKS
+from pellucid.tasks.folder import REMEMBERED
 from pellucid.training import checkpoint
 from pellucid.training.config import RunConfig
 from pellucid.training.events import RECORDED, Event, as_record
@@ -45,7 +46,6 @@ from pellucid.training.lock import Lock
 logger = logging.getLogger(__name__)
 
 CONFIG, METRICS, CHECKPOINTS, MODEL = "config.toml", "metrics.jsonl", "checkpoints", "model"
-REMEMBERED = "remembered.toml"
 START = "start"  # a setting, and the folder of the model that it names
 LOCK = ".lock"
 
@@ -58,6 +58,8 @@ class Remembered:
     """Digest of the data that its final scores are of."""
     weights: WeightFormat = "float32"
     """How the model folder stores the weights."""
+    imports: tuple[str, ...] = ()
+    """The names of the files and modules of the user's parts; their code is not kept."""
 
     @classmethod
     def of(cls, run: Path) -> Remembered:
@@ -214,7 +216,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """The command that resumes."""
-        return f"pellucid train --resume {shlex.quote(str(self.path))}"
+        return command("train", "--resume", self.path)
 
     def save(
         self,

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 
+from pellucid.core.parts import Registry
+
 
 def warmup_factor(step: int, warmup: int) -> float:
     """Return the rise from 0 to 1 over `warmup` steps.
@@ -95,8 +97,8 @@ class Schedule:
         return tuple(signature(self.rate).parameters)[1:]
 
 
-SCHEDULES: dict[str, Schedule] = {
-    schedule.name: schedule
+SCHEDULES: Registry[Schedule] = Registry(
+    (schedule.name, schedule)
     for schedule in (
         Schedule("constant", "lr", constant),
         Schedule("inverse_sqrt", "lr / √step after the peak", inverse_sqrt),
@@ -104,4 +106,4 @@ SCHEDULES: dict[str, Schedule] = {
         Schedule("linear", "a straight line to lr · end", linear),
         Schedule("cosine", "half a cosine to lr · end", cosine),
     )
-}
+)

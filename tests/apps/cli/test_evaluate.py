@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -177,3 +179,49 @@ def test_training_pairs_are_not_scored_as_held_out_after_another_split(
     failed(pellucid("evaluate", "run", cwd=tmp_path), 1, "train.tsv: not what run was trained on")
     (tmp_path / "run" / "remembered.toml").unlink()  # as in a run of before there was one
     failed(pellucid("evaluate", "run", cwd=tmp_path), 1, "train.tsv: not what run was trained on")
+
+
+OWN_METRIC = """
+from pellucid.tasks.metric import Measured, Metric
+from pellucid.tasks.metrics import METRICS
+
+def compute(answers, references, intervals):
+    long = sum(map(len, answers)) / len(answers)
+    return Measured({"length": long}, {"length": long}, {"length": f"{long:.1f} characters"})
+
+METRICS["length"] = Metric("length", "mean length", {"length": False}, compute)
+"""
+
+
+def test_a_run_with_a_metric_of_ones_own_is_scored_by_the_printed_command(place: Path) -> None:
+    (place / "own.py").write_text(OWN_METRIC, encoding="utf-8")
+    data = (
+        "--data.train",
+        "own.csv",
+        "--data.columns",
+        "de",
+        "en",
+        "--evaluation.metric",
+        "length",
+    )
+    metric = ("--evaluation.metric", "length", "--import", "own.py")
+    words = ("train", "tiny.toml", *data, *metric, "--run", "mine")
+    said = run(*words, cwd=place).stdout
+    scored = "pellucid evaluate mine --import own.py"
+    assert scored in said
+    assert " characters" in run(*scored.split()[1:], cwd=place).stdout
+    kept = (place / "mine" / "remembered.toml").read_text(encoding="utf-8")
+    assert "own.py" in kept
+    assert "compute" not in kept
+    refused = run("evaluate", "mine", cwd=place, code=2).stderr
+    assert "got 'length'; the run was started with --import own.py" in refused
+
+
+def run(*words: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, which has read no parts."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pellucid", *words],
+        cwd=cwd, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return done

@@ -26,6 +26,8 @@ from pellucid.apps.lab.study import Trial
 from pellucid.apps.lab.study_file import read_study
 from pellucid.apps.lab.trial import run_trial
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.parts import VARIABLE, use
+from pellucid.tasks.metrics import METRICS
 from pellucid.training.lock import Lock
 
 
@@ -353,3 +355,37 @@ def test_runs_that_a_broken_executor_never_began_are_not_failed(tmp_path: Path) 
 def test_fewer_workers_than_one_are_refused(tmp_path: Path, workers: int) -> None:
     with pytest.raises(UsageError, match=f"workers must be at least 1, got {workers}"):
         run_study([], tmp_path / "results.jsonl", tmp_path / "runs", workers=workers)
+
+
+OWN_METRIC = """
+from pellucid.tasks.metric import Measured, Metric
+from pellucid.tasks.metrics import METRICS
+
+def compute(answers, references, intervals):
+    wrong = sum(len(a) != len(r[0]) for a, r in zip(answers, references)) / len(answers)
+    return Measured({"wrong_length": wrong}, {"wrong_length": wrong}, {})
+
+METRICS["lengths"] = Metric("lengths", "wrong lengths", {"wrong_length": False}, compute)
+"""
+
+
+def test_a_run_in_its_own_process_has_the_metric_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.py").write_text(OWN_METRIC, encoding="utf-8")
+    monkeypatch.setenv(VARIABLE, "")
+    use(str(tmp_path / "own.py"))
+    study = write_study(tmp_path)
+    recipe = (tmp_path / "recipe.toml").read_text(encoding="utf-8")
+    recipe = recipe.replace("[training]", '[training]\nmonitor = "wrong_length"')
+    recipe += '[search]\nmax_length = 3\n[evaluation]\nmetric = "lengths"\npairs = 3\n'
+    (tmp_path / "recipe.toml").write_text(recipe, encoding="utf-8")
+    try:
+        trials = read_study(study).trials()[:1]
+        file = tmp_path / "results.jsonl"
+        ended = run_study(trials, file, tmp_path / "runs", workers=1)
+    finally:
+        del METRICS["lengths"]
+    line = read_results(file)[trials[0].id]
+    assert (ended.done, line.get("error")) == (1, None)
+    assert "wrong_length" in line["metrics"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -26,6 +25,7 @@ from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.apps.lab.wording import tr as report_text
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import chosen_language, speaking
+from pellucid.core.parts import command
 from pellucid.core.settings import nearest
 from pellucid.training.config import RunConfig, load_recipe
 
@@ -93,10 +93,10 @@ def run_verb(
         return 130
     if ended.failed:
         say(f"runs failed: {ended.failed} of {ended.planned}; --retry does them again")
-    command = ["pellucid", "lab", "report", study]
+    words = ["lab", "report", study]
     for option, given in (("--folder", folder), ("--results", results)):
-        command += [option, str(given)] if given else []
-    say(f"write the report:  {shlex.join(command)}")
+        words += [option, str(given)] if given else []
+    say(f"write the report:  {command(*words)}")
     return 1 if ended.failed else 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,6 +22,7 @@ from pellucid.apps.cli.options import Flat, accepts_changes, named, parse, value
 from pellucid.apps.view.film import filming, frames
 from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UsageError
+from pellucid.core.parts import command
 from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.kernels.choices import Choices
 from pellucid.models.quantize import WeightFormat
@@ -240,6 +240,6 @@ def _train(config: RunConfig, folder: Path, choices: Choices | None, how: Mappin
     uses = [(tr("use it:   "), "generate"), (tr("score it: "), "evaluate")]
     if frames(folder):
         uses.append((tr("watch it: "), "view --open"))
-    for what, command in uses:
-        console.say(f"{what} pellucid {command} {shlex.quote(str(folder))}")
+    for what, words in uses:
+        console.say(f"{what} {command(*words.split(), folder)}")
     return 0

@@ -14,6 +14,7 @@ from pellucid.apps.lab.results import Line, open_results, read_results
 from pellucid.apps.lab.study import Trial
 from pellucid.apps.lab.trial import failure, run_trial
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.parts import imported
 from pellucid.training.signals import handling
 
 Say = Callable[[str], None]
@@ -75,7 +76,7 @@ def run_study(
         say(f"{len(done)}/{len(trials)} done, {len(failed)} failed" if failed else begun)
         pool = executor or FreshProcesses(workers or affordable(gigabytes))
         running: dict[futures.Future[dict[str, Any]], Trial] = {
-            pool.submit(run_trial, trial, runs / trial.id, stop): trial
+            pool.submit(run_trial, trial, runs / trial.id, stop, imported()): trial
             for trial in trials
             if trial.id not in done | failed
         }

@@ -32,6 +32,7 @@ from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
 from pellucid.core.files import SavingError, saving, write_atomically
 from pellucid.core.machine import processor, processors
+from pellucid.core.parts import use
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
 from pellucid.data.pieces import Pieces
@@ -54,8 +55,12 @@ class _StopError(Exception):
     """The study was asked to stop, and a checkpoint has just been written."""
 
 
-def run_trial(trial: Trial, folder: Path, stop: Path | None = None) -> dict[str, Any]:
+def run_trial(
+    trial: Trial, folder: Path, stop: Path | None = None, imports: Sequence[str] = ()
+) -> dict[str, Any]:
     """Do a run, or resume it, and return its line for the results file.
+
+    imports: files and modules of the user's parts, which another process has not read.
 
     stop: a file that, once it exists, makes the run save and end: after its step, or in a thread
     other than the main one at its next checkpoint.
@@ -67,6 +72,8 @@ def run_trial(trial: Trial, folder: Path, stop: Path | None = None) -> dict[str,
     """
     began = time.monotonic()
     try:
+        for part in imports:
+            use(part)
         if (line := _finished(trial, folder)) is not None:
             return line
         if stop is not None and stop.exists():

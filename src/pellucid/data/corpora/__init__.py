@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pellucid.core.errors import UsageError
-from pellucid.core.parts import has
+from pellucid.core.parts import Registry
 from pellucid.core.settings import nearest
 from pellucid.data.corpora.chatbot import CHATBOT_KO, CHATBOT_KO_TOPICS
 from pellucid.data.corpora.chatterbot import CHATTERBOT_KO
@@ -13,8 +13,8 @@ from pellucid.data.corpora.pronunciations import G2P_EN
 from pellucid.data.corpora.sources import Corpus
 from pellucid.data.pairs import Splits
 
-CORPORA: dict[str, Corpus] = {
-    corpus.name: corpus
+CORPORA: Registry[Corpus] = Registry(
+    (corpus.name, corpus)
     for corpus in (
         CHATTERBOT_KO,
         G2P_EN,
@@ -24,12 +24,12 @@ CORPORA: dict[str, Corpus] = {
         MULTI30K_DE_EN,
         MULTI30K_EN_DE,
     )
-}
+)
 
 
 def find_corpus(name: str) -> Corpus:
     """Return a corpus by its name. Raises `UsageError` with the nearest name that exists."""
-    if not has(CORPORA, name):
+    if name not in CORPORA:
         raise UsageError(
             f"no corpus {name!r}{nearest(name, CORPORA)}; there are: {', '.join(CORPORA)}"
         )

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.core.array import Array, like, namespace, scatter_add, take, widened
+from pellucid.core.parts import Registry
 from pellucid.ops.rule import Rule, Score, check_heads, distances
 
 
@@ -115,7 +116,7 @@ class Function:
         return Rule(score=(Applied(self, parameters),))
 
 
-FUNCTIONS: dict[str, Function] = {}
+FUNCTIONS: Registry[Function] = Registry()
 """By the names that models know them by, `attention_function`."""
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pellucid.core.parts import Registry
 from pellucid.training.optimizers.adam import ADAM, ADAMW
 from pellucid.training.optimizers.optimizer import Optimizer
 
-OPTIMIZERS: dict[str, Optimizer] = {optimizer.name: optimizer for optimizer in (ADAM, ADAMW)}
+OPTIMIZERS: Registry[Optimizer] = Registry({each.name: each for each in (ADAM, ADAMW)})
 
 __all__ = ["OPTIMIZERS", "Optimizer"]
