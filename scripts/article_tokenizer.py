@@ -1,7 +1,7 @@
 """Train article 003's WordPiece vocabulary: `python scripts/article_tokenizer.py OUT.json`.
 
 The WordPiece trainer of `tokenizers` is not deterministic, so the file it wrote once is kept next
-to the study (src/pellucid/studies/article-003.tokenizer.json); a second run writes a slightly
+to the study (studies/article-003.tokenizer.json); a second run writes a slightly
 different one. The settings are the article's: BertWordPieceTokenizer without lower-casing or
 stripping accents, vocab_size 32,000, min_frequency 3, limit_alphabet 6,000, questions and answers
 together.

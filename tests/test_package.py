@@ -14,17 +14,22 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pellucid.apps.lab.study_file import SHIPPED
+
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FILE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, BUILD = FILE["project"], FILE["tool"]["hatch"]["build"]
 OURS = {"pellucid", "pip", "setuptools"}  # the package, and what `python -m venv` brings
 made_by_make = pytest.mark.skipif(
     not Path(sys.prefix, "made", "dev").exists(), reason="not the environment of `make test`"
 )
 
 
-@pytest.mark.parametrize("path", ["recipes/chatbot-ko.toml", "studies/exponent.toml"])
-def test_recipes_and_studies_are_in_it(path: str) -> None:
-    assert files("pellucid").joinpath(path).is_file()
+def test_recipes_are_in_it_and_studies_with_their_files_are_put_there() -> None:
+    assert files("pellucid").joinpath("recipes/chatbot-ko.toml").is_file()
+    included = BUILD["targets"]["wheel"]["force-include"]
+    assert included["studies"] == "pellucid/studies"
+    assert {"exponent.toml", "exponents.py"} <= {path.name for path in SHIPPED.iterdir()}
 
 
 def test_the_package_is_marked_as_typed() -> None:

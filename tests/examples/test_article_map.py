@@ -148,8 +148,8 @@ def test_a_command_that_trains_names_what_there_is(row: dict[str, Any]) -> None:
     program, verb, *rest = shlex.split(row["run"])
     assert program == "pellucid"
     assert verb in COMMANDS
-    kind, name = ("studies", rest[1]) if verb == "lab" else ("recipes", rest[0])
-    assert (ROOT / "src" / "pellucid" / kind / f"{name}.toml").exists()
+    kind, name = ("studies", rest[1]) if verb == "lab" else ("src/pellucid/recipes", rest[0])
+    assert (ROOT / kind / f"{name}.toml").exists()
 
 
 @pytest.mark.skipif(not SLOW, reason="takes minutes to days; set PELLUCID_SLOW_TESTS=1")

@@ -35,7 +35,7 @@ def use(part: str) -> None:
     """
     if part.endswith(".py"):
         part = str(Path(part).absolute())
-    _read(part)
+    read(part)
     if part not in (parts := imported()):
         os.environ[VARIABLE] = os.pathsep.join([*parts, part])
 
@@ -108,13 +108,14 @@ def read_all() -> None:
     from importlib.metadata import entry_points
 
     for part in imported():
-        _read(part)
+        read(part)
     for point in entry_points(group="pellucid.parts"):
         point.load()
 
 
 @cache
-def _read(part: str) -> None:
+def read(part: str) -> None:
+    """Read a Python file or import a module, once, in this process."""
     path = Path(part)
     try:
         if not part.endswith(".py"):

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apps.lab.small import Here, write_study
+from tests.apps.lab.small import STUDY, Here, write_study
 
 from pellucid.apps.lab import trial as trial_module
+from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.study import Trial
@@ -389,3 +390,23 @@ def test_a_run_in_its_own_process_has_the_metric_of_a_file(
     line = read_results(file)[trials[0].id]
     assert (ended.done, line.get("error")) == (1, None)
     assert "wrong_length" in line["metrics"]
+
+
+OWN_MEASURE = """
+from pellucid.apps.lab.measures import MEASURES
+from pellucid.apps.lab.measures.measure import Measure
+
+MEASURES["layers"] = Measure("layers", "Layers", lambda seen: {"layers": len(seen.maps)})
+"""
+
+
+def test_a_run_in_its_own_process_has_the_measure_of_its_study(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_MEASURE, encoding="utf-8")
+    asked = STUDY.replace("probe_steps", 'imports = ["own.py"]\nmeasures = ["layers"]\nprobe_steps')
+    try:
+        trials = read_study(write_study(tmp_path, asked)).trials()[:1]
+    finally:
+        MEASURES.pop("layers", None)
+    run_study(trials, tmp_path / "results.jsonl", tmp_path / "runs", workers=1)
+    line = read_results(tmp_path / "results.jsonl")[trials[0].id]
+    assert [probe["layers"] for probe in line["probes"]] == [3] * len(line["probes"])

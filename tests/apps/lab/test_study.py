@@ -176,7 +176,7 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (
             PROBES,
             'measures = ["atention"]',
-            "measures: there is no 'atention' (did you mean attention?); there are: exponents, ",
+            "measures: there is no 'atention' (did you mean attention?); there are: attention,",
         ),
         (
             '"valid_loss"]',

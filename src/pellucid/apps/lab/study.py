@@ -101,6 +101,8 @@ class Plan:
     """Memory that one run needs; it limits how many run at a time."""
     measures: tuple[str, ...] = ()
     """What is recorded inside the model and drawn (`pellucid.apps.lab.measures`); unset: all."""
+    imports: tuple[str, ...] = ()
+    """Python files with measures of the study's own: next to it, or shipped (exponents.py)."""
     about_base: str = ""
     """A description of the unchanged variant."""
     tokenizer: str = ""

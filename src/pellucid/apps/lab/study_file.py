@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,18 @@ from pellucid.apps.lab.study_checks import check_name, check_study
 from pellucid.apps.lab.trial import file_tokenizers
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
 from pellucid.core.files import MOST_BYTES, check_file
+from pellucid.core.parts import read
 from pellucid.core.settings import flat, from_mapping, nearest, read_toml
 from pellucid.training.config import RunConfig, load_recipe
+
+PACKAGE = Path(__file__).parents[2]
+SHIPPED = next(p for p in (PACKAGE / "studies", PACKAGE.parents[1] / "studies") if p.exists())
+"""The studies that come with Pellucid: in the package, or in the checkout that this is."""
 
 
 def study_names() -> list[str]:
     """Return the names of the studies that come with Pellucid."""
-    names = [entry.name for entry in (files("pellucid") / "studies").iterdir()]
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def load_study(name: str) -> Study:
@@ -48,8 +51,7 @@ def load_study(name: str) -> Study:
                 f"no study or TOML file {name!r}{nearest(name, study_names())}; studies: "
                 f"{', '.join(study_names())}"
             )
-        # Studies are files of the package, which is never zipped: tokenizers are next to them.
-        path = Path(str(files("pellucid") / "studies" / f"{name}.toml"))
+        path = SHIPPED / f"{name}.toml"
     return replace(read_study(path), typed=name)
 
 
@@ -63,8 +65,12 @@ def read_study(path: Path) -> Study:
         raise UsageError(
             f"{path}: study format {values.get('format')!r}, this Pellucid reads format = {FORMAT}"
         )
-    values.setdefault("measures", list(MEASURES))
     plan = from_mapping(Plan, values, str(path), beside=("settings", "changes", "grid", "random"))
+    imports = tuple(str(_beside(path, file).absolute()) for file in plan.imports)
+    for file in imports:
+        read(file)
+    measures = plan.measures if "measures" in values else tuple(MEASURES)
+    plan = replace(plan, imports=imports, measures=measures)
     check_name(plan.base, f"{path}, base")
     _check_table(
         tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'
@@ -114,6 +120,12 @@ def _set(values: Any, where: str, base: RunConfig) -> RunConfig:
                 "the top of the file: seeds = [0, 1, 2]"
             )
     return from_mapping(RunConfig, values, where, base)
+
+
+def _beside(study: Path, file: str) -> Path:
+    """Return a file next to a study, or of the studies that come with Pellucid."""
+    here = study.parent / file
+    return here if here.exists() else SHIPPED / file
 
 
 def _check_table(values: Any, where: str, example: str) -> None:

@@ -32,7 +32,7 @@ from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
 from pellucid.core.files import SavingError, saving, write_atomically
 from pellucid.core.machine import processor, processors
-from pellucid.core.parts import use
+from pellucid.core.parts import read, use
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
 from pellucid.data.pieces import Pieces
@@ -74,6 +74,8 @@ def run_trial(
     try:
         for part in imports:
             use(part)
+        for file in trial.plan.imports:
+            read(file)
         if (line := _finished(trial, folder)) is not None:
             return line
         if stop is not None and stop.exists():

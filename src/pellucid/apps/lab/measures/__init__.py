@@ -1,12 +1,11 @@
 """`MEASURES`: what a study can record inside its models and show in its report, by name."""
 
-from pellucid.apps.lab.measures import attention, exponents, model
+from pellucid.apps.lab.measures import attention, model
 from pellucid.apps.lab.measures.measure import Measure
 
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
-        exponents.MEASURE,
         attention.MEASURE,
         model.MEMORY,
         model.EMBEDDINGS,

@@ -1,4 +1,6 @@
-"""Which p of 1 / d_k^p is best, and which scales heads learn.
+"""A measure of studies of the scale: which p of 1 / d_k^p is best, and which scales heads learn.
+
+Studies read this file by their setting `imports`.
 
 Variants that differ in `attention_scale` only are one group. A scale s is the exponent
 p = −log s / log d_k, which puts fixed and learned scales on one axis.
@@ -13,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from pellucid.apps.lab.document import Block, Plot, Table
+from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.measures.measure import KINDS, Measure, as_points, head_values
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
 from pellucid.apps.lab.plots import Curves, Mark, Points, draw_curves, draw_grid
@@ -213,4 +216,4 @@ def _ends(group: Group, kind: str) -> list[str]:
     return [group.title, tr(kind), format_spread(ps, ".2f") + also, scales]
 
 
-MEASURE = Measure("exponents", "Which exponent", show=show)
+MEASURES["exponents"] = Measure("exponents", "Which exponent", show=show)

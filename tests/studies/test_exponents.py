@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,15 @@ from tests.apps.lab.small import write_study
 
 from pellucid.apps.lab.document import Table, render
 from pellucid.apps.lab.findings import Findings, gather
-from pellucid.apps.lab.measures.exponents import exponent, groups_of, show
+from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.study import Study
-from pellucid.apps.lab.study_file import load_study, read_study
+from pellucid.apps.lab.study_file import SHIPPED, load_study, read_study
+from pellucid.core.errors import UsageError
+from pellucid.core.parts import read
+
+read(str(SHIPPED / "exponents.py"))
+exponents = sys.modules["pellucid_part_exponents"]
+exponent, groups_of, show = exponents.exponent, exponents.groups_of, exponents.show
 
 STUDY = """
 format = 1
@@ -154,3 +161,21 @@ def test_exponents_that_tie_are_all_named_and_none_is_best_where_nothing_arrives
         "0 = 0.5 = 1", "9", "0.5 = 1, –, 0 = 0.5 = 1", "0.50 (0.00 to 1.00)", "never",
         "median 0, lower in 1 of 3",
     ]  # fmt: skip
+
+
+def test_a_study_reads_a_measure_of_its_own_next_to_it(tmp_path: Path) -> None:
+    own = (SHIPPED / "exponents.py").read_text(encoding="utf-8").replace('"exponents"]', '"own"]')
+    (tmp_path / "own.py").write_text(own, encoding="utf-8")
+    asked = STUDY + 'imports = ["own.py"]\nmeasures = ["own", "attention"]\n'
+    try:
+        plan = read_study(write_study(tmp_path, asked)).plan
+        assert MEASURES["own"].show is not show
+    finally:
+        MEASURES.pop("own", None)
+    assert plan.imports == (str(tmp_path / "own.py"),)
+    assert plan.measures == ("own", "attention")
+
+
+def test_a_file_of_measures_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"exponent\.py: FileNotFoundError"):
+        read_study(write_study(tmp_path, STUDY + 'imports = ["exponent.py"]\n'))
