@@ -179,7 +179,8 @@ def rule_of(name: str, length: int) -> Any:
 
 def rule_run(side: str, name: str, length: int) -> dict[str, float]:
     """Forward and backward of one sequence; best of three (one if long), after a warm-up."""
-    from pellucid import kernels, ops
+    from pellucid import ops
+    from pellucid.core import dispatch
 
     q, k, v, dout = np.random.default_rng(0).standard_normal((4, 1, H, length, 32), np.float32)
     rule = None if side == "torch" else rule_of(name, length)
@@ -206,9 +207,9 @@ def rule_run(side: str, name: str, length: int) -> dict[str, float]:
     else:
 
         def forward() -> Any:
-            return kernels.dispatch(ops.attention, q, k, v, rule=rule)
+            return dispatch.dispatch(ops.attention, q, k, v, rule=rule)
 
-        with kernels.reference() if side == "reference" else nullcontext():
+        with dispatch.reference() if side == "reference" else nullcontext():
             found["seconds"] = min(run(lambda: forward()[1](dout), length))
             found["forward_seconds"] = min(run(forward, length))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

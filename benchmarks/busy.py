@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.machine import machine, quartiles, report
 
 from pellucid.apps.cli.bench import pellucid_step, random_ids, timed
-from pellucid.core.machine import processors
+from pellucid.kernels.backend.machine import processors
 
 SECONDS, PAUSE = 1.0, 0.3
 

@@ -30,8 +30,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pellucid.apps.cli.bench import article_config, pellucid_trainer
 from pellucid.core.batch import Batch, Packed
-from pellucid.core.device import Precision, check_device
 from pellucid.core.errors import UserError
+from pellucid.kernels.device import Precision, check_device
 from pellucid.models import Seq2SeqConfig
 
 Step = Callable[[], Any]

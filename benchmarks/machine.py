@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.apps.cli.bench import timed
-from pellucid.core.machine import processor, processors
+from pellucid.kernels.backend.machine import processor, processors
 
 # As many threads as the peers are given, however many processors there are.
 os.environ.setdefault("PELLUCID_THREADS", "2")

@@ -50,7 +50,7 @@ def attention_of(side: str, length: int, causal: bool) -> dict[str, float]:
     x = np.random.default_rng(0).standard_normal((4, length, HEADS, WIDTH), np.float32)
     if side == "pellucid":
         from pellucid import ops
-        from pellucid.kernels import dispatch
+        from pellucid.core.dispatch import dispatch
         from pellucid.ops import rules
 
         q, k, v, dout = x

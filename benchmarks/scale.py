@@ -85,10 +85,10 @@ def measured(workers: Any) -> dict[str, float]:
 
 def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
     """Train, a step for each `next`, on one process or as one of several workers."""
+    from pellucid.optim.model import ModelOptimizer
+    from pellucid.optim.step import train_step
     from pellucid.training.config import TrainingConfig
-    from pellucid.training.optimizers.model import ModelOptimizer
     from pellucid.training.parts import PartSum
-    from pellucid.training.step import train_step
     from pellucid.training.torch_workers import join, started_as_worker
     from pellucid.training.workers import Workers
 

@@ -30,8 +30,8 @@ import numpy as np
 from pellucid.models import (Seq2Seq, Seq2SeqConfig)
 from pellucid.core.batch import (Batch, Packed)
 from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.step import train_step
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import train_step
 
 config = Seq2SeqConfig(1000, 1000, d_model=64, num_attention_heads=4, encoder_layers=2,
                        decoder_layers=2, ffn_dim=128)

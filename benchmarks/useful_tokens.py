@@ -14,11 +14,11 @@ from benchmarks.torch_model import TorchTrainer
 
 from pellucid.apps.cli.bench import article_config, pellucid_trainer
 from pellucid.core.batch import Batch
-from pellucid.core.device import CPU, Precision
 from pellucid.data.batches import Batches, Examples, encode_pairs
 from pellucid.data.corpora import load_corpus
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.kernels.backend.threads import available
+from pellucid.kernels.device import CPU, Precision
 from pellucid.models import Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask, task_of
 from pellucid.training.config import load_recipe

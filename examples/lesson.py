@@ -21,10 +21,10 @@ from pellucid.apps.cli.main import main
 from pellucid.apps.teach import pictures
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
-from pellucid.core.language import Language, Text
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.training import schedules
-from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.optim import schedules
+from pellucid.optim.model import ModelOptimizer
+from pellucid.system.language import Language, Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from rich.cells import set_cell_size
 
 from lesson import ARTICLE_003, EPOCHS_003, prediction_interval, stored_runs
 from pellucid import nn, ops
-from pellucid.core.language import Text, language_of
+from pellucid.system.language import Text, language_of
 
 Array = np.ndarray
 LANGUAGE = language_of()

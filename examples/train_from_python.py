@@ -11,9 +11,9 @@ from pellucid.data.batches import Batches
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.models import Seq2SeqConfig
+from pellucid.optim.config import OptimizerConfig
+from pellucid.optim.model import ModelOptimizer
 from pellucid.tasks import Seq2SeqTask
-from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers.model import ModelOptimizer
 
 draw = random.Random(0)
 words = ["".join(draw.choices("abcdefgh", k=draw.randint(3, 7))) for _ in range(4000)]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.apps.teach.exercise import diagnose
-from pellucid.core.language import Language, Text
+from pellucid.system.language import Language, Text
 
 Function = Callable[..., Any]
 

@@ -8,7 +8,8 @@ Of each target (`TARGETS`) there is a process that compiles every kernel of the 
 source, by Numba and LLVM as always, and writes object files; ziglang links them. The results are in
 build/kernels/:
 
-    x86_64-linux-LEVEL.so   shared libraries, one for each level of processors (`core/built.py`)
+    x86_64-linux-LEVEL.so   shared libraries, one for each level of processors
+                            (`kernels/backend/built.py`)
     wasm32.wasm             a module that imports nothing, with its types in wasm32.json;
                             `scripts/kernels_elsewhere.py wasm32` runs the kernels' tests on it
 

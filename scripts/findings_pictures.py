@@ -17,7 +17,7 @@ from pellucid.apps.lab.findings import Findings, gather
 from pellucid.apps.lab.plots import Curves, draw_curves, draw_forest
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.study_file import load_study
-from pellucid.core.language import speaking
+from pellucid.system.language import speaking
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ROOT / "results" / "studies"

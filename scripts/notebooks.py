@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.apps.teach.exercise import EXERCISES, page, read, text
-from pellucid.core.language import Language
+from pellucid.system.language import Language
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INSTALL = """\

@@ -51,9 +51,9 @@ def use_kernels() -> Iterator[bytes]:
     from pellucid.kernels.backend import bfloat16
     from pellucid.kernels.precision import bfloat16_products
     from pellucid.models import Seq2Seq, Seq2SeqConfig
+    from pellucid.optim.model import ModelOptimizer
+    from pellucid.optim.step import train_step
     from pellucid.training.config import TrainingConfig
-    from pellucid.training.optimizers.model import ModelOptimizer
-    from pellucid.training.step import train_step
 
     x = np.ones((5, 8), np.float32)
     yield nn.MultiheadAttention(8, 2)(x, x, x)[1].tobytes()

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 
 from pellucid.apps.teach.exercise import read, solution  # noqa: E402
-from pellucid.core.language import Language, Text  # noqa: E402
+from pellucid.system.language import Language, Text  # noqa: E402
 from your_transformer import PLACES, built, trained  # noqa: E402
 
 FILE = ROOT / "results" / "silent_bugs.jsonl"

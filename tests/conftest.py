@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return what `-n auto` is: the processors of this process, not the cores of the machine."""
-    from pellucid.core.machine import processors
+    from pellucid.kernels.backend.machine import processors
 
     return processors()
 

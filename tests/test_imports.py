@@ -1,32 +1,29 @@
 """The house has floors, and a lower floor never imports a higher one."""
 
 import ast
+import shutil
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "pellucid"
 
-# From the ground up, one package on each floor.
-FLOORS = (
-    "core",
-    "ops",
-    "kernels",
-    "nn",
-    "models",
-    "data",
-    "compiled",
-    "generation",
-    "interop",
-    "tasks",
-    "training",
-    "check",
-    "apps",
-    "__main__",
-)
+# Three rings, and inside each its floors from the ground up.
+RINGS = {
+    "core": ("core", "ops", "nn", "models", "generation", "optim", "check"),
+    "kernels": ("kernels", "compiled"),
+    "the rest": ("system", "data", "interop", "tasks", "training", "apps", "__main__"),
+}
+FLOORS = tuple(floor for floors in RINGS.values() for floor in floors)
 HEIGHT = {name: height for height, name in enumerate(FLOORS)}
+
+MOST_LINES = {"core": 8_000}
+"""Lines of code that a ring may have: the core is read in a weekend."""
+REQUIRED = {"numpy", "array_api_compat"}
+"""Packages that the core needs."""
 
 # The package's own front page gathers public names; importing it must stay light, which
 # test_importing_is_light proves.
@@ -74,6 +71,81 @@ def test_no_floor_imports_a_higher_one() -> None:
         if floor_of(path) != FRONT_PAGE and (above := climbs(path))
     }
     assert not faults
+
+
+def lines_of_code(path: Path) -> int:
+    """Lines with code: no blank ones, comments or docstrings, as tinygrad counts its own."""
+    code = (tokenize.OP, tokenize.NAME, tokenize.NUMBER, tokenize.STRING)
+    with tokenize.open(path) as file:
+        found = [
+            (token.start[0], token.end[0])
+            for token in tokenize.generate_tokens(file.readline)
+            if token.type in code
+            and not (token.string.startswith('"""') and token.line.lstrip().startswith('"""'))
+        ]
+    return len({line for first, last in found for line in range(first, last + 1)})
+
+
+@pytest.mark.parametrize("ring", MOST_LINES)
+def test_a_ring_keeps_within_its_lines(ring: str) -> None:
+    counts = {path: lines_of_code(path) for path in modules() if floor_of(path) in RINGS[ring]}
+    assert sum(counts.values()) <= MOST_LINES[ring]
+
+
+def test_lines_of_code_are_neither_blank_nor_comments_nor_docstrings(tmp_path: Path) -> None:
+    page = tmp_path / "page.py"
+    page.write_text(
+        '"""A page.\n\nOf two lines."""\n\n# why\nx = (\n    1,  # one\n)\ny = """\ntext\n"""\n',
+        encoding="utf-8",
+    )
+    assert lines_of_code(page) == 6
+
+
+TRAINED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        first = name.partition(".")[0]
+        if first not in {required} | set(sys.stdlib_module_names) | {"pellucid"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from pellucid.check import cases, run_checks
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.dispatch import AVAILABLE
+from pellucid.generation import SearchConfig, search
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.optim.config import StepConfig
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import train_step
+
+assert not AVAILABLE
+assert all(result.passed for result in run_checks(c for c in cases() if "norm" in c.name))
+sizes = dict(d_model=6, num_attention_heads=2, ffn_dim=7, source_vocab_size=11)
+model = Seq2Seq(Seq2SeqConfig(**sizes, target_vocab_size=11, dropout=0.0), seed=1)
+optimizer = ModelOptimizer(model.named_parameters())
+batch = Batch(Packed.of([[5, 6, 7], [8, 9]]), Packed.of([[1, 8, 9, 2], [1, 10, 2]]))
+losses = [
+    train_step(model, optimizer, batch, StepConfig(), step=step, lr=0.02)[0].loss
+    for step in range(1, 61)
+]
+assert losses[-1] < 0.1 < losses[0], losses
+found = search(model.eval(), batch.source, SearchConfig(max_length=5))
+print([answers[0].tokens for answers in found])
+"""
+
+
+def test_the_core_learns_generates_and_checks_alone(tmp_path: Path) -> None:
+    for floor in RINGS["core"]:
+        shutil.copytree(SOURCE / floor, tmp_path / "pellucid" / floor)
+    shutil.copy(SOURCE / "__init__.py", tmp_path / "pellucid")
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINED.replace("{required}", repr(REQUIRED))],
+        cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.stderr, done.stdout) == ("", "[(8, 9), (10,)]\n")
 
 
 @pytest.mark.parametrize(

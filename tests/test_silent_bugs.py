@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from pellucid.core.language import Language
+from pellucid.system.language import Language
 
 ROOT = Path(__file__).parents[1]
 

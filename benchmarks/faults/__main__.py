@@ -45,7 +45,7 @@ from benchmarks.faults.training import Crashes, Kills
 from benchmarks.machine import machine
 
 from pellucid import __version__
-from pellucid.core.files import write_atomically
+from pellucid.system.files import write_atomically
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "faults.json"
 Record = dict[str, Any]

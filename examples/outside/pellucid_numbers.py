@@ -25,12 +25,12 @@ from pellucid.models.classifier import Classifier
 from pellucid.models.config import ClassifierConfig
 from pellucid.models.output import LossSum
 from pellucid.nn.module import single_use
+from pellucid.optim import OPTIMIZERS, Optimizer
 from pellucid.tasks import TASKS, ClassifierTask
 from pellucid.tasks.masked_lm import Blank, Guess
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
-from pellucid.training.optimizers import OPTIMIZERS, Optimizer
 
 # a corpus -----------------------------------------------------------------------------------------
 

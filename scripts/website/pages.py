@@ -25,14 +25,14 @@ from formulas import clauses, mathml
 
 from pellucid.apps.cli import language as language_of_the_command_line
 from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
+from pellucid.core.dispatch import kernel_of
 from pellucid.data.corpora import CORPORA
-from pellucid.kernels import kernel_of
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.optim import OPTIMIZERS
+from pellucid.optim.schedules import SCHEDULES
 from pellucid.training.config import load_recipe, recipe_names
-from pellucid.training.optimizers import OPTIMIZERS
-from pellucid.training.schedules import SCHEDULES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -405,8 +405,8 @@ SECTIONS = {
         "models.config.MaskedLMConfig",
     ),
     "training": ("training.config.TrainingConfig",),
-    "training.optimizer": ("training.config.OptimizerConfig",),
-    "training.schedule": ("training.config.ScheduleConfig",),
+    "training.optimizer": ("optim.config.OptimizerConfig",),
+    "training.schedule": ("optim.config.ScheduleConfig",),
     "search": ("models.decoding.SearchConfig",),
     "search.constraints": ("models.decoding.Constraints",),
     "evaluation": ("training.config.EvaluationConfig",),

@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
     from pellucid import nn, ops
     from pellucid.core.checked import checked
+    from pellucid.core.dispatch import reference
     from pellucid.core.rng import Rng
     from pellucid.core.vjp import pair
-    from pellucid.kernels import reference
 
     Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 __version__ = "0.2.0.dev0"
 __all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference", "train"]
 
-_HOME = {"Rng": "core.rng", "checked": "core.checked", "pair": "core.vjp", "reference": "kernels"}
+_HOME = {"Rng": "rng", "checked": "checked", "pair": "vjp", "reference": "dispatch"}
+"""Files of `core`, by the public names in them."""
 
 
 def __getattr__(name: str) -> Any:
@@ -29,7 +30,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"pellucid.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'pellucid' has no attribute {name!r}")
-    return getattr(import_module(f"pellucid.{_HOME[name]}"), name)
+    return getattr(import_module(f"pellucid.core.{_HOME[name]}"), name)
 
 
 def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
@@ -57,7 +58,7 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     from pathlib import Path
 
     if Path(path).suffix == ".safetensors":
-        from pellucid.core.weights import read_weights
+        from pellucid.system.weights import read_weights
 
         return read_weights(Path(path))
     from pellucid.tasks.folder import load_model

@@ -2,7 +2,7 @@
 
 import sys
 
-from pellucid.core.attempts import is_over
+from pellucid.training.attempts import is_over
 
 if is_over():
     sys.exit(1)  # before anything else is imported

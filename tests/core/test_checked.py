@@ -11,10 +11,10 @@ import pytest
 import pellucid
 from pellucid import nn, ops
 from pellucid.core.checked import ChangedError
-from pellucid.kernels import dispatch
+from pellucid.core.dispatch import dispatch
 from pellucid.ops import rules
-from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.optim.config import OptimizerConfig
+from pellucid.optim.model import ModelOptimizer
 
 Change = Callable[[Any, np.ndarray], None]
 

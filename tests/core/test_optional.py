@@ -25,7 +25,7 @@ assert pellucid.load("topics-ko").model is not None
 x = np.ones((2, 3), np.float32)
 y, backward = pellucid.nn.Linear(3, 2).forward(x)
 assert backward(np.ones_like(y)).shape == x.shape
-from pellucid.kernels import enabled
+from pellucid.core.dispatch import enabled
 assert not enabled()
 from pellucid.apps.cli.main import main
 assert main(["models"]) == 1

@@ -109,10 +109,10 @@ def test_every_registry_is_one_that_reads_the_users_parts() -> None:
     from pellucid.models.positions import POSITIONS
     from pellucid.ops.norms import NORMS
     from pellucid.ops.rules.function import FUNCTIONS
+    from pellucid.optim import OPTIMIZERS
+    from pellucid.optim.schedules import SCHEDULES
     from pellucid.tasks import TASKS
     from pellucid.tasks.metrics import METRICS
-    from pellucid.training.optimizers import OPTIMIZERS
-    from pellucid.training.schedules import SCHEDULES
 
     every = (
         ACTIVATIONS,

@@ -8,7 +8,8 @@ import pytest
 import tomli_w
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import REMOVED, flat, from_mapping, read_toml, to_mapping
+from pellucid.core.settings import REMOVED, flat, from_mapping, to_mapping
+from pellucid.system.files import read_toml
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pellucid import nn, ops
+from pellucid.core.dispatch import dispatch
 from pellucid.core.vjp import Call, Observer, Result, Run, observing
-from pellucid.kernels import dispatch
 
 X = np.arange(6.0).reshape(2, 3)
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from tests.oracles import oracle
 
-from pellucid import kernels, ops
+from pellucid import ops
+from pellucid.core import dispatch
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
@@ -141,7 +142,7 @@ def test_a_decoder_alone_is_a_generator(settings: dict[str, Any], tmp_path: Path
     made = theirs.generate_batch(
         named([[1]]), beam_size=1, max_length=9, include_prompt_in_result=False
     )
-    with kernels.reference():
+    with dispatch.reference():
         (ours,) = search(model, Packed.of([[]]), SearchConfig(beam=1, max_length=9))[0]
     assert made[0].sequences_ids[0] == list(ours.tokens)
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from tests.models.test_variants import VARIANTS
 
-from pellucid import kernels, ops
+from pellucid import ops
+from pellucid.core import dispatch
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.generation import SearchConfig, search
@@ -135,7 +136,7 @@ def test_a_decoder_alone_is_searched_as_ours(tmp_path: Path) -> None:
     model = noisy(CausalLM(CausalLMConfig(vocab_size=V, num_hidden_layers=1, **SHAPE)))
     write_onnx(model, tmp_path / "model")
     config, texts = SearchConfig(beam=3, max_length=7), Packed.of(sources(5))
-    with kernels.reference():
+    with dispatch.reference():
         found, expected = (search(m, texts, config) for m in (OnnxModel(tmp_path / "model"), model))
     assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
 

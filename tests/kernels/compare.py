@@ -1,4 +1,4 @@
-"""The rule of `pellucid.check.compare`, as assertions."""
+"""The rule of `pellucid.kernels.compare`, as assertions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid import kernels, ops
-from pellucid.check.compare import ULP, Run, excess, fused, in_float64, page, results, rounded
+from pellucid import ops
+from pellucid.core import dispatch
 from pellucid.core.vjp import Call, Declined, Result, observing
 from pellucid.kernels.backend import amx, bfloat16
 from pellucid.kernels.backend.matmul import BFLOAT16, BFLOAT16_TILES, FLOAT32
+from pellucid.kernels.compare import ULP, Run, excess, fused, in_float64, page, results, rounded
 
 __all__ = [
     "FUSED",
@@ -30,7 +31,7 @@ __all__ = [
     "watching",
 ]
 
-FUSED = frozenset(name for name in ops.__all__ if kernels.kernel_of(name))
+FUSED = frozenset(name for name in ops.__all__ if dispatch.kernel_of(name))
 """The ops that have a kernel for NumPy's arrays."""
 
 

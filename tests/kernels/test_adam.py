@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid import kernels
+from pellucid.core import dispatch
 from pellucid.core.vjp import Call, Declined
 from pellucid.nn.module import Parameter
-from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers.adam import adam
-from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.optim.adam import adam
+from pellucid.optim.config import OptimizerConfig
+from pellucid.optim.model import ModelOptimizer
 
 SHAPES = [(7, 11), (13,), (331, 1009), (1,), (0,)]
 
@@ -43,7 +43,7 @@ def trained(config: OptimizerConfig, dtype: Any, steps: int = 5) -> list[np.ndar
 def test_the_fused_step_is_as_near_to_float64_as_the_plain_one(config: OptimizerConfig) -> None:
     exact = trained(config, np.float64)
     fused = trained(config, np.float32)
-    with kernels.reference():
+    with dispatch.reference():
         plain = trained(config, np.float32)
     for true, fast, slow in zip(exact, fused, plain, strict=True):
         scale = np.abs(true).max(initial=0.0)
@@ -57,7 +57,7 @@ def test_it_takes_float32_in_one_piece_and_nothing_else() -> None:
     def taken(theta: Any, gradient: Any, *moments: Any) -> bool:
         call = Call(adam, ([theta], [gradient], [moments]), {"step": [1], "lr": 0.1})
         call.arguments["scale"] = 1.0
-        return not isinstance(kernels.fused(call), Declined)
+        return not isinstance(dispatch.fused(call), Declined)
 
     assert taken(x, x, x, x)
     assert not taken(x.astype(np.float64), x, x, x)

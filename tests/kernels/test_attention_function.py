@@ -18,7 +18,8 @@ from tests.kernels.compare import compare, declined, planned
 from tests.kernels.test_attention import H, L, N, S, draw, named, padding
 
 from pellucid import ops
-from pellucid.kernels import attention_rule, dispatch, flash
+from pellucid.core.dispatch import dispatch
+from pellucid.kernels import attention_rule, flash
 from pellucid.kernels.attention_function import _inside, _places, digest
 from pellucid.kernels.backend.compile import Kernel, announce, instruction, variant
 from pellucid.kernels.backend.simd import LANES, ints

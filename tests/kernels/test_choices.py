@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid import nn, ops, reference
-from pellucid.kernels import dispatch
+from pellucid.core.dispatch import dispatch
 from pellucid.kernels.choices import Choice, Choices
 from pellucid.ops import rules
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from tests.kernels.compare import declined
 
-from pellucid import kernels
-from pellucid.training.optimizers.model import global_norm
+from pellucid.core import dispatch
+from pellucid.optim.model import global_norm
 
 
 def test_the_norm_is_the_plain_norm_bit_for_bit_from_run_to_run() -> None:
     x = np.random.default_rng(0).standard_normal((331, 1009)).astype(np.float32)
-    with kernels.reference():
+    with dispatch.reference():
         plain = global_norm([x, x[:7].copy()])
     fused = {global_norm([x, x[:7].copy()]) for _ in range(5)}
     assert len(fused) == 1

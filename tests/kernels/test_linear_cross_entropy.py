@@ -7,7 +7,7 @@ import pytest
 from tests.kernels.compare import compare, declined, planned, results
 
 from pellucid import ops
-from pellucid.kernels import dispatch
+from pellucid.core.dispatch import dispatch
 from pellucid.kernels import linear_cross_entropy as kernel
 
 

@@ -15,9 +15,9 @@ from pellucid.core.errors import UserError
 from pellucid.kernels.backend import amx, bfloat16
 from pellucid.kernels.precision import bfloat16_products
 from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import train_step
 from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.step import train_step
 
 Array = np.ndarray
 

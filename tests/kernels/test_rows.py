@@ -12,9 +12,10 @@ import pytest
 from tests.kernels.compare import compare, declined, page, planned, results
 
 from pellucid import Rng, ops
+from pellucid.core.dispatch import dispatch
 from pellucid.core.rng import row_keys
 from pellucid.core.vjp import pair
-from pellucid.kernels import add_dropout_norm, dispatch, norm_rotate
+from pellucid.kernels import add_dropout_norm, norm_rotate
 from pellucid.ops.activations import ACTIVATIONS, Activation
 from pellucid.ops.rotary import PLAIN, Angles
 

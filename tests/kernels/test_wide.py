@@ -11,7 +11,7 @@ from tests.kernels.compare import compare, planned
 
 from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
-from pellucid.training.optimizers.model import global_norm
+from pellucid.optim.model import global_norm
 
 MEAN = 100.0
 WIDTHS = [16_381, 4_194_301]

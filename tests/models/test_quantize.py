@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pellucid.core.weights import from_safetensors, to_safetensors
 from pellucid.models.quantize import QuantizeError, dequantize, quantize
+from pellucid.system.weights import from_safetensors, to_safetensors
 
 
 def state() -> dict[str, np.ndarray]:

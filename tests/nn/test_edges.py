@@ -11,7 +11,7 @@ from tests.kernels.compare import compare
 
 from pellucid import nn, ops
 from pellucid.nn.module import Parameter
-from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.optim.model import ModelOptimizer
 
 F = nn.functional
 

@@ -10,7 +10,7 @@ from tests.nn import compare
 from tests.oracles import oracle
 
 from pellucid import nn
-from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.optim.model import ModelOptimizer
 
 pytestmark = pytest.mark.oracle("torch")
 torch = oracle("torch")

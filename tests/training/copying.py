@@ -14,7 +14,8 @@ import numpy as np
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.settings import to_mapping
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from pellucid.optim.config import OptimizerConfig, ScheduleConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.events import Event, Stepped
 from pellucid.training.run import RunFolder
 from pellucid.training.trainer import Trainer

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import checksums
+from pellucid.optim.step import Tally
+from pellucid.system.files import checksums
 from pellucid.training.checkpoint import (
     AVERAGE,
     OPTIMIZER,
@@ -27,7 +28,6 @@ from pellucid.training.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from pellucid.training.step import Tally
 
 
 def checkpoint(step: int) -> Checkpoint:

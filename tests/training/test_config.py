@@ -12,14 +12,14 @@ import pytest
 import tomli_w
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import from_mapping, read_toml, to_mapping
+from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.generation import Constraints
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, StackConfig
+from pellucid.optim.config import OptimizerConfig, ScheduleConfig
+from pellucid.system.files import read_toml
 from pellucid.tasks import TASKS
 from pellucid.training.config import (
-    OptimizerConfig,
     RunConfig,
-    ScheduleConfig,
     StartConfig,
     TokenizerConfig,
     TrainingConfig,

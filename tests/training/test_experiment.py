@@ -13,12 +13,12 @@ import pytest
 
 import pellucid
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import Text, plural
 from pellucid.core.settings import to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.system.language import Text, plural
 from pellucid.training.config import (
     DataConfig,
     EvaluationConfig,

@@ -17,11 +17,11 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.models.output import LossSum
 from pellucid.nn.init import zeros
 from pellucid.nn.module import Parameter
-from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers import OPTIMIZERS
-from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.optim import OPTIMIZERS
+from pellucid.optim.config import OptimizerConfig
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import train_step
 from pellucid.training.parts import PartSum, children, own_parts, roots, tree_sum
-from pellucid.training.step import train_step
 from pellucid.training.trainer import Trainer
 from pellucid.training.workers import Workers
 

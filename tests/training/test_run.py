@@ -383,7 +383,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         def full(*_: object) -> None:
             raise OSError(28, os.strerror(28))
 
-        monkeypatch.setattr("pellucid.core.files._write", full)
+        monkeypatch.setattr("pellucid.system.files._write", full)
         with pytest.raises(UserError, match=r"step-00000002: cannot be written: No space left"):
             save(run, 2)
         monkeypatch.undo()

@@ -15,10 +15,12 @@ from tests.training.copying import TRAIN, Reversals, held_out, model, settings
 
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.weights import average, read_weights
 from pellucid.models import Seq2Seq
+from pellucid.optim.config import ScheduleConfig
+from pellucid.optim.step import DivergedError
+from pellucid.system.weights import average, read_weights
 from pellucid.tasks.scores import held_out_loss
-from pellucid.training.config import ScheduleConfig, TrainingConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.events import (
     RECORDED,
     Chosen,
@@ -33,7 +35,6 @@ from pellucid.training.events import (
     Validated,
 )
 from pellucid.training.run import RunFolder
-from pellucid.training.step import DivergedError
 from pellucid.training.trainer import Trainer
 
 SHORT = replace(TRAIN, steps=20, checkpoint_every=None)

@@ -13,15 +13,15 @@ import pytest
 from tests.training.copying import MODEL, held_out
 from tests.training.together import FAMILIES, IN_PARTS, Reversals, assert_equal, together
 
-from pellucid.core.attempts import REPORT, end_all_attempts, is_over
 from pellucid.core.errors import UserError
 from pellucid.core.settings import to_mapping
+from pellucid.optim.step import DivergedError
 from pellucid.training import torch_workers
+from pellucid.training.attempts import REPORT, end_all_attempts, is_over
 from pellucid.training.events import Stepped
 from pellucid.training.launch import without_workers
 from pellucid.training.run import RunFolder
 from pellucid.training.signals import StopRequest
-from pellucid.training.step import DivergedError
 from pellucid.training.torch_workers import SilentExit, check_alike
 from pellucid.training.trainer import Trainer
 from pellucid.training.workers import Workers

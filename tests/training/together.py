@@ -12,7 +12,8 @@ from tests.training.copying import MODEL, TRAIN, VOCABULARY, Reversals, held_out
 
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig
-from pellucid.training.config import OptimizerConfig, TrainingConfig
+from pellucid.optim.config import OptimizerConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.events import TIME_FIELDS, Event
 from pellucid.training.torch_workers import TorchWorkers
 from pellucid.training.trainer import Trainer

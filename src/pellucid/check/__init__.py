@@ -1,8 +1,9 @@
-"""What is written here by hand, checked on this machine.
+"""Checks, on this machine, of the derivatives that are written by hand.
 
 `cases()` is the one table of derivatives: a row enrols an op or a layer in `pellucid check` and in
 every test that all of them must pass (gradients, used twice, dtype kept, arguments untouched, other
-libraries), and an op with a fused kernel in the comparison of that kernel with the op.
+libraries), and an op with a fused kernel in the comparison of that kernel with the op
+(`kernels.check`). `compiled.check` compares compiled generation with the layers.
 """
 
 from __future__ import annotations
@@ -10,29 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pellucid.check.cases import Case, LayerCase, OpCase
-from pellucid.check.engine import MODELS, check_engine
 from pellucid.check.exact import check_exact
 from pellucid.check.gradient import gradient_check
-from pellucid.check.kernels import check_bfloat16, check_kernels, kernel_cases
 from pellucid.check.layer_cases import layer_cases
 from pellucid.check.op_cases import op_cases
 from pellucid.check.result import TOLERANCE, Result
 from pellucid.core.checked import checked
 
 __all__ = [
-    "MODELS",
     "TOLERANCE",
     "Case",
     "LayerCase",
     "OpCase",
     "Result",
     "cases",
-    "check_bfloat16",
-    "check_engine",
     "check_exact",
-    "check_kernels",
     "gradient_check",
-    "kernel_cases",
     "layer_cases",
     "op_cases",
     "run_checks",

@@ -131,6 +131,18 @@ class Batch:
         """Source tokens and target tokens to be predicted; there is no padding to leave out."""
         return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
 
+    def split(self, parts: int) -> list[Batch]:
+        """Return at most `parts` batches of whole pairs, which keep their example numbers.
+
+        >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))
+        >>> [part.source.examples.tolist() for part in batch.split(2)]
+        [[0, 1], [2]]
+        """
+        if parts == 1:
+            return [self]
+        groups = np.array_split(np.arange(len(self)), min(parts, len(self)))
+        return [Batch(self.source.select(group), self.target.select(group)) for group in groups]
+
 
 def one_length(n: int, length: int) -> np.ndarray:
     """Return the cu_seqlens of n sequences of one length: a padded batch, reshaped to rows.

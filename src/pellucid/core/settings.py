@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -32,7 +31,6 @@ from typing import (
 )
 
 from pellucid.core.errors import UsageError
-from pellucid.core.files import MOST_BYTES, check_file
 from pellucid.core.parts import GIVE, Registry
 
 T = TypeVar("T")
@@ -81,21 +79,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file. Raises `UsageError` naming the file when it cannot be read."""
-    try:
-        check_file(path, MOST_BYTES)
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
-    except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not valid TOML: {error}") from None
 
 
 def without_removed(values: Mapping[str, Any], table: str, source: str) -> dict[str, Any]:

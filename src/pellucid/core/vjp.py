@@ -1,7 +1,7 @@
 """An op, its VJP (vector-Jacobian product), and a call of it.
 
 A page of `ops` holds `f(x, …) -> (y, saved)` and, right under it, `f_backward(dy, saved) -> dx, …`.
-`kernels.dispatch` runs a call of it: by a kernel, or by the page itself, the reference op.
+`core.dispatch` runs a call of it: by a kernel, or by the page itself, the reference op.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ import numpy as np
 
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import plural
 from pellucid.core.rng import Rng, random_bits
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import BOS, EOS, TokenizerLike
+from pellucid.system.language import plural
 
 WINDOW = 100
 """Batches' worth of examples sorted by length together. Larger windows make the batches more even,

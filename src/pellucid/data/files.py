@@ -17,10 +17,10 @@ from pathlib import Path
 from textwrap import shorten
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import check_file
-from pellucid.core.language import plural
 from pellucid.core.settings import nearest
 from pellucid.data.pairs import Splits, TextPair, entry, split_by_hash
+from pellucid.system.files import check_file
+from pellucid.system.language import plural
 
 _log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from textwrap import shorten
 from typing import Any
 
 from pellucid.core.errors import UsageError, UserError, optional
-from pellucid.core.files import MOST_BYTES, read_file
 from pellucid.core.settings import nearest
 from pellucid.data.appearance import Reading
 from pellucid.models.prefix import Spelled
+from pellucid.system.files import MOST_BYTES, read_file
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")

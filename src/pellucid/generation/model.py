@@ -8,10 +8,9 @@ from functools import cache
 
 import numpy as np
 
-from pellucid import kernels
+from pellucid.core import dispatch
 from pellucid.core.array import host_dtype, to_host
 from pellucid.core.batch import Batch
-from pellucid.kernels.backend.compile import compiling
 from pellucid.models.decoding import Array, Decodes
 from pellucid.models.quantize import Arithmetic
 from pellucid.models.walk import UnsupportedError
@@ -30,7 +29,7 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
     another program's model, `PELLUCID_KERNELS=off`) generate by their own steps, on their device.
     The copy does not follow the model when it is trained further.
     """
-    if not isinstance(model, Module) or not kernels.enabled():
+    if not isinstance(model, Module) or not dispatch.enabled():
         return model
     if any(host_dtype(p.learnt) != np.float32 for p in model.parameters()):
         return model
@@ -38,11 +37,9 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
         arrays = (x for p in model.parameters() for x in (p.data, p.grad, p.master))
         model = copy.deepcopy(model, {id(x): x for x in arrays})  # none is copied on the device
         model.to(np.empty(0))
-    with compiling:
-        from pellucid.compiled.engine import Engine
-
     try:
-        return Engine(model, arithmetic)
+        engine: Decodes = dispatch.compiled("pellucid.compiled.engine").Engine(model, arithmetic)
+        return engine
     except UnsupportedError as error:
         _warn_once(str(error).partition(";")[0])
         return model

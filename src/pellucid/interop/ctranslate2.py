@@ -17,7 +17,6 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.errors import UserError, optional
-from pellucid.core.files import folder_atomically
 from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer
 from pellucid.models import walk
 from pellucid.models.causal_lm import CausalLM
@@ -30,6 +29,7 @@ from pellucid.ops import rules
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.rule import EVERYTHING
 from pellucid.ops.rules.distances import Fixed
+from pellucid.system.files import folder_atomically
 
 Array = np.ndarray
 Quantization = Literal["float32", "int8"]

@@ -18,8 +18,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import MOST_BYTES, read_file, write_folder_atomically
-from pellucid.core.weights import check_weights, read_weights
 from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import Constraints, SearchConfig
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
@@ -30,6 +28,8 @@ from pellucid.models.decoding import MOST_PENALTY
 from pellucid.models.quantize import Arithmetic, QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
+from pellucid.system.files import MOST_BYTES, read_file, write_folder_atomically
+from pellucid.system.weights import check_weights, read_weights
 
 Array = np.ndarray
 Config = TypeVar("Config", bound=StackConfig)

@@ -35,7 +35,6 @@ import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.core.files import folder_atomically
 from pellucid.interop.onnx_graph import Array, Graph, Places, package
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
@@ -47,6 +46,7 @@ from pellucid.nn.attention import Attention
 from pellucid.nn.config import AttentionConfig
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.system.files import folder_atomically
 
 Model = Seq2Seq | CausalLM | MaskedLM
 

@@ -16,7 +16,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import write_folder_atomically
 from pellucid.data.tokenizers import BOS, SPECIALS, library
 from pellucid.generation import SearchConfig
 from pellucid.interop.families import FAMILIES, Foreign
@@ -31,6 +30,7 @@ from pellucid.interop.huggingface import (
 )
 from pellucid.models import CausalLM
 from pellucid.models.config import StackConfig
+from pellucid.system.files import write_folder_atomically
 
 
 def write_as_huggingface(

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn
-from pellucid.core.device import import_torch
 from pellucid.core.errors import UserError
+from pellucid.kernels.device import import_torch
 from pellucid.models.layers import DecoderLayer, EncoderLayer
 from pellucid.nn.attention import Attention
 from pellucid.nn.config import AttentionConfig

@@ -16,7 +16,7 @@ from pellucid.kernels.backend.slices import address, floats, slices_of, whole
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Step every parameter as `training.optimizers.adam.adam` does, in place.
+    """Step every parameter as `optim.adam.adam` does, in place.
 
     The call has a list over the parameters for the page's θ, gradient, moments and step; the
     gradients are taken times its `scale`.

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
-from pellucid.core.device import CPU, Precision
+from pellucid.core import dispatch
 from pellucid.core.errors import UserError, install
-from pellucid.core.machine import KERNELS
+from pellucid.kernels.device import CPU, Precision
 
 _rounded = ContextVar("pellucid_rounded_products", default=False)
 
@@ -25,11 +25,10 @@ def bfloat16_products() -> AbstractContextManager[None]:
     multiply, and add in float32; weights, gradients and all other ops stay float32. A backward
     multiplies as its forward did. Raises `UserError` where the processor has no such instruction.
     """
-    if not KERNELS:
+    if not dispatch.AVAILABLE:
         raise UserError(
             f"bfloat16 on the CPU needs Numba, which is not installed: {install('kernels')}"
         )
-    from pellucid.kernels import enabled
     from pellucid.kernels.backend.amx import available
     from pellucid.kernels.backend.bfloat16 import AVAILABLE
 
@@ -38,7 +37,7 @@ def bfloat16_products() -> AbstractContextManager[None]:
             "bfloat16 on the CPU needs a processor with AVX512-BF16 (AMD since Zen 4, Intel Xeon "
             "since Sapphire Rapids), which this one lacks: leave out --precision bfloat16"
         )
-    if not enabled():
+    if not dispatch.enabled():
         raise UserError(
             "bfloat16 on the CPU is computed by kernels, and PELLUCID_KERNELS=off switches them "
             "off: leave out one of the two"
@@ -48,7 +47,7 @@ def bfloat16_products() -> AbstractContextManager[None]:
 
 
 def products_for(device: str, precision: Precision) -> AbstractContextManager[None]:
-    """Return the block in which to train with this precision, on a device of `core.device`.
+    """Return the block in which to train with this precision, on a device of `kernels.device`.
 
     It does nothing but for bfloat16 on the CPU. Raises as `bfloat16_products` does.
     """

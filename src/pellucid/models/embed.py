@@ -6,8 +6,8 @@ from typing import Any
 
 from pellucid import nn, ops
 from pellucid.core.array import Array, host, like, namespace
+from pellucid.core.dispatch import dispatch
 from pellucid.core.rng import Rng
-from pellucid.kernels import dispatch
 from pellucid.models.config import StackConfig
 from pellucid.models.layers import norm_of, table_init
 from pellucid.models.positions import POSITIONS

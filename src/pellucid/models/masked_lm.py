@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pellucid import nn, ops
 from pellucid.core.array import Array, float32, host, namespace, repeat
 from pellucid.core.batch import Batch, Packed
+from pellucid.core.dispatch import dispatch
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng, random_bits
 from pellucid.core.vjp import part
-from pellucid.kernels import dispatch
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.layers import choose_inits, norm_of, stack_of

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pellucid import nn, ops
 from pellucid.core.array import Array, host, like, namespace, repeat, scatter_add, spread, take
 from pellucid.core.batch import Packed
-from pellucid.kernels import dispatch
+from pellucid.core.dispatch import dispatch
 from pellucid.models.config import LanguageConfig
 from pellucid.models.layers import table_init
 from pellucid.nn.init import zeros

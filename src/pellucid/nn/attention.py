@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pellucid import ops
 from pellucid.core.array import Array, float32, host, namespace
+from pellucid.core.dispatch import dispatch
 from pellucid.core.vjp import check_gradient, joined
-from pellucid.kernels import dispatch
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context, KeysValues
 from pellucid.nn.function import active_dropout

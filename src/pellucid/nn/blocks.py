@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pellucid import ops
 from pellucid.core.array import Array, float32
+from pellucid.core.dispatch import dispatch
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Backward, Pair, check_gradient, joined, part
-from pellucid.kernels import dispatch
 from pellucid.nn import functional
 from pellucid.nn.attention import Attention
 from pellucid.nn.context import Context

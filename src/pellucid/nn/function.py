@@ -7,9 +7,9 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec
 
 from pellucid.core.array import LARGEST, Array, namespace, unlocked
+from pellucid.core.dispatch import dispatch
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient
-from pellucid.kernels import dispatch
 from pellucid.nn.differences import rule
 from pellucid.nn.module import Forward, refuse_dtype, single_use
 

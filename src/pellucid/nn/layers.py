@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pellucid import ops
 from pellucid.core.array import Array, float32, host, to_host
+from pellucid.core.dispatch import dispatch
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Backward
-from pellucid.kernels import dispatch
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
 from pellucid.nn.function import (

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pellucid import ops
 from pellucid.core.array import Array, like, namespace
-from pellucid.kernels import dispatch
+from pellucid.core.dispatch import dispatch
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context
 from pellucid.nn.init import xavier_uniform, zeros

@@ -12,12 +12,12 @@ from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
-from pellucid.core.language import plural
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import SPECIALS
 from pellucid.models.classifier import Classifier
 from pellucid.models.config import ClassifierConfig
+from pellucid.system.language import plural
 from pellucid.tasks.masked_lm import Blank, Guess
 from pellucid.tasks.metric import Measured
 from pellucid.tasks.scores import Scores

@@ -21,10 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
 from pellucid.core.parts import GIVE, command, imports
-from pellucid.core.settings import from_mapping, nearest, read_toml, without_removed
-from pellucid.core.weights import check_weights, read_weights, to_safetensors
+from pellucid.core.settings import from_mapping, nearest, without_removed
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.interop.huggingface import (
@@ -49,6 +47,15 @@ from pellucid.models.quantize import (
 )
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
+from pellucid.system.files import (
+    SUMS,
+    changed_file,
+    checksums,
+    read_file,
+    read_toml,
+    write_folder_atomically,
+)
+from pellucid.system.weights import check_weights, read_weights, to_safetensors
 from pellucid.tasks import TASKS, GenerationTask, Seq2SeqTask, Task, task_of
 from pellucid.tasks.task import token_error
 

@@ -15,7 +15,6 @@ from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import plural
 from pellucid.core.settings import from_mapping, nearest
 from pellucid.core.vjp import unobserved
 from pellucid.data.tokenizers import settled
@@ -36,6 +35,7 @@ from pellucid.models.model import choices
 from pellucid.models.prefix import NEVER, Prefix
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
+from pellucid.system.language import plural
 from pellucid.tasks.passage import Passage
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
 

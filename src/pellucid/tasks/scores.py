@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pellucid.core.batch import Batch
-from pellucid.core.language import Language, Text
+from pellucid.system.language import Language, Text
 from pellucid.tasks.metric import Measured
 
 Kind = Literal["answer", "continue", "fill", "label"]

@@ -24,10 +24,10 @@ import numpy as np
 import tomli_w
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
 from pellucid.core.settings import check_ranges, flat, from_mapping
-from pellucid.core.weights import from_safetensors, to_safetensors
-from pellucid.training.step import Tally
+from pellucid.optim.step import Tally
+from pellucid.system.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
+from pellucid.system.weights import from_safetensors, to_safetensors
 
 Array = np.ndarray
 FORMAT = 1

@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from pellucid.core import dispatch
 from pellucid.core.batch import Batch
-from pellucid.core.device import CPU, Precision, check_device, described, place
 from pellucid.core.errors import UsageError, UserError, install
-from pellucid.core.language import Text, plural
-from pellucid.core.machine import KERNELS
 from pellucid.core.parts import command, imports
 from pellucid.core.settings import to_mapping
 from pellucid.data.appearance import reading_of
@@ -32,8 +30,10 @@ from pellucid.data.files import is_file_of_pairs, is_text_file, read_split, with
 from pellucid.data.pairs import Splits, TextPair, as_texts, report_shared
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
+from pellucid.kernels.device import CPU, Precision, check_device, described, place
 from pellucid.kernels.precision import products_for
 from pellucid.models.quantize import WeightFormat
+from pellucid.system.language import Text, plural
 from pellucid.tasks import Seq2SeqTask, Task, task_of
 from pellucid.tasks.folder import (
     CARD,
@@ -212,8 +212,8 @@ def train_run(
     """Train as `config` says, in a run folder, and write the model folder `model` inside it.
 
     `say` gets, a line at a time, what was read and how the model scores in the end. `device` and
-    `precision` are those of `core.device`; they are no settings of the run, which may be resumed on
-    another device. `weights` is float32 unless given or remembered by a run that is resumed. The
+    `precision` are those of `kernels.device`; they are no settings of the run, which may be resumed
+    on another device. `weights` is float32 unless given or remembered by a run that is resumed. The
     model that is returned is on the CPU. `watch` is called before anything is written. workers: the
     processes that train together, each of which calls this with the same arguments; the first one
     writes the folder, and only its outcome has scores.
@@ -247,7 +247,7 @@ def train_run(
             return Outcome(trained, pairs, None, result.interrupted)
         watcher = () if watch is None else (watch(trained, pairs),)
         say(_account(prepared))
-        if not KERNELS:
+        if not dispatch.AVAILABLE:
             _log.warning(
                 "Numba is not installed: every op runs as its reference, in several times the "
                 "time; to install it: %s",

@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Sequence
 
 from pellucid.core.errors import UserError
-from pellucid.core.language import plural
-from pellucid.core.machine import processors
+from pellucid.kernels.backend.machine import processors
+from pellucid.system.language import plural
 from pellucid.training.torch_workers import require_torch
 
 RESTARTS = 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import saving
+from pellucid.system.files import saving
 
 
 class InUseError(UserError):

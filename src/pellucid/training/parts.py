@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.models.output import LossSum
 from pellucid.nn.module import Parameter
@@ -24,20 +23,6 @@ from pellucid.training.workers import Array, Workers
 Node = tuple[int, int]
 """A subtree: the parts from the first number up to, but not including, the second."""
 T = TypeVar("T", float, np.ndarray)
-
-
-def split(batch: Batch, parts: int) -> list[Batch]:
-    """Split a batch into at most `parts` batches of whole pairs, which keep their example numbers.
-
-    >>> from pellucid.core.batch import Packed
-    >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))
-    >>> [part.source.examples.tolist() for part in split(batch, 2)]
-    [[0, 1], [2]]
-    """
-    if parts == 1:
-        return [batch]
-    groups = np.array_split(np.arange(len(batch)), min(parts, len(batch)))
-    return [Batch(batch.source.select(g), batch.target.select(g)) for g in groups]
 
 
 def own_parts(parts: int, workers: int, rank: int) -> range:

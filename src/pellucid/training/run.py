@@ -22,20 +22,21 @@ from typing import Any, Self
 import numpy as np
 import tomli_w
 
-from pellucid.core.device import CPU
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import (
+from pellucid.core.parts import command
+from pellucid.core.settings import REMOVED, changes, flat, from_mapping, to_mapping
+from pellucid.kernels.backend.machine import environment
+from pellucid.kernels.device import CPU
+from pellucid.models.quantize import WeightFormat
+from pellucid.system.files import (
     TEMPORARY,
     read_file,
+    read_toml,
     remove_temporary,
     saving,
     write_atomically,
 )
-from pellucid.core.language import plural
-from pellucid.core.machine import environment
-from pellucid.core.parts import command
-from pellucid.core.settings import REMOVED, changes, flat, from_mapping, read_toml, to_mapping
-from pellucid.models.quantize import WeightFormat
+from pellucid.system.language import plural
 from pellucid.tasks import TASKS
 from pellucid.tasks.folder import REMEMBERED
 from pellucid.training import checkpoint

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import checksums, folder_atomically
 from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.data.tokenizers import Tokenizer
+from pellucid.system.files import checksums, folder_atomically
 from pellucid.tasks import TASKS, GenerationTask, Task
 from pellucid.tasks.folder import find_model, load_model, model_files
 from pellucid.training.config import (

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.core.attempts import end_all_attempts
-from pellucid.core.device import import_torch
 from pellucid.core.errors import UserError, optional
-from pellucid.core.machine import environment, processor, processors
 from pellucid.core.settings import changes
+from pellucid.kernels.backend.machine import environment, processor, processors
+from pellucid.kernels.device import import_torch
+from pellucid.training.attempts import end_all_attempts
 from pellucid.training.workers import Array, LostWorkerError, Workers
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

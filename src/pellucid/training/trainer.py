@@ -16,10 +16,13 @@ import numpy as np
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import plural
 from pellucid.core.settings import from_mapping
-from pellucid.core.weights import average, check_weights
 from pellucid.nn import StateError
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.schedules import SCHEDULES
+from pellucid.optim.step import DivergedError, Tally, train_step
+from pellucid.system.language import plural
+from pellucid.system.weights import average, check_weights
 from pellucid.tasks.scores import loss_sum, mean_loss
 from pellucid.training import events
 from pellucid.training.checkpoint import (
@@ -33,12 +36,9 @@ from pellucid.training.checkpoint import (
 )
 from pellucid.training.config import PARTS, TrainingConfig
 from pellucid.training.ema import MovingAverage
-from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.parts import PartSum
 from pellucid.training.run import MODEL, RunFolder
-from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import StopRequest, stop_on_signals
-from pellucid.training.step import DivergedError, Tally, train_step
 from pellucid.training.workers import Workers
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import pytest
 
 from pellucid import __version__
 from pellucid.apps.cli.main import main
-from pellucid.core.machine import processor
+from pellucid.kernels.backend.machine import processor
 
 
 def test_a_bug_report_has_versions_processor_and_threads(

@@ -22,10 +22,10 @@ from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import korean, tr
 from pellucid.apps.cli.main import main
 from pellucid.apps.cli.options import parse
-from pellucid.core.language import speaking
+from pellucid.optim.step import DivergedError
+from pellucid.system.language import speaking
 from pellucid.training.config import TrainingConfig, load_recipe, recipe_names
 from pellucid.training.events import Chosen, Ended, Started, Stepped, Validated
-from pellucid.training.step import DivergedError
 
 Capture = pytest.CaptureFixture[str]
 HELP = (

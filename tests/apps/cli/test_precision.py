@@ -10,8 +10,8 @@ import pytest
 from tests.apps.cli.test_main import TINY, failed, pairs, pellucid
 from tests.kernels.compare import HAS_BFLOAT16
 
-from pellucid.core.weights import read_weights
 from pellucid.kernels.backend import bfloat16
+from pellucid.system.weights import read_weights
 
 BFLOAT16 = ("--precision", "bfloat16")
 

@@ -15,7 +15,8 @@ from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.study import flat_settings, select_trials
 from pellucid.apps.lab.study_file import load_study, read_study, study_names
 from pellucid.core.errors import UsageError
-from pellucid.training.config import OptimizerConfig, RunConfig, TrainingConfig
+from pellucid.optim.config import OptimizerConfig
+from pellucid.training.config import RunConfig, TrainingConfig
 
 PROBES = "probe_steps = [0, 3]"
 TABLES = STUDY[STUDY.index(PROBES) :]

@@ -268,7 +268,7 @@ def test_a_full_disk_is_no_failure(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pellucid.core.files.os.fsync", full)
+        patch.setattr("pellucid.system.files.os.fsync", full)
         line = run_trial(trial, tmp_path / "run")
     assert line["status"] == "not saved"
     assert "No space left on device" in line["error"]

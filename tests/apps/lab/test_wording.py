@@ -23,7 +23,7 @@ from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.statistics import FAILED, LACKING, NOT_DONE
 from pellucid.apps.lab.study_file import load_study, read_study, study_names
 from pellucid.apps.lab.wording import captions, korean
-from pellucid.core.language import speaking
+from pellucid.system.language import speaking
 
 HERE = Path(lab.__file__).parent
 HANGUL = re.compile("[가-힣]")

@@ -14,7 +14,7 @@ import pytest
 from tests.apps.serve.servers import PIPELINES, TOKENIZER, Running, ask, running
 
 from pellucid.apps.serve.openai import FIELDS, Chat, Completions, unfollowed
-from pellucid.core.settings import read_toml
+from pellucid.system.files import read_toml
 
 ROOT = Path(__file__).parents[3]
 TABLE = unfollowed()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.apps.teach import pictures
-from pellucid.core.language import Language
+from pellucid.system.language import Language
 
 
 @pytest.mark.parametrize("name", pictures.ACTIVATIONS)

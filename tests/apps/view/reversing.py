@@ -11,8 +11,9 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.optim.config import OptimizerConfig, ScheduleConfig
 from pellucid.tasks import Seq2SeqTask
-from pellucid.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.trainer import Trainer
 
 LETTERS = "가나다라마바사아자차카타파하😀🌊abc"

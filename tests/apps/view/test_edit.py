@@ -14,7 +14,8 @@ import pytest
 from tests.apps.view.test_runnable import SETTINGS, in_node, made, masked, quantized, without
 
 import pellucid
-from pellucid import kernels, ops
+from pellucid import ops
+from pellucid.core import dispatch
 from pellucid.core.batch import Batch, Packed
 from pellucid.nn import Recorder
 from pellucid.tasks import Seq2SeqTask
@@ -38,7 +39,7 @@ def backward(
     read = [config.bos_token_id, *answer]
     model = without(task, off, len(source), len(read))
     batch = Batch(Packed.of([source]), Packed.of([[*read, config.eos_token_id]]))
-    with kernels.reference(), Recorder() as recorder:
+    with dispatch.reference(), Recorder() as recorder:
         rows, rows_backward = model.decode_rows(batch)
         logits, output_backward = model.output.forward(rows)
         d, _ = ops.softmax(logits)

@@ -19,9 +19,9 @@ from pellucid.apps import view
 from pellucid.apps.view.film import FILM, FRAME, due, film_page, filming, frames
 from pellucid.apps.view.page import PRECISIONS, as_json, dumps
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.weights import from_safetensors
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.system.weights import from_safetensors
 from pellucid.training.checkpoint import newest_checkpoint
 from pellucid.training.config import (
     DataConfig,

@@ -17,9 +17,10 @@ from pellucid.apps.cli.main import main
 from pellucid.apps.view.page import learn_page
 from pellucid.apps.view.runnable import runnable
 from pellucid.core.batch import Batch, Packed
-from pellucid.training.config import OptimizerConfig, TrainingConfig
-from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.step import train_step
+from pellucid.optim.config import OptimizerConfig
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import train_step
+from pellucid.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -18,8 +18,9 @@ import pytest
 from tests.models.whole_model import shake
 
 import pellucid
-from pellucid import kernels, ops
+from pellucid import ops
 from pellucid.apps.view.runnable import LARGEST, runnable
+from pellucid.core import dispatch
 from pellucid.core.batch import Batch, Packed
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig
@@ -164,7 +165,7 @@ def run(task: Seq2SeqTask, off: Sequence[str], source: list[int], answer: list[i
     read = [config.bos_token_id, *answer]
     model = without(task, off, len(source), len(read))
     batch = Batch(Packed.of([source]), Packed.of([[*read, config.eos_token_id]]))
-    with kernels.reference(), Recorder() as recorder:
+    with dispatch.reference(), Recorder() as recorder:
         rows, _ = model.decode_rows(batch)
         logits = model.output(rows)
     return logits, recorder, rows

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from pellucid import kernels
+from pellucid.core import dispatch
 from pellucid.kernels.backend.compile import Kernel
 
 pytestmark = [
@@ -73,7 +73,7 @@ def test_a_fork_waits_for_a_kernel_that_is_being_imported(monkeypatch: pytest.Mo
             module.kernel = None  # type: ignore[attr-defined]
 
     monkeypatch.setattr(sys, "meta_path", [Slow(), *sys.meta_path])
-    assert survives(lambda: kernels.kernel_of("slow"), begun)
+    assert survives(lambda: dispatch.kernel_of("slow"), begun)
 
 
 def test_a_fork_waits_without_holding_what_an_import_needs() -> None:

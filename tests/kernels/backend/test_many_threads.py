@@ -21,9 +21,9 @@ from pellucid.kernels.backend.compile import Kernel
 from pellucid.kernels.backend.matmul import FLOAT32, division
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.ops import rules
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import train_step
 from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.step import train_step
 
 pytestmark = pytest.mark.alone
 

@@ -66,13 +66,13 @@ from pellucid import ops
 from pellucid.compiled.engine import Engine
 from pellucid.core.batch import Batch, Packed
 from pellucid.generation import SearchConfig
-from pellucid.kernels import dispatch
+from pellucid.core.dispatch import dispatch
 from pellucid.kernels.backend import bfloat16
 from pellucid.kernels.precision import bfloat16_products
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.step import train_step
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import train_step
 
 draws = np.random.default_rng(0)
 words = [draws.integers(3, 61, n) for n in (1, 19, 7, 2, 83, 31, 5)]

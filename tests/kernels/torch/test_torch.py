@@ -11,10 +11,11 @@ from tests.kernels.compare import FUSED, ULP, declined, watching
 from tests.ops.libraries import ON_A_GPU, ON_THE_HOST, to
 from tests.oracles import installed, oracle
 
-from pellucid import kernels, nn, ops
+from pellucid import nn, ops
 from pellucid.check.cases import OpCase, ruled
 from pellucid.check.gradient import listed
 from pellucid.check.op_cases import D, H, S, normal, off_the_kink, op_cases
+from pellucid.core import dispatch
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
@@ -22,8 +23,8 @@ from pellucid.core.vjp import Call, Declined
 from pellucid.models import MaskedLM, MaskedLMConfig
 from pellucid.ops import rules
 from pellucid.ops.activations import ACTIVATIONS
-from pellucid.training.optimizers.adam import adam
-from pellucid.training.optimizers.model import global_norm
+from pellucid.optim.adam import adam
+from pellucid.optim.model import global_norm
 
 pytestmark = pytest.mark.oracle("torch")
 torch = oracle("torch")
@@ -71,7 +72,7 @@ def on_numpy(case: OpCase, dtype: Any, dy: np.ndarray) -> list[Any]:
 
 def result_of(op: str, positional: Any, options: Any) -> Any:
     """Return (y, backward) of torch's kernel for an op, or None where it declines."""
-    result = kernels.fused(Call(getattr(ops, op), tuple(positional), options))
+    result = dispatch.fused(Call(getattr(ops, op), tuple(positional), options))
     return None if isinstance(result, Declined) else result
 
 
@@ -94,7 +95,7 @@ ON_A_GPU_ONLY = {"dropout", "attention", "packed_attention"}
 OWN_KERNELS = frozenset(
     name
     for name in ops.__all__
-    if installed("torch") and kernels.kernel_of(name, "pellucid.kernels.torch")
+    if installed("torch") and dispatch.kernel_of(name, "pellucid.kernels.torch")
 )
 """The ops that have a kernel for torch's tensors."""
 
@@ -152,7 +153,7 @@ def _is_float(x: Any) -> bool:
 def test_what_is_declined_runs_the_page(case: OpCase) -> None:
     dy = gradient_for(case)
     positional, options = arguments(case, np.float64)
-    y, backward = kernels.dispatch(getattr(ops, case.op), *positional, **options)
+    y, backward = dispatch.dispatch(getattr(ops, case.op), *positional, **options)
     found = [y, *listed(backward(to("torch", dy)))]
     for a, b in zip(found, on_numpy(case, np.float64, dy), strict=True):
         if b is not None:
@@ -174,7 +175,7 @@ def test_what_is_declined_runs_the_page(case: OpCase) -> None:
 def test_arguments_that_do_not_fit_are_the_pages_to_report(call: Any) -> None:
     f, *given = call(torch.ones(4, 3))
     with pytest.raises((ValueError, IndexError, RuntimeError)):
-        kernels.dispatch(f, *given)
+        dispatch.dispatch(f, *given)
 
 
 def test_inside_a_model_everything_runs_fused() -> None:
@@ -199,7 +200,7 @@ def test_the_fused_step_is_adams(decoupled: bool) -> None:
     arrays = ([x[0] for x in there], [x[1] for x in there], [x[2:] for x in there])
     call = Call(adam, arrays, {"step": [3, 8], "decoupled": decoupled, **settings})
     call.arguments["scale"] = 0.5
-    assert not isinstance(kernels.fused(call), Declined)
+    assert not isinstance(dispatch.fused(call), Declined)
     for (theta, g, m, v), step, after in zip(given, (3, 8), there, strict=True):
         new, states = adam(theta, 0.5 * g, (m, v), step=step, decoupled=decoupled, **settings)
         for a, b in zip((after[0], *after[2:]), (new, *states), strict=True):
@@ -346,7 +347,7 @@ def test_on_a_gpu_forward_and_backward_equal_the_page(case: OpCase) -> None:
     dy = gradient_for(case)
     exact = on_numpy(case, np.float64, dy)
     positional, options = arguments(case, np.float32, "torch-cuda")
-    y, backward = kernels.dispatch(getattr(ops, case.op), *positional, **options)
+    y, backward = dispatch.dispatch(getattr(ops, case.op), *positional, **options)
     found = [y, *listed(backward(to("torch-cuda", dy.astype(np.float32))))]
     for a, b in zip(found, exact, strict=True):
         if b is not None:

@@ -22,18 +22,18 @@ from threadpoolctl import threadpool_limits
 
 from pellucid.apps.cli.console import Output
 from pellucid.core.batch import Batch, Packed
-from pellucid.core.device import CPU, Precision, place
 from pellucid.core.errors import UsageError
-from pellucid.core.machine import environment
+from pellucid.kernels.backend.machine import environment
 from pellucid.kernels.backend.matmul import products
 from pellucid.kernels.backend.peak import multiply_add_rate
 from pellucid.kernels.backend.threads import available
+from pellucid.kernels.device import CPU, Precision, place
 from pellucid.kernels.precision import products_for
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.sizes import forward_operations
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import train_step
 from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.step import train_step
 
 _log = logging.getLogger(__name__)
 

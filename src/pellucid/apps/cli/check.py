@@ -11,23 +11,19 @@ import tyro
 from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import tr
 from pellucid.check import (
-    MODELS,
     TOLERANCE,
     OpCase,
     Result,
     cases,
-    check_bfloat16,
-    check_engine,
     check_exact,
-    check_kernels,
-    kernel_cases,
     op_cases,
     run_checks,
 )
-from pellucid.check.kernels import BFLOAT16
+from pellucid.compiled.check import MODELS, check_engine
+from pellucid.core.dispatch import enabled
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
-from pellucid.kernels import enabled
+from pellucid.kernels.check import BFLOAT16, check_bfloat16, check_kernels, kernel_cases
 from pellucid.kernels.precision import bfloat16_products
 from pellucid.ops.rules.function import Function
 

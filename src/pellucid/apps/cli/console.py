@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from pellucid.apps.cli.language import encodable, printed_language, tr
-from pellucid.core.language import Text
+from pellucid.system.language import Text
 from pellucid.training import events
 
 PLAIN_EVERY = 10.0  # seconds between plain lines

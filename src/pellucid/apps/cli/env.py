@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pellucid.core.dispatch import AVAILABLE
 from pellucid.core.errors import install
-from pellucid.core.machine import KERNELS, environment, processor, processors, versions
+from pellucid.kernels.backend.machine import environment, processor, processors, versions
 
 
 def env() -> int:
@@ -15,7 +16,7 @@ def env() -> int:
     rows = {
         **environment(),
         "processor": f"{processor()}, {processors()} for this process",
-        **(_kernels() if KERNELS else {"numba": f"not installed: {install('kernels')}"}),
+        **(_kernels() if AVAILABLE else {"numba": f"not installed: {install('kernels')}"}),
         **versions("torch", "onnxruntime", "ctranslate2", "matplotlib", "sacrebleu", "rapidfuzz"),
     }
     print(*(f"{name}: {value}" for name, value in rows.items()), sep="\n")
@@ -23,8 +24,7 @@ def env() -> int:
 
 
 def _kernels() -> dict[str, str]:
-    from pellucid.core import built
-    from pellucid.kernels.backend import prepared
+    from pellucid.kernels.backend import built, prepared
     from pellucid.kernels.backend.llvm import VERSION
     from pellucid.kernels.backend.threads import available
 

@@ -13,10 +13,10 @@ from rich.cells import cell_len, set_cell_size
 from pellucid.apps.cli.language import printed_language
 from pellucid.apps.cli.options import Flat, ModelOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.files import is_file_of_pairs
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
+from pellucid.system.files import SavingError, write_atomically
 from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model
 from pellucid.tasks.metrics import METRICS

@@ -16,8 +16,8 @@ from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import printed_language, tr, wrapped
 from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, page, read, text
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import read_file, write_atomically
 from pellucid.core.settings import nearest
+from pellucid.system.files import read_file, write_atomically
 
 TRAINER = "your_transformer.py"
 

@@ -12,8 +12,8 @@ from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import printed_language, wrapped
 from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
 from pellucid.core.errors import UsageError
-from pellucid.core.language import Language, Text
 from pellucid.core.settings import nearest
+from pellucid.system.language import Language, Text
 
 LIMIT = Text("limit", "허용")
 LIST = Text("pellucid explain TOPIC, one of:", "pellucid explain 주제. 주제 목록:")

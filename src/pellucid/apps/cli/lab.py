@@ -24,9 +24,9 @@ from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.apps.lab.wording import tr as report_text
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import chosen_language, speaking
 from pellucid.core.parts import command
 from pellucid.core.settings import nearest
+from pellucid.system.language import chosen_language, speaking
 from pellucid.training.config import RunConfig, load_recipe
 
 HOME = Path("lab")

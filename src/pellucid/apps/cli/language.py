@@ -16,7 +16,7 @@ from typing import Any
 from unicodedata import east_asian_width
 
 from pellucid.core.errors import UsageError
-from pellucid.core.language import Language, chosen_language
+from pellucid.system.language import Language, chosen_language
 
 LANGUAGES: tuple[Language, ...] = ("en", "ko")
 FILLER = "\x01"

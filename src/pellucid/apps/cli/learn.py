@@ -8,7 +8,7 @@ from pathlib import Path
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
 from pellucid.apps.view.page import learn_page
-from pellucid.core.files import write_atomically
+from pellucid.system.files import write_atomically
 
 PAGE = Path("learn.html")
 

@@ -21,9 +21,9 @@ from pellucid import __version__
 from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed, run_command
 from pellucid.apps.cli.language import take_language, tr, translated, warn, wrapped
 from pellucid.core.errors import UsageError, UserError, without
-from pellucid.core.language import Language, speaking
 from pellucid.core.parts import use
 from pellucid.core.settings import nearest
+from pellucid.system.language import Language, speaking
 
 HELP = ("-h", "--help", "help")
 USAGE = "usage: pellucid COMMAND [OPTIONS]"

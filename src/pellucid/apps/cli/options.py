@@ -27,11 +27,11 @@ from tyro.constructors import (
 
 from pellucid.apps.cli.language import tr, wrapped
 from pellucid.apps.cli.refusals import refusal
-from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError
 from pellucid.core.parts import read_all
 from pellucid.core.settings import Name
 from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.kernels.device import CPU, place
 from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.folder import load_model, shipped_models
 from pellucid.tasks.generation import sampling_of

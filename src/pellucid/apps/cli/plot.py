@@ -9,8 +9,8 @@ from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
 from pellucid.apps.teach.pictures import PICTURES, curves, save
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.language import chosen_language
 from pellucid.core.settings import nearest
+from pellucid.system.language import chosen_language
 from pellucid.training.run import METRICS, read_metrics
 
 CURVES = "curves"

@@ -11,7 +11,7 @@ from pathlib import Path
 from pellucid.apps.cli.language import tr, translated
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError, optional
-from pellucid.core.files import MOST_BYTES, check_file
+from pellucid.system.files import MOST_BYTES, check_file
 from pellucid.training.signals import handling
 
 SEPARATE = "pellucid serve needs starlette, uvicorn, httptools, msgspec and prometheus-client"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
 from pellucid.core.errors import UsageError, UserError, optional
-from pellucid.core.machine import environment
+from pellucid.kernels.backend.machine import environment
 from pellucid.tasks import task_of
 from pellucid.training.config import load_recipe
 from pellucid.training.experiment import Prepared, make_tokenizers, read_material, score

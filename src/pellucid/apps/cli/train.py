@@ -20,11 +20,11 @@ from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import Flat, accepts_changes, named, parse, value_of
 from pellucid.apps.view.film import filming, frames
-from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UsageError
 from pellucid.core.parts import command
 from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.kernels.choices import Choices
+from pellucid.kernels.device import CPU, Precision
 from pellucid.models.quantize import WeightFormat
 from pellucid.training.config import PARTS, DataConfig, RunConfig, recipe_names
 from pellucid.training.events import Event, Listener, Stepped

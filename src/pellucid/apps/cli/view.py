@@ -21,11 +21,11 @@ from pellucid.apps.view.record import NO_LAYERS, Record
 from pellucid.apps.view.runnable import runnable
 from pellucid.apps.view.terminal import attention_map
 from pellucid.core.errors import UsageError
-from pellucid.core.files import write_atomically
-from pellucid.core.language import Language, plural
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models.walk import UnsupportedError
+from pellucid.system.files import write_atomically
+from pellucid.system.language import Language, plural
 from pellucid.tasks import GenerationTask, Task
 from pellucid.tasks.folder import find_model, load_model
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pellucid.apps.lab.wording import tr
 from pellucid.core.errors import optional
-from pellucid.core.language import chosen_language
+from pellucid.system.language import chosen_language
 
 
 def lab_package(module: str, name: str) -> Any:

@@ -7,11 +7,11 @@ from itertools import chain, count
 from typing import NamedTuple
 
 from pellucid.core.errors import UsageError
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import DivergedError, train_step
 from pellucid.tasks import task_of
 from pellucid.training.config import RunConfig
 from pellucid.training.experiment import Prepared, make_tokenizers, read_material
-from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.step import DivergedError, train_step
 
 FORGETS = 0.9
 """Of the mean of the losses, which leaves out the noise of single batches."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from pellucid.core.errors import optional
-from pellucid.core.machine import processors
+from pellucid.kernels.backend.machine import processors
 
 P = ParamSpec("P")
 T = TypeVar("T")

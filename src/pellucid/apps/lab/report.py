@@ -23,8 +23,8 @@ from pellucid.apps.lab.plots import Curves, Points, draw_curves, draw_forest
 from pellucid.apps.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.apps.lab.study import Bound, flat_settings
 from pellucid.apps.lab.wording import captions, tr
-from pellucid.core.files import write_atomically
-from pellucid.core.language import Language, speaking
+from pellucid.system.files import write_atomically
+from pellucid.system.language import Language, speaking
 
 CURVES = {"train": ("train_loss", "training loss"), "valid": ("valid_loss", "validation loss")}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import saving
+from pellucid.system.files import saving
 from pellucid.training.lock import InUseError, Lock
 
 FORMAT = 1

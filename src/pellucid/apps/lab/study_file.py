@@ -24,9 +24,9 @@ from pellucid.apps.lab.study import FORMAT, Change, Plan, Study
 from pellucid.apps.lab.study_checks import check_name, check_study
 from pellucid.apps.lab.trial import file_tokenizers
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
-from pellucid.core.files import MOST_BYTES, check_file
 from pellucid.core.parts import read
-from pellucid.core.settings import flat, from_mapping, nearest, read_toml
+from pellucid.core.settings import flat, from_mapping, nearest
+from pellucid.system.files import MOST_BYTES, check_file, read_toml
 from pellucid.training.config import RunConfig, load_recipe
 
 PACKAGE = Path(__file__).parents[2]

@@ -30,15 +30,15 @@ from pellucid.apps.lab.results import FORMAT, LineError, parse_line
 from pellucid.apps.lab.study import Plan, Trial, flat_settings
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
-from pellucid.core.files import SavingError, saving, write_atomically
-from pellucid.core.machine import processor, processors
 from pellucid.core.parts import read, use
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
 from pellucid.data.pieces import Pieces
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, TokenizerLike
+from pellucid.kernels.backend.machine import processor, processors
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import Recorder
+from pellucid.system.files import SavingError, saving, write_atomically
 from pellucid.tasks import Seq2SeqTask
 from pellucid.training.events import Ended, Event, Listener, Saved, Started, Stepped
 from pellucid.training.experiment import Prepared, check_scores, make_tokenizers, read_data

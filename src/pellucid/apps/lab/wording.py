@@ -11,13 +11,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from pellucid.core.language import chosen_language
+from pellucid.system.language import chosen_language
 
 
 def tr(english: str, /, **values: Any) -> str:
     """Return a text in the language that is spoken, with values filled in.
 
-    >>> from pellucid.core.language import speaking
+    >>> from pellucid.system.language import speaking
     >>> with speaking("ko"):
     ...     tr("{n} of {all} seeds", n=6, all=7), tr("no such text")
     ('시드 7개 중 6개', 'no such text')

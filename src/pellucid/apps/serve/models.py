@@ -13,8 +13,8 @@ from pellucid.apps.serve.batcher import Batcher, Job, batchers_for
 from pellucid.apps.serve.languages import LANGUAGES, language_pair
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import check_file
 from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.system.files import check_file
 from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model, load_model
 from pellucid.tasks.masked_lm import MASK

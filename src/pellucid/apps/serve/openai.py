@@ -33,9 +33,10 @@ from pellucid.apps.serve.fields import (
 )
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange, find_model
-from pellucid.core.settings import nearest, read_toml
+from pellucid.core.settings import nearest
 from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.system.files import read_toml
 
 Tokens = Annotated[int, Meta(ge=1, le=10**6)]
 TopP = Annotated[float, Meta(ge=0, le=1)]

@@ -15,8 +15,8 @@ from pellucid import Rng, nn, ops
 from pellucid.check.op_cases import normal
 from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.training import schedules
-from pellucid.training.optimizers.adam import Moments, adam
+from pellucid.optim import schedules
+from pellucid.optim.adam import Moments, adam
 
 
 class Check(NamedTuple):

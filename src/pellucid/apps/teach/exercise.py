@@ -38,7 +38,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.apps.teach.mutants import mutants, terms
-from pellucid.core.language import Language, Text
+from pellucid.system.language import Language, Text
 
 EXERCISES = (
     "softmax_backward", "cross_entropy_backward", "linear_backward", "relu_backward",

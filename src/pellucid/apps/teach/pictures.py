@@ -15,7 +15,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.errors import optional
-from pellucid.core.language import Language
+from pellucid.system.language import Language
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

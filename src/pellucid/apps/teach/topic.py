@@ -33,12 +33,12 @@ from pellucid import Rng, nn, ops
 from pellucid.apps.teach.checks import CHECKS
 from pellucid.apps.view.backward import CodeLine, statements
 from pellucid.check import TOLERANCE, cases
-from pellucid.core.language import Language
 from pellucid.generation.sampling import kept_probabilities
 from pellucid.generation.search import search_once
 from pellucid.models.decoding import penalty
-from pellucid.training import schedules
-from pellucid.training.optimizers.adam import Moments, adam
+from pellucid.optim import schedules
+from pellucid.optim.adam import Moments, adam
+from pellucid.system.language import Language
 
 TOPICS = (
     "linear", "relu", "gelu", "softmax", "attention", "scaling", "masks", "multi_head",

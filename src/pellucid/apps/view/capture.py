@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from pellucid import kernels, nn, ops
+from pellucid import nn, ops
 from pellucid.apps.view.record import Array, Candidate, Kind, Map, Side, Step
 from pellucid.apps.view.tokens import Label, Vocabulary
+from pellucid.core import dispatch
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.models.causal_lm import CausalLM
@@ -66,7 +67,7 @@ def capture(
     `frozen`.
     """
     recorder, rows, loss = Recorder(), list(places), 0.0
-    with kernels.reference(), recorder if maps else nullcontext():
+    with dispatch.reference(), recorder if maps else nullcontext():
         logits, backward = _run(model, texts)
         if backward is not None:
             wanted = np.asarray(expected, np.int64)

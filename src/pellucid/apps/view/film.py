@@ -21,8 +21,8 @@ from pellucid.apps.view.page import PRECISIONS, Precision, as_json, dumps, fille
 from pellucid.apps.view.record import Language, Record
 from pellucid.apps.view.trace import MASK, TRACES, attention
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import read_file, remove_temporary, write_atomically
 from pellucid.data.pairs import Splits
+from pellucid.system.files import read_file, remove_temporary, write_atomically
 from pellucid.tasks import Task
 from pellucid.training.events import Ended, Event, Listener, Started, Stepped
 from pellucid.training.run import read_metrics

@@ -14,7 +14,7 @@ from pellucid.apps.view import page
 from pellucid.apps.view.record import TITLES, Kind, Language, Record, select_cell, select_maps
 from pellucid.apps.view.terminal import attention_map
 from pellucid.core.errors import UsageError
-from pellucid.core.files import write_atomically
+from pellucid.system.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,9 +9,9 @@ import numpy as np
 
 from pellucid.apps.view.tokens import Label
 from pellucid.core.errors import UsageError
-from pellucid.core.language import Language as Language  # what a page is written in
-from pellucid.core.language import Text as Text
 from pellucid.ops.rule import EVERYTHING, Rule
+from pellucid.system.language import Language as Language  # what a page is written in
+from pellucid.system.language import Text as Text
 
 Array = np.ndarray
 Kind = Literal["encoder", "decoder", "cross"]

@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import read_file
 from pellucid.data.pairs import Splits
+from pellucid.system.files import read_file
 
 _log = logging.getLogger(__name__)
 

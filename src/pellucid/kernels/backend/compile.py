@@ -167,8 +167,7 @@ class Kernel:
             return self._compiled
 
     def _load(self) -> Callable[..., int]:
-        from pellucid.core import built
-        from pellucid.kernels.backend import cache, machine_code
+        from pellucid.kernels.backend import built, cache, machine_code
 
         address = built.address(f"{self.name}.entry")
         if address is not None:

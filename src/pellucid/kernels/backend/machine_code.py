@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.core import built
+from pellucid.kernels.backend import built
 from pellucid.kernels.backend.llvm import VERSION, ir
 from pellucid.kernels.backend.llvm import binding as llvm
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.core.machine import processors
-from pellucid.core.memory import keep_freed_memory
+from pellucid.kernels.backend.allocator import keep_freed_memory
 from pellucid.kernels.backend.compile import Kernel, inner
+from pellucid.kernels.backend.machine import processors
 from pellucid.kernels.backend.thread_pool import WORDS, run_tasks, this_call, work
 
 # Nanoseconds before a worker sleeps: longer than the pause between two kernels.

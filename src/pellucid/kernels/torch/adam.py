@@ -9,7 +9,7 @@ from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Step every parameter as `training.optimizers.adam.adam` does, in place.
+    """Step every parameter as `optim.adam.adam` does, in place.
 
     The call is as for `kernels.adam`.
     """

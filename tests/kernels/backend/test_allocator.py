@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pellucid.core import memory
+from pellucid.kernels.backend import allocator as memory
 
 FAULTS = """
 import resource

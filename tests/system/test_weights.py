@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from pellucid.core.errors import UserError
-from pellucid.core.weights import average, from_safetensors, read_weights, to_safetensors
+from pellucid.system.weights import average, from_safetensors, read_weights, to_safetensors
 
 
 def state() -> dict[str, np.ndarray]:

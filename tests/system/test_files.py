@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import remove_temporary, write_atomically, write_folder_atomically
+from pellucid.system.files import remove_temporary, write_atomically, write_folder_atomically
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -103,7 +103,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 from pellucid.core.errors import UserError
-from pellucid.core.files import write_folder_atomically
+from pellucid.system.files import write_folder_atomically
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path(sys.argv[1]) / "folder"
 write_folder_atomically(folder, {"a": b"old"})

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pellucid.core.array import Array, namespace
-from pellucid.training.optimizers.optimizer import Optimizer
+from pellucid.optim.optimizer import Optimizer
 
 
 class Moments(NamedTuple):

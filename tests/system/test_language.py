@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pellucid.core.language import Text, language_of
+from pellucid.system.language import Text, language_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid import kernels
 from pellucid.check.result import Result
+from pellucid.core import dispatch
 from pellucid.core.batch import Packed
 from pellucid.core.vjp import Call, observing
 from pellucid.core.vjp import Result as Output
@@ -64,7 +64,7 @@ def check_engine(names: Iterable[str] = tuple(MODELS)) -> Iterator[Result]:
         for kind, beam in (("greedy", 1), ("beam 4", 4)):
             config = SearchConfig(beam=beam, best=beam, max_length=19)
             ours = [answer for answers in search(engine, source, config) for answer in answers]
-            with kernels.reference():
+            with dispatch.reference():
                 plain = [answer for answers in search(model, source, config) for answer in answers]
             same = [a.tokens for a in ours] == [a.tokens for a in plain]
             found, right = (np.array([(a.log_p, a.score) for a in each]) for each in (ours, plain))
@@ -82,7 +82,7 @@ def _int8(name: str, model: Any, source: Packed) -> Result:
     model.load_state_dict(dequantize(quantize(model.state_dict(), "int8")))
     engine, tokens = compile_model(model, "int8"), np.full(N, 1)
     found, _ = engine.step(engine.start(source), tokens)
-    with kernels.reference(), observing(_rounding):
+    with dispatch.reference(), observing(_rounding):
         expected, _ = model.step(model.start(source), tokens)
     differs = np.abs(found - expected).max(axis=-1) > 1e-5
     return Result("engine", f"{name}: int8", found.size, float(differs.mean()), 0.3)

@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from pellucid.core.array import LARGEST
 from pellucid.core.errors import UserError
-from pellucid.core.files import read_file
+from pellucid.system.files import read_file
 
 Array = np.ndarray
 

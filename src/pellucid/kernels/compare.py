@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid import kernels
+from pellucid.core import dispatch
 from pellucid.core.vjp import Call, Declined, Result, pair_of
 
 Run = Callable[[], Result]
@@ -16,7 +16,7 @@ ULP = float(np.finfo(np.float32).eps)
 
 def fused(f: Callable[..., Any], *args: Any, **options: Any) -> Run | Declined:
     """Run a call on its kernel, or return why the kernel declines."""
-    result = kernels.fused(Call(f, args, options))
+    result = dispatch.fused(Call(f, args, options))
     return result if isinstance(result, Declined) else lambda: result
 
 

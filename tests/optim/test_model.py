@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from pellucid import kernels, nn
+from pellucid import nn
+from pellucid.core import dispatch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.nn.module import Parameter
-from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers import OPTIMIZERS, Optimizer
-from pellucid.training.optimizers.model import ModelOptimizer, clip_factor, global_norm
-from pellucid.training.step import DivergedError
+from pellucid.optim import OPTIMIZERS, Optimizer
+from pellucid.optim.config import OptimizerConfig
+from pellucid.optim.model import ModelOptimizer, clip_factor, global_norm
+from pellucid.optim.step import DivergedError
 
 each = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
 SHAPES = {
@@ -27,7 +28,7 @@ SHAPES = {
     "linear2.weight": (7, 2),
 }
 AS_TORCH = [(name, decay) for name in ("adam", "adamw") for decay in (None, 0.0, 0.2)]
-GOLDEN = load_file(Path(__file__).parents[2] / "fixtures" / "optimizers.safetensors")
+GOLDEN = load_file(Path(__file__).parents[1] / "fixtures" / "optimizers.safetensors")
 
 
 def parameters(dtype: type = np.float64) -> dict[str, Parameter]:
@@ -70,7 +71,7 @@ def test_adam_keeps_the_names_that_old_checkpoints_have() -> None:
 
 @each
 def test_the_fused_step_is_as_near_to_float64_as_the_page(optimizer: Optimizer) -> None:
-    assert kernels.kernel_of(optimizer.step.__name__)
+    assert dispatch.kernel_of(optimizer.step.__name__)
 
     def stepped(dtype: Any) -> list[np.ndarray]:
         made = parameters(dtype)
@@ -82,7 +83,7 @@ def test_the_fused_step_is_as_near_to_float64_as_the_page(optimizer: Optimizer) 
         return [p.data for p in made.values()] + list(model.state_dict().values())
 
     exact, fused = stepped(np.float64), stepped(np.float32)
-    with kernels.reference():
+    with dispatch.reference():
         plain = stepped(np.float32)
     for true, fast, slow in zip(exact, fused, plain, strict=True):
         allowed = 2 * np.abs(slow - true).max() + 2 * np.finfo(np.float32).eps * np.abs(true).max()
@@ -93,7 +94,7 @@ def test_the_fused_step_is_as_near_to_float64_as_the_page(optimizer: Optimizer) 
 def test_the_standard_step_is_the_kernel_s(
     optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert kernels.kernel_of(optimizer.step.__name__)
+    assert dispatch.kernel_of(optimizer.step.__name__)
 
     @functools.wraps(optimizer.step)
     def page(*_: Any, **__: Any) -> Any:
@@ -106,7 +107,7 @@ def test_the_standard_step_is_the_kernel_s(
     for key, gradient in gradients(0).items():
         made[key].grad = np.array(gradient, np.float32, order="F")
     model.step(lr=0.1)
-    with kernels.reference(), pytest.raises(AssertionError, match="the page ran"):
+    with dispatch.reference(), pytest.raises(AssertionError, match="the page ran"):
         model.step(lr=0.1)
 
 
@@ -131,7 +132,7 @@ def test_ten_steps_equal_what_torch_stored(name: str, weight_decay: float | None
 @pytest.mark.oracle("torch")
 @pytest.mark.parametrize(("name", "weight_decay"), AS_TORCH)
 def test_ten_steps_equal_torch_now(name: str, weight_decay: float | None) -> None:
-    from tests.training.optimizers import torch_reference
+    from tests.optim import torch_reference
 
     found = ten_steps(name, weight_decay)
     start = {key: p.data for key, p in parameters().items()}
@@ -228,7 +229,7 @@ def test_a_gradient_of_another_dtype_leaves_the_parameter_its_own(dtype: Any, fu
     for key, gradient in gradients(0).items():
         made[key].grad = gradient.astype(other)
     optimizer = ModelOptimizer(made)
-    with contextlib.nullcontext() if fused else kernels.reference():
+    with contextlib.nullcontext() if fused else dispatch.reference():
         optimizer.step(lr=0.1, scale=0.5)
     moments = {k: a for k, a in optimizer.state_dict().items() if not k.startswith("step")}
     assert {a.dtype for a in (*moments.values(), *(p.data for p in made.values()))} == {
@@ -245,7 +246,7 @@ def test_a_step_writes_into_the_arrays_that_there_are(dtype: Any, fused: bool) -
     state = optimizer.state_dict()
     for key, gradient in gradients(0).items():
         made[key].grad = gradient.astype(dtype)
-    with contextlib.nullcontext() if fused else kernels.reference():
+    with contextlib.nullcontext() if fused else dispatch.reference():
         optimizer.step(lr=0.1)
     assert all(made[key].data is array for key, array in held.items())
     assert all(state[f"exp_avg.{key}"].any() for key in SHAPES)

@@ -17,12 +17,12 @@ from tests.training.copying import MODEL, TRAIN, Reversals, held_out, settings
 import pellucid
 from pellucid.compiled.engine import Engine
 from pellucid.core.array import to_host
-from pellucid.core.device import place
 from pellucid.core.rng import Rng
 from pellucid.generation import GREEDY, compile_model
+from pellucid.kernels.device import place
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig, Seq2Seq
-from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers import OPTIMIZERS
+from pellucid.optim import OPTIMIZERS
+from pellucid.optim.config import OptimizerConfig
 from pellucid.training.run import RunFolder
 from pellucid.training.trainer import Trainer
 
@@ -184,9 +184,8 @@ def test_on_a_gpu_twenty_steps_equal_the_cpus(kind: str) -> None:
 
 def test_the_rng_of_a_part_is_not_that_of_another() -> None:
     from pellucid.kernels.torch.draws import seed_of
-    from pellucid.training.step import split
 
     batch = Reversals().epoch(0)[0]
     rng = Rng(5).fold(1)
-    seeds = {seed_of(rng.at(part.source.rows)) for part in split(batch, 3)}
+    seeds = {seed_of(rng.at(part.source.rows)) for part in batch.split(3)}
     assert len(seeds) == 3

@@ -9,11 +9,11 @@ from tests.training.copying import TRAIN, Reversals, held_out, model
 from pellucid.core.batch import Batch
 from pellucid.core.rng import Rng
 from pellucid.models import Seq2Seq
+from pellucid.optim.config import OptimizerConfig
+from pellucid.optim.model import ModelOptimizer
+from pellucid.optim.step import DivergedError, train_step
 from pellucid.tasks.scores import held_out_loss
-from pellucid.training.config import OptimizerConfig, TrainingConfig
-from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.parts import split
-from pellucid.training.step import DivergedError, train_step
+from pellucid.training.config import TrainingConfig
 
 FREE = replace(TRAIN, optimizer=OptimizerConfig(clip=float("inf")))
 
@@ -58,11 +58,11 @@ def test_dropout_changes_with_the_step_and_the_seed() -> None:
 
 def test_split_keeps_pairs_and_numbers() -> None:
     whole = batch()
-    parts = split(whole, 3)
+    parts = whole.split(3)
     assert [len(part) for part in parts] == [5, 4, 4]
     assert np.concatenate([p.source.examples for p in parts]).tolist() == list(range(13))
     assert np.concatenate([p.target.tokens for p in parts]).tolist() == whole.target.tokens.tolist()
-    assert split(whole, 1) == [whole]
+    assert whole.split(1) == [whole]
 
 
 @pytest.mark.parametrize("how", ["token", "sentence", "sum"])

@@ -7,15 +7,12 @@ import os
 import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 from pellucid import __version__
-from pellucid.core import built
+from pellucid.core.dispatch import AVAILABLE
 from pellucid.core.errors import optional
 
-KERNELS = find_spec("numba") is not None or built.level() is not None
-"""Whether there are kernels for NumPy's arrays: built ones, or Numba, which compiles them."""
 CGROUP = Path("/sys/fs/cgroup")
 """Where Linux says what a container may use."""
 
@@ -66,7 +63,7 @@ def environment() -> dict[str, str]:
     found = {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "kernels": "on" if KERNELS and os.environ.get("PELLUCID_KERNELS") != "off" else "off",
+        "kernels": "on" if AVAILABLE and os.environ.get("PELLUCID_KERNELS") != "off" else "off",
         "pellucid": __version__,  # that of this code: an installation's can be out of date
         **versions("numpy", "numba"),
     }

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_limits
 
-from pellucid.core import machine
-from pellucid.core.machine import environment, processor, processors
 from pellucid.core.settings import changes
-from pellucid.kernels.backend import threads
+from pellucid.kernels.backend import machine, threads
+from pellucid.kernels.backend.machine import environment, processor, processors
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-FOLDER = Path(__file__).parents[1] / "kernels" / "built"
+FOLDER = Path(__file__).parents[1] / "built"
 _AVX2 = {"+avx2", "+fma", "+bmi", "+bmi2", "+f16c", "+lzcnt", "+movbe"}
 _AVX512 = _AVX2 | {f"+avx512{name}" for name in ("f", "bw", "cd", "dq", "vl")}
 _BFLOAT16 = _AVX512 | {"+avx512vnni", "+avx512bf16", "+gfni"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pellucid.core.parts import Registry
-from pellucid.training.optimizers.adam import ADAM, ADAMW
-from pellucid.training.optimizers.optimizer import Optimizer
+from pellucid.optim.adam import ADAM, ADAMW
+from pellucid.optim.optimizer import Optimizer
 
 OPTIMIZERS: Registry[Optimizer] = Registry({each.name: each for each in (ADAM, ADAMW)})
 

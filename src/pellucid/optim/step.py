@@ -9,17 +9,17 @@ example's number in the batch: it does not depend on the parts either.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
 from pellucid.models.model import Model
 from pellucid.models.output import LossSum
-from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers.model import ModelOptimizer, clip_factor
-from pellucid.training.parts import PartSum, split
+from pellucid.optim.config import StepConfig
+from pellucid.optim.model import ModelOptimizer, clip_factor
 
 
 @dataclass
@@ -50,6 +50,15 @@ class Tally:
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
 
+class PartSum(Protocol):
+    """Adds the gradients of the parts of a step, of all workers: `training.parts`."""
+
+    parts: int
+
+    def run(self, run_part: Callable[[int], LossSum]) -> list[LossSum]:
+        """Run this worker's parts; give every parameter the sum of all, and return all losses."""
+
+
 class DivergedError(UserError):
     """Training diverged: a loss or a gradient is not finite, or the loss exploded."""
 
@@ -65,7 +74,7 @@ def train_step(
     model: Model,
     optimizer: ModelOptimizer,
     batch: Batch,
-    config: TrainingConfig,
+    config: StepConfig,
     *,
     step: int,
     lr: float,
@@ -82,10 +91,10 @@ def train_step(
     optimizer.zero_grad()
     tally = Tally(sentences=len(batch), useful_tokens=batch.useful_tokens, steps=1)
     if part_sum is None:
-        losses = [_add_gradients(model, split(batch, config.accumulate), config, rng)]
+        losses = [_add_gradients(model, batch.split(config.accumulate), config, rng)]
     else:
         # A small batch has fewer parts than the settings say: the last ones are then empty.
-        parts = [split(part, config.accumulate) for part in split(batch, part_sum.parts)]
+        parts = [part.split(config.accumulate) for part in batch.split(part_sum.parts)]
         parts += [[] for _ in range(part_sum.parts - len(parts))]
         losses = part_sum.run(lambda part: _add_gradients(model, parts[part], config, rng))
     for loss in losses:
@@ -107,9 +116,7 @@ def train_step(
     return tally, norm
 
 
-def _add_gradients(
-    model: Model, pieces: Sequence[Batch], config: TrainingConfig, rng: Rng
-) -> LossSum:
+def _add_gradients(model: Model, pieces: Sequence[Batch], config: StepConfig, rng: Rng) -> LossSum:
     """Add the gradients of the summed loss of several batches; return that sum.
 
     It ends at the first loss that is not finite, and without that batch's gradients.

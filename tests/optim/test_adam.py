@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pellucid.training.optimizers.adam import Moments, adam
+from pellucid.optim.adam import Moments, adam
 
 
 def test_adam_by_hand() -> None:

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from pellucid.core.errors import UsageError
-from pellucid.training.config import ScheduleConfig
-from pellucid.training.schedules import (
+from pellucid.optim.config import ScheduleConfig
+from pellucid.optim.schedules import (
     SCHEDULES,
     constant,
     cosine,

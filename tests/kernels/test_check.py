@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from tests.kernels.compare import FUSED, HAS_BFLOAT16
 
-from pellucid import kernels, ops
-from pellucid.check import Result, check_bfloat16, check_kernels, kernel_cases
-from pellucid.check import kernels as table
-from pellucid.check.compare import excess
+from pellucid import ops
+from pellucid.check import Result
+from pellucid.core import dispatch
 from pellucid.core.vjp import Call, Declined
 from pellucid.core.vjp import Result as Output
+from pellucid.kernels import check as table
+from pellucid.kernels.check import check_bfloat16, check_kernels, kernel_cases
+from pellucid.kernels.compare import excess
 from pellucid.kernels.precision import bfloat16_products
 from pellucid.ops.attention import whole_rule
 from pellucid.ops.rule import EVERYTHING, Allowed, Score
@@ -63,8 +65,8 @@ def test_a_kernel_that_declines_every_row_says_why(monkeypatch: pytest.MonkeyPat
     def fused(call: Call) -> Output | Declined:
         return Declined("Numba is not installed") if call.op is ops.rms_norm else whole(call)
 
-    whole = kernels.fused
-    monkeypatch.setattr(kernels, "fused", fused)
+    whole = dispatch.fused
+    monkeypatch.setattr(dispatch, "fused", fused)
     rms = [case for case in kernel_cases() if case.op == "rms_norm"]
     results = list(check_kernels([*light(), *rms]))
     assert [r for r in results if r.reason] == [
@@ -73,7 +75,7 @@ def test_a_kernel_that_declines_every_row_says_why(monkeypatch: pytest.MonkeyPat
 
 
 def test_where_kernels_are_off_every_op_says_so() -> None:
-    with kernels.reference():
+    with dispatch.reference():
         found = [(r.name, r.reason) for r in check_kernels(light())]
     assert found == [(op, "kernels are off") for op in ("dropout", "embedding", "rms_norm")]
 
@@ -122,13 +124,13 @@ def test_products_of_bfloat16_are_compared() -> None:
 
 def test_a_wrong_kernel_of_a_row_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = (case for case in light() if case.op == "dropout")
-    kernel = kernels.kernel_of("dropout")
+    kernel = dispatch.kernel_of("dropout")
     assert kernel is not None
 
     def scaled(call: Call) -> Output | Declined:
         y, backward = kernel(call)
         return y, lambda dy: backward(dy) * np.float32(1.00001)
 
-    monkeypatch.setattr(kernels, "kernel_of", lambda op, family: scaled)
+    monkeypatch.setattr(dispatch, "kernel_of", lambda op, family: scaled)
     (result,) = check_kernels([replace(row, note="scaled")])
     assert not result.passed

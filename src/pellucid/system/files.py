@@ -8,11 +8,13 @@ import os
 import shutil
 import stat
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 
 TEMPORARY = ".tmp-"
 SUMS = "SHA256SUMS"
@@ -70,6 +72,21 @@ def check_file(path: Path, most: int | None = None, *, pipes: bool = False) -> N
         raise UserError(f"{path}: is a {'' if pipes else 'pipe or a '}device; expected a file")
     if most is not None and found.st_size > most:
         raise UserError(f"{path}: has {found.st_size} bytes; expected at most {most}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file. Raises `UsageError` naming the file when it cannot be read."""
+    try:
+        check_file(path, MOST_BYTES)
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from None
 
 
 def checksums(files: Mapping[str, bytes]) -> bytes:

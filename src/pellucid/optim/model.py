@@ -14,14 +14,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from pellucid import kernels
+from pellucid.core import dispatch
 from pellucid.core.array import Array, like, namespace, to_host
 from pellucid.core.errors import UserError
 from pellucid.core.settings import changes
 from pellucid.core.vjp import Call, Declined, check_gradient
 from pellucid.nn.module import Parameter
-from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers import OPTIMIZERS
+from pellucid.optim import OPTIMIZERS
+from pellucid.optim.config import OptimizerConfig
 
 
 def global_norm(gradients: Iterable[Array]) -> float:
@@ -33,7 +33,7 @@ def global_norm(gradients: Iterable[Array]) -> float:
     5.0
     """
     arrays = [_whole(g, g.dtype) for g in gradients]
-    fused = kernels.fused(Call(cast(Any, global_norm), (arrays,), {}))
+    fused = dispatch.fused(Call(cast(Any, global_norm), (arrays,), {}))
     if not isinstance(fused, Declined):
         return float(fused[0])
     total = 0.0
@@ -172,7 +172,7 @@ class ModelOptimizer:
         states, steps = [slot.states for slot in slots], [slot.step for slot in slots]
         call = Call(self.optimizer.step, (thetas, gradients, states), {"step": steps, **options})
         call.arguments["scale"] = scale  # a kernel's own: it makes no scaled gradient
-        if not isinstance(kernels.fused(call), Declined):
+        if not isinstance(dispatch.fused(call), Declined):
             return
         for slot, theta, gradient in zip(slots, thetas, gradients, strict=True):
             gradient = gradient if scale == 1.0 else gradient * scale

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid import kernels, ops
+from pellucid import ops
 from pellucid.check.cases import OpCase, ruled
-from pellucid.check.compare import excess, fused, in_float64, page, results, rounded
 from pellucid.check.op_cases import case, normal, op_cases
 from pellucid.check.result import Result
+from pellucid.core import dispatch
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Declined
+from pellucid.kernels.compare import excess, fused, in_float64, page, results, rounded
 from pellucid.ops import rules
 
 ROWS, E, F, V = 331, 53, 67, 71
@@ -38,7 +39,7 @@ class _Compared(NamedTuple):
 
 def kernel_cases() -> list[OpCase]:
     """Return the rows of ops that have a kernel, then those of many rows."""
-    return [*(row for row in op_cases() if kernels.has_kernel(row.op)), *_many_rows()]
+    return [*(row for row in op_cases() if dispatch.has_kernel(row.op)), *_many_rows()]
 
 
 def _many_rows() -> list[OpCase]:
@@ -138,7 +139,7 @@ def digests(names: Sequence[str]) -> dict[str, str]:
 
 def _digests_on(count: int, names: Sequence[str]) -> Mapping[str, str]:
     """Return `digests` of a process with this many threads: a pool is made once in a process."""
-    code = "import json, sys; from pellucid.check.kernels import digests"
+    code = "import json, sys; from pellucid.kernels.check import digests"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; print(json.dumps(digests(json.load(sys.stdin))))"],
         env=os.environ

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.core import built
+from pellucid.kernels.backend import built
 
 AVX2 = {"avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe"}
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}

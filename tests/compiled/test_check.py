@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pellucid import kernels
-from pellucid.check import MODELS, check_engine
-from pellucid.check import engine as table
+from pellucid.compiled import check as table
+from pellucid.compiled.check import MODELS, check_engine
+from pellucid.core import dispatch
 
 POST_NORM = list(MODELS)[:1]
 
@@ -21,7 +21,7 @@ def test_compiled_generation_gives_the_layers_answers() -> None:
 
 
 def test_without_kernels_nothing_is_compared() -> None:
-    with kernels.reference():
+    with dispatch.reference():
         (result,) = check_engine(POST_NORM)
     assert result.reason == "the layers themselves generate"
 
@@ -32,7 +32,7 @@ def test_other_scores_or_tokens_are_wrong(change: str, monkeypatch: pytest.Monke
 
     def changed(model: Any, source: Any, config: Any) -> Any:
         found = search(model, source, config)
-        if kernels.enabled():
+        if dispatch.enabled():
             first = found[3][0]
             other = {"score": first.score * 1.00001, "tokens": (5,)}[change]
             found[3][0] = first._replace(**{change: other})

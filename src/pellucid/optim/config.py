@@ -1,0 +1,116 @@
+"""The settings of an optimizer, of a schedule and of one step; their text is also their help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import Name, check_ranges
+from pellucid.optim import OPTIMIZERS
+from pellucid.optim.schedules import SCHEDULES
+
+BETAS = (0.9, 0.999)
+# The choices are the registries' own.
+if TYPE_CHECKING:
+    OptimizerName = str
+    ScheduleName = str
+else:
+
+    class OptimizerName(Name):
+        registry = OPTIMIZERS
+
+    class ScheduleName(Name):
+        registry = SCHEDULES
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How parameters are stepped; torch's names and defaults."""
+
+    name: OptimizerName = "adam"
+    """adam (weight decay is added to the gradient) or adamw (it shrinks the weights directly)."""
+    betas: tuple[float, float] = None  # type: ignore[assignment]
+    """How slowly the running means of the gradient and of its square forget; unset: 0.9 and
+    0.999."""
+    momentum: float | None = None
+    """For an optimizer of your own; adam and adamw do not read it."""
+    eps: float = 1e-8
+    """Added to the root of the mean square."""
+    weight_decay: float | None = None
+    """λ; unset: the optimizer's own, 0 for adam, 0.01 for adamw."""
+    clip: float = 1.0
+    """Largest global gradient norm; inf for no limit."""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        check_ranges(
+            self, momentum="[0, 1)", eps="(0, inf]", weight_decay="[0, inf]", clip="(0, inf]"
+        )
+        if self.betas is None:  # written out, as in every run's settings
+            object.__setattr__(self, "betas", OPTIMIZERS[self.name].settings.get("betas", BETAS))
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that the optimizer reads, its defaults for those unset.
+
+        >>> OptimizerConfig("adamw").settings()["weight_decay"]
+        0.01
+        """
+        defaults = OPTIMIZERS[self.name].settings
+        given = {name: getattr(self, name) for name in defaults}
+        return {name: defaults[name] if x is None else x for name, x in given.items()}
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """Which learning rate at which step."""
+
+    name: ScheduleName = "constant"
+    """constant, inverse_sqrt, paper (section 5.3, from width and warm-up), linear or cosine."""
+    lr: float = 5e-4
+    """The highest learning rate; `paper` does not read it: width and warm-up set its rate."""
+    warmup: int = 0
+    """Steps over which the rate rises from 0; the paper takes 4000."""
+    end: float = 0.0
+    """Share of lr that linear and cosine end at."""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        check_ranges(self, lr="(0, inf)", warmup="[0, inf]", end="[0, 1]")
+        if self.warmup < (least := SCHEDULES[self.name].least_warmup):
+            raise UsageError(
+                f"the {self.name} schedule needs a warmup of at least {least} step; the paper's "
+                f"is 4000"
+            )
+
+    def at(self, step: int, *, total: float, d_model: int = 512) -> float:
+        """Return the learning rate of this step of `total`; `d_model` is for `paper` only.
+
+        >>> ScheduleConfig("linear", lr=1.0).at(3, total=4)
+        0.5
+        """
+        schedule = SCHEDULES[self.name]
+        given = {"lr": self.lr, "warmup": self.warmup, "end": self.end}
+        given |= {"total": total, "d_model": d_model}
+        return schedule.rate(step, **{name: given[name] for name in schedule.reads})
+
+
+@dataclass(frozen=True)
+class StepConfig:
+    """How one step of training goes."""
+
+    seed: int = 0
+    """Random seed of dropout."""
+    accumulate: int = 1
+    """Process each batch in this many parts: less memory, the same result to rounding."""
+    loss_normalisation: Literal["token", "sentence", "sum"] = "token"
+    """What a step's summed loss is divided by: its target tokens, its sentences, or nothing."""
+    label_smoothing: float = 0.0
+    """Share of the target's probability that is spread over the whole vocabulary."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        check_ranges(self, seed="[0, inf]", accumulate="[1, inf]", label_smoothing="[0, 1)")

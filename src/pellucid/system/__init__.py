@@ -1,0 +1,1 @@
+"""Files, weights and languages: what data, training and apps share."""
