@@ -3,8 +3,9 @@
     python scripts/mirrored.py              # since the branch left main, and what is not committed
     python scripts/mirrored.py FILE...      # of these files
 
-A file src/pellucid/A/B.py is mirrored by tests/A/test_B.py; if there is none, by the tests in the
-nearest folder of tests/ that have B in their names. The imports between floors are always tested.
+A file src/pellucid/A/B.py is mirrored by tests/A/test_B.py, or the file of that name in the nearest
+folder above; if there is none, by the tests in the nearest folder that have B in their names. The
+imports between floors are always tested.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def mirrored(path: Path) -> list[str]:
         return []
     inside = path.relative_to(SOURCE)
     name = inside.stem if inside.stem != "__init__" else inside.parent.name
-    exact = TESTS / inside.parent / f"test_{inside.stem}.py"
-    if exact.exists():
-        return [str(exact)]
+    for folder in (TESTS / parent for parent in inside.parents[:-1]):
+        if (exact := folder / f"test_{inside.stem}.py").exists():
+            return [str(exact)]
     folder = TESTS / inside.parent
     while not folder.is_dir():
         folder = folder.parent

@@ -1,9 +1,11 @@
 """Change one token of the package at random, and see whether the tests that mirror the file fail.
 
-    python scripts/mutations.py --seed 1 --count 30
+    python scripts/mutations.py --seed 1 --count 30 --results FILE
 
 Each mutation is made in a copy of the package. Survivors are listed: some change no result, and
-each of the others wants a test. What takes longer than --timeout seconds is counted by itself.
+each of the others wants a test. What takes longer than --timeout seconds of a processor is counted
+by itself. FILE gets a line for each mutation, with the test that failed; a run that is begun again
+with the same file goes on after the last line.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ import argparse
 import io
 import os
 import random
+import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +26,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from mirrored import ROOT, SOURCE, commands, mirrored
+from mirrored import NO_TESTS, ROOT, SOURCE, commands, mirrored
 
 PACKAGES = ("ops", "nn", "kernels", "training", "generation", "data", "tasks")
 SWAPS = {
@@ -69,25 +74,37 @@ def mutations() -> list[Mutation]:
     return found
 
 
-def outcome(mutation: Mutation, timeout: float) -> str:
-    """Run the mirrored tests: "killed" if one fails, "survived", or "timed out"."""
+def outcome(mutation: Mutation, timeout: int) -> str:
+    """Run the mirrored tests: "killed by" one, "survived", or "timed out"."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (timeout, timeout))
+
     with tempfile.TemporaryDirectory() as folder:
         ignored = shutil.ignore_patterns("__pycache__", "*.so")
         package = Path(shutil.copytree(SOURCE, Path(folder) / "pellucid", ignore=ignored))
         (package / mutation.file.relative_to(SOURCE)).write_text(mutation.source(), "utf-8")
         options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not alone and not oracle"]
-        options += ["-o", f"pythonpath={folder} {ROOT}"]
+        beside = (ROOT / name for name in ("", "scripts", "scripts/website", "examples"))
+        options += ["-o", f"pythonpath={' '.join(map(str, (folder, *beside)))}"]
         own = {"PYTHONPATH": folder, "NUMBA_CACHE_DIR": f"{folder}/cache"}
-        for words in commands([mutation.file]):
+        tried = commands([mutation.file])
+        for words in tried:
             command = [sys.executable, "-m", "pytest", *options, *words]
             try:
                 done = subprocess.run(
-                    command, cwd=ROOT, env=os.environ | own, timeout=timeout, capture_output=True
-                )
+                    command, cwd=ROOT, env=os.environ | own, timeout=8 * timeout,
+                    capture_output=True, text=True, preexec_fn=limit,
+                )  # fmt: skip
             except subprocess.TimeoutExpired:
                 return "timed out"
-            if done.returncode not in (0, 5):
-                return "killed"
+            if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+                return "timed out"
+            if done.returncode == NO_TESTS:  # of that name: all of the folder
+                tried.append(words[:1])
+            elif done.returncode:
+                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+                return f"killed by {failed[1] if failed else f'exit code {done.returncode}'}"
     return "survived"
 
 
@@ -105,17 +122,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=30)
-    parser.add_argument("--timeout", type=float, default=600.0)
+    parser.add_argument("--timeout", type=int, default=600)
+    parser.add_argument("--results", type=Path, default=Path(os.devnull))
     asked = parser.parse_args()
     every = mutations()
     random.Random(asked.seed).shuffle(every)
     chosen = [m for m in every if compiles(m)][: asked.count]
-    counts = Counter[str]()
-    for i, mutation in enumerate(chosen, 1):
-        found = outcome(mutation, asked.timeout)
-        counts[found] += 1
-        print(f"{i}/{len(chosen)} {found}: {mutation}", flush=True)
-    print(", ".join(f"{count} {found}" for found, count in counts.items()))
+    lines = asked.results.read_text(encoding="utf-8").splitlines() if asked.results.exists() else []
+    with asked.results.open("a", encoding="utf-8") as results:
+        for mutation in chosen[len(lines) :]:
+            lines.append(f"{mutation}: {outcome(mutation, asked.timeout)}")
+            print(f"{len(lines)}/{len(chosen)} {lines[-1]}", flush=True)
+            print(lines[-1], file=results, flush=True)
+    kinds = Counter(line.rpartition(": ")[2].partition(" by ")[0] for line in lines)
+    print(", ".join(f"{count} {kind}" for kind, count in kinds.items()))
 
 
 if __name__ == "__main__":

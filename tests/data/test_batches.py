@@ -146,6 +146,15 @@ def test_batches_of_a_budget_are_even_and_shuffled() -> None:
     assert longest not in (sorted(longest), sorted(longest, reverse=True))
 
 
+def test_examples_are_sorted_inside_windows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window has as many examples as so many batches: each has batches of short ones."""
+    data, windows = examples(2003), 8
+    mean = float(data.useful_tokens.mean())
+    monkeypatch.setattr("pellucid.data.batches.WINDOW", 2003 * mean / windows / 997)
+    epoch = Batches(data, seed=3, batch_tokens=997).epoch(0)
+    assert sum(int(batch.target.lengths.min()) == 3 for batch in epoch) >= windows
+
+
 def test_useful_tokens() -> None:
     batch = Batch(Packed.of([[4, 5, 6], [7]]), Packed.of([[1, 4, 2], [1, 4, 5, 6, 2]]))
     assert batch.useful_tokens == 3 + 1 + 2 + 4

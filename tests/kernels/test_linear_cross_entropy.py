@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.kernels.compare import compare, declined, planned, results
@@ -39,6 +41,27 @@ def test_chunks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     args = draw(131, 17, 53)
     monkeypatch.setattr(kernel, "HELD", 53 * 20)
     compare(ops.linear_cross_entropy, args, {}, np.float32(1.0))
+
+
+@pytest.mark.parametrize(("held", "chunks"), [(53 * 20, 7), (53 * 131, 1), (53 * 131 - 1, 2)])
+def test_no_more_logits_are_held_than_is_said(
+    monkeypatch: pytest.MonkeyPatch, held: int, chunks: int
+) -> None:
+    sizes: list[int] = []
+    chunk_of = kernel._chunk
+
+    def noting(own: Any) -> Any:
+        def chunk(*args: Any) -> None:
+            sizes.append(next(x.size for x in args if np.ndim(x) == 2 and x.shape[1] == 53))
+            chunk_of(own)(*args)
+
+        return chunk
+
+    monkeypatch.setattr(kernel, "HELD", held)
+    monkeypatch.setattr(kernel, "_chunk", noting)
+    planned(ops.linear_cross_entropy, *draw(131, 17, 53))()
+    assert len(sizes) == chunks
+    assert max(sizes) <= held
 
 
 def test_the_gradient_is_scaled() -> None:

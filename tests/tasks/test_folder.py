@@ -17,6 +17,10 @@ from tests.small import write_model
 import pellucid
 from pellucid.core.errors import UserError
 from pellucid.core.settings import REMOVED
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import SearchConfig
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.folder import load_model, save_model
 
 HUGGINGFACE = Path(__file__).parents[1] / "fixtures" / "huggingface"
@@ -96,6 +100,20 @@ def test_a_model_of_another_format_is_left_to_its_version(
     settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps(settings | {"format": made_by}), encoding="utf-8")
     with pytest.raises(UserError, match=f"model format {made_by}, this Pellucid reads 1; read it"):
+        load_model(folder, accept_changes=True)
+
+
+def test_a_missing_tokenizer_of_the_target_is_named(tmp_path: Path) -> None:
+    """A model with one for each side would read its targets with the source's."""
+    source, target = (train_tokenizer([text], "char", None, ()) for text in ("hello", "there"))
+    config = Seq2SeqConfig(source.vocab_size, target.vocab_size, d_model=6, num_attention_heads=2,
+                           ffn_dim=7, encoder_layers=1, decoder_layers=1)  # fmt: skip
+    folder = tmp_path / "model"
+    task = Seq2SeqTask(Seq2Seq(config).eval(), source, target, SearchConfig())
+    save_model(folder, task, "")
+    load_model(folder)
+    (folder / "target_tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"target_tokenizer\.json: is missing"):
         load_model(folder, accept_changes=True)
 
 

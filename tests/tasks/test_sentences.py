@@ -50,6 +50,10 @@ def test_lines_and_white_space_alone_come_back() -> None:
 def test_as_many_sentences_go_together_as_the_training_sources_had() -> None:
     assert sentences_together(["A b."] * 40 + ["Ab. Cd."]) == 1
     assert sentences_together(["A b."] * 4 + ["Ab. Cd. Ef."]) == 3
+    rare = ["Ab. Cd. Ef.", "Ab. Cd."]
+    assert sentences_together([*rare, *["A b."] * 37]) == 2
+    assert sentences_together([*rare, *["A b."] * 39]) == 1
+    assert sentences_together(["", " "]) == sentences_together([]) == 1
     trained = replace(pellucid.load("chat-ko"), sentences=2)
     assert trained.passage("안녕? 뭐해? 잘가.").pieces == ["안녕? 뭐해?", "잘가."]
     assert replace(trained, sentences=None).passage("안녕? 뭐해?\n자.").pieces == [

@@ -17,7 +17,7 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
-from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.models.config import CausalLMConfig, ClassifierConfig, MaskedLMConfig, Seq2SeqConfig
 from pellucid.system.language import Text, plural
 from pellucid.training.config import (
     DataConfig,
@@ -110,10 +110,23 @@ def test_other_data_do_not_change_what_the_tokens_of_a_run_are(
     assert sorted(before) == names
     assert tokenizers(run / "model") == before
     write_pairs(data, "gfedcba")
-    with pytest.raises(UserError, match="training data is not what"):
+    with pytest.raises(UserError, match=r"training data is not what.*--accept-changes"):
         train_run(load_recipe(str(run)), run, resume=True)
     go_on(run)
     assert tokenizers(run) == tokenizers(run / "model") == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "targets"), [(alone(ClassifierConfig), {"x", "y"}), ({}, {"x", "y "})]
+)
+def test_a_blank_behind_a_label_makes_no_other_label(
+    data: Path, changes: dict[str, Any], targets: set[str]
+) -> None:
+    path = data.with_suffix(".jsonl")
+    rows = [{"source": str(n), "target": "y " if n % 2 else "x"} for n in range(97)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = read_material(settings(path, **changes))
+    assert {target for pair in read.train for target in pair.targets} == targets
 
 
 def test_the_settings_of_a_run_begin_a_new_one_on_other_data(data: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from pellucid.training.events import (
 )
 from pellucid.training.run import RunFolder
 from pellucid.training.trainer import Trainer
+from pellucid.training.workers import Workers
 
 SHORT = replace(TRAIN, steps=20, checkpoint_every=None)
 
@@ -161,6 +162,25 @@ def test_early_stopping_and_the_best() -> None:
     assert result.reason == "no better rate in 3 validations"
     assert (result.step, result.best_step, result.best_score) == (10, 4, 0.3)
     assert [e.best for e in only(events, Validated)] == [True, True, False, False, False]
+
+
+def test_a_validation_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(100.0, 0.25)  # a clock that moves when it is looked at
+    monkeypatch.setattr("pellucid.training.trainer.time.monotonic", lambda: next(clock))
+    _, events, _ = fit(SHORT)
+    assert [e.seconds for e in only(events, Validated)] == [0.25, 0.25]
+
+
+def test_workers_wait_for_the_scores_of_others_as_long_as_it_takes() -> None:
+    waited: list[bool] = []
+
+    class Noting(Workers):
+        def all_gather(self, own: np.ndarray, *, patient: bool = False) -> np.ndarray:
+            waited.append(patient)
+            return super().all_gather(own, patient=patient)
+
+    fit(replace(SHORT, steps=1), workers=Noting())
+    assert waited[-3:] == [True] * 3  # the losses; the length and the text of the other scores
 
 
 def test_higher_can_be_better() -> None:

@@ -254,7 +254,7 @@ def test_damaged_kernels_are_compiled_and_written_again(toys: Toys) -> None:
     assert sorted(folder.rglob("*")) == files
 
 
-def test_a_file_is_for_one_processor_one_llvm_and_one_code(
+def test_a_file_is_for_one_system_one_processor_one_llvm_and_one_code(
     in_a_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry, version = cache.Entry("toy.run", "a digest"), cache.TARGET[0]
@@ -262,9 +262,11 @@ def test_a_file_is_for_one_processor_one_llvm_and_one_code(
     assert entry.load() == ([], b"code")
     assert entry._replace(name="toy.walk").load() is None
     assert entry._replace(digest="another digest").load() is None
-    monkeypatch.setattr(cache, "TARGET", (version, *cache.TARGET[1:2], "another processor", ""))
-    assert entry.load() is None
-    monkeypatch.setattr(cache, "TARGET", ("0.1", *cache.TARGET[1:]))
+    _, system, *processor = cache.TARGET
+    for other in ((system, "another processor", ""), ("another system", *processor)):
+        monkeypatch.setattr(cache, "TARGET", (version, *other))
+        assert entry.load() is None
+    monkeypatch.setattr(cache, "TARGET", ("0.1", system, *processor))
     assert entry.load() is None
 
 

@@ -4,7 +4,43 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from pellucid.kernels.backend.compile import kernel
+from pellucid.kernels.backend.simd import LANES, load, reduce_add, reduce_max, transpose
+
+
+@kernel("f4[::1],i8,i8,i8,i8,f4[::1],i8,i8")
+def transposed(source, at, step, n, depth, target, to, to_step):
+    transpose(source, at, step, n, depth, target, to, to_step)
+
+
+@kernel("f4[::1],f4[::1]")
+def folded(x, y):
+    y[0], y[1] = reduce_add(load(x, 0)), reduce_max(load(x, 0))
+
+
+@pytest.mark.parametrize("n", [3, LANES, 2 * LANES + 3])
+@pytest.mark.parametrize("depth", [5, LANES, 3 * LANES - 1])
+def test_a_transpose_is_of_that_part_alone(n: int, depth: int) -> None:
+    """Whole squares of vectors, the last ones overlapping others; and parts that are smaller."""
+    at, step, to, to_step = 7, depth + 2, 11, n + 3
+    source = np.random.default_rng(0).standard_normal(at + n * step, np.float32)
+    target = np.full(to + depth * to_step, 13, np.float32)
+    expected = target.copy()
+    rows = source[at:].reshape(n, step)
+    expected[to:].reshape(depth, to_step)[:, :n] = rows[:, :depth].T
+    transposed(source, at, step, n, depth, target, to, to_step)
+    np.testing.assert_array_equal(target, expected)
+
+
+def test_every_lane_is_in_a_sum_and_in_a_maximum() -> None:
+    for lane in range(LANES):
+        x, y = np.full(LANES, -3, np.float32), np.empty(2, np.float32)
+        x[lane] = 2
+        folded(x, y)
+        assert y.tolist() == [2 - 3 * (LANES - 1), 2]
 
 
 @pytest.mark.parametrize(
