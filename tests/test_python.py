@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pellucid
@@ -110,7 +111,22 @@ def test_an_interrupt_saves_the_run() -> None:
     [
         ({"recipe": "g2p-smal"}, "no recipe or TOML file 'g2p-smal'"),
         ({"train": "none.tsv"}, "none.tsv: there is no such file"),
-        ({"train": 5}, r"data.train: expected a list \(a path\), got 5"),
+        ({"train": 5}, "train: expected files, or pairs of texts; got 5"),
+        (
+            {"train": [("a", "b"), ("c",)]},
+            r"train\[1\]: expected \(source, .* got \('c',\)",
+        ),
+        ({"train": ["my.tsv", ("a", "b")]}, r"train\[0\]: expected .* got 'my.tsv'"),
+        ({"train": [{"a": "b"}] * 9}, "train-.*line 1: no key 'source'"),
+        ({"epoch": 3}, r"unknown setting epoch \(did you mean epochs=…\?\)"),
+        (
+            {"lr": 0.1},
+            r"lr \(did you mean training=\{\"schedule\": \{\"lr\": …\}\}",
+        ),
+        ({"learning_rate": 0.1}, r"did you mean training=\{\"schedule\": \{\"lr\""),
+        ({"batch_size": 3}, r"did you mean data=\{\"batch_size\": …\}"),
+        ({"columns": ["a", "b"]}, r"did you mean data=\{\"columns\": …\}"),
+        ({"num_attention_heads": 3}, r"did you mean model=\{\"num_attention_heads\": …\}"),
         ({"steps": "5"}, "training.steps: expected a whole number, got '5'"),
         ({"modle": {}}, "unknown setting modle"),
         ({"model": {"d_modl": 3}}, "did you mean d_model"),
@@ -123,4 +139,72 @@ def test_an_interrupt_saves_the_run() -> None:
 def test_wrong_use_is_answered_in_words(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         pellucid.train(given.pop("recipe", "g2p-small"), **given)
-    assert not Path("runs").exists()
+    assert not Path("runs/g2p-small/config.toml").exists()
+
+
+PAIRS = [("".join(word), " ".join(word)) for word in itertools.product("abcd", repeat=3)]
+
+
+def test_pairs_of_a_program_are_kept_by_the_run_and_train_as_the_file_does() -> None:
+    rows = [(word, text.upper()) for word, text in PAIRS]
+    by_file = pellucid.train("g2p-small", train="pairs.tsv", steps=5, run="file", **SMALL)
+    own = {"train": iter(rows), "valid": [("abab", "A B A B")], "search": {"max_length": 3}}
+    by_rows = pellucid.train("g2p-small", steps=5, run="rows", **{**own, "valid": ()}, **SMALL)
+    for name, array in by_file.model.state_dict().items():
+        np.testing.assert_array_equal(by_rows.model.state_dict()[name], array)
+    with_valid = pellucid.train(
+        "g2p-small", steps=2, run="valid", **{**own, "train": rows}, **SMALL
+    )
+    assert with_valid.metric == "error_rates"
+    settings = read_settings(Path("valid"))
+    assert settings is not None
+    names = [Path(name).name[:5] for side in ("train", "valid") for name in settings["data"][side]]
+    assert names == ["train", "valid"]
+    pellucid.train("g2p-small", run="valid", resume=True, accept_changes=True, steps=3)
+
+
+class Table:
+    """What pandas shows of a table, as far as it is asked for."""
+
+    columns = ("id", "word", "kind", "form")
+
+    def itertuples(self, index: bool) -> Iterator[tuple[Any, ...]]:
+        assert not index
+        return iter([(i, a, "N;PL", b) for i, (a, b) in enumerate(PAIRS)])
+
+
+def test_a_table_gives_its_columns_and_a_tuple_is_a_source_of_several() -> None:
+    how: dict[str, Any] = {"steps": 2, "search": {"max_length": 3}, **SMALL}
+    with pytest.raises(UserError, match=r"the table has id, word, kind, form; name two or three"):
+        pellucid.train("inflect", train=Table(), **how)
+    names = ["word", "kind", "form"]
+    model = pellucid.train("inflect", train=Table(), data={"columns": names}, **how)
+    assert model.generate([("abc", "N;PL")]) == model.generate(["abc\tN;PL"])
+    with pytest.raises(UserError, match=r"tuple of the source's columns; texts\[0\] is \('a', 3\)"):
+        model.generate([("a", 3)])
+    triples = [(a, "N;PL", b) for a, b in PAIRS]
+    by_place = pellucid.train("inflect", train=triples, run="triples", **how)
+    assert by_place.generate([("abc", "N;PL")]) == model.generate([("abc", "N;PL")])
+
+
+def test_a_model_is_evaluated_as_its_card_was() -> None:
+    pairs = [(word, text.upper()) for word, text in PAIRS]
+    how: dict[str, Any] = {"valid": pairs[:7], "search": {"max_length": 3}, **SMALL}
+    pellucid.train("g2p-small", train=pairs[7:], steps=5, **how)
+    scores = pellucid.load("runs/g2p-small/model").evaluate(pairs[:7])
+    card = Path("runs/g2p-small/model/README.md").read_text(encoding="utf-8")
+    for name, value in scores.written().items():
+        assert f"| {name} | {value} |" in card
+        assert value in str(scores)
+    model = pellucid.load("runs/g2p-small")
+    assert model.evaluate("pairs.tsv", "none").measured is None
+    with pytest.raises(UserError, match="metric = 'per' is not known"):
+        model.evaluate(pairs, "per")
+
+
+def test_a_printed_model_is_a_table() -> None:
+    shown = str(pellucid.load("g2p-demo"))
+    assert "0x" not in shown
+    assert shown == repr(pellucid.load("g2p-demo"))
+    rows = dict(line.split(maxsplit=1) for line in shown.splitlines())
+    assert rows["model"] == "An encoder-decoder Transformer."

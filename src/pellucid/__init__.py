@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pellucid.core.vjp import pair
 
     Files = str | PathLike[str] | Sequence[str | PathLike[str]]
+    Data = Files | Any
 
 __version__ = "0.2.0.dev0"
 __all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference", "train"]
@@ -69,9 +70,9 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
 def train(
     recipe: str | PathLike[str],
     *,
-    train: Files = (),
-    valid: Files = (),
-    test: Files = (),
+    train: Data = (),
+    valid: Data = (),
+    test: Data = (),
     steps: int | None = None,
     epochs: int | None = None,
     minutes: float | None = None,
@@ -89,7 +90,9 @@ def train(
     """Train as `pellucid train` does, printing the progress; return what `load` returns.
 
     recipe: a name of `pellucid recipes`, or a TOML file of settings.
-    train, valid, test: files of pairs or texts, one or several; else the recipe's.
+    train, valid, test: files of pairs or texts, one or several; or the pairs themselves, as tuples
+        (three are a pair of texts, or a text and its features, and a target), mappings or a table
+        of pandas or Polars, which the run folder keeps. Else the recipe's.
     steps, epochs, minutes: the limits; the first that is reached ends training.
     run: the run folder; None: runs/RECIPE.
     start: begin with the model of this folder in place of a new one.
@@ -105,12 +108,19 @@ def train(
     can fix: a setting, a file, a folder that already holds a run.
 
     >>> model = train("g2p-small", train="my.tsv", steps=500)  # doctest: +SKIP
+    >>> model = train("topics-ko", train=[("a text", "its label"), …])  # doctest: +SKIP
     """
+    import hashlib
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pellucid.apps.cli.train import changed, show_run
     from pellucid.apps.view.film import filming
     from pellucid.core.settings import from_mapping, plain
+    from pellucid.data.files import COLUMNS
+    from pellucid.data.given import lines_of, paths_in
+    from pellucid.system.files import write_atomically
+    from pellucid.training.arguments import refuse_unknown
     from pellucid.training.config import RunConfig
     from pellucid.training.start import folder_of, settings_of
 
@@ -118,14 +128,28 @@ def train(
     base = settings_of(
         str(recipe), folder, None if start is None else Path(start), resume, accept_changes
     )
-    files = {"train": train, "valid": valid, "test": test}
-    ends = {"steps": steps, "epochs": epochs, "minutes": minutes}
-    given = {
-        "data": {k: [v] if isinstance(v, (str, Path)) else v for k, v in files.items() if v},
-        "training": {k: v for k, v in ends.items() if v is not None},
-    }
-    config = from_mapping(RunConfig, plain(given), "train", base)
+    files, ends = (train, valid, test), {"steps": steps, "epochs": epochs, "minutes": minutes}
+    refuse_unknown(tables, base, "train", "valid", "test", *ends)
+    table = tables.get("data")
+    columns = table.get("columns") if isinstance(table, Mapping) else None
+    data, written = dict[str, Any](), dict[Path, str]()
+    for name, given in zip(("train", "valid", "test"), files, strict=True):
+        if (paths := paths_in(given)) is None:
+            named, lines = lines_of(given, columns, name)
+            text = "".join(f"{line}\n" for line in lines)
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            paths = [folder / "data" / f"{name}-{digest[:12]}.jsonl"]
+            written[paths[0]] = text
+            if named != COLUMNS or base.data.columns:
+                data["columns"] = named
+        if paths:
+            data[name] = paths
+    training = {name: value for name, value in ends.items() if value is not None}
+    config = from_mapping(RunConfig, plain({"data": data, "training": training}), "train", base)
     config = changed(from_mapping(RunConfig, plain(tables), "train", config), base)
+    for path, text in written.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
     watch = filming(folder, film, film_answer, resume=resume)
     outcome = show_run(
         config, folder, listeners, resume=resume, accept_changes=accept_changes, watch=watch,

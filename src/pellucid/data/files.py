@@ -65,7 +65,7 @@ def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[Text
     if empty := len(rows) - len(filled):
         _log.warning("%s: empty lines left out: %s", path, f"{empty:,}")
     if _format(path) == ".jsonl":
-        pairs = list(_json_pairs(path, filled, columns or COLUMNS))
+        pairs = list(json_pairs(path, filled, columns or COLUMNS))
     else:
         pairs = _column_pairs(path, filled, columns)
     if not pairs:
@@ -125,7 +125,7 @@ def read_split(
 
     def read(paths: Sequence[Path]) -> tuple[TextPair, ...]:
         if not texts:
-            return _read_either(paths, columns) if paths else ()
+            return read_either(paths, columns) if paths else ()
         lines = (_text_lines(path, stream) for path in paths)
         return tuple(TextPair(text, ()) for some in lines for text in some)
 
@@ -239,7 +239,8 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def _read_either(paths: Sequence[Path], columns: tuple[str, ...] | None) -> tuple[TextPair, ...]:
+def read_either(paths: Sequence[Path], columns: tuple[str, ...] | None) -> tuple[TextPair, ...]:
+    """Read one file of pairs, or two parallel texts."""
     if len(paths) == 1:
         return read_pairs(paths[0], columns)
     if len(paths) == 2:
@@ -376,7 +377,8 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
     return _pair(path, number, sources, (target,))
 
 
-def _json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Iterator[TextPair]:
+def json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Iterator[TextPair]:
+    """Yield the pairs in rows of JSON. Raises `UserError` naming the file and the line."""
     for number, (line,) in rows:
         where = f"{path}, line {number}"
         try:

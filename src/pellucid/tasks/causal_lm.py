@@ -20,7 +20,7 @@ def without_last(prompts: Packed) -> tuple[Packed, Array]:
     return prompts.without_last(), prompts.tokens[prompts.cu_seqlens[1:] - 1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CausalLMTask(GenerationTask):
     """A `CausalLM` in eval mode with its tokenizer, which is `source` and `target`, and search.
 

@@ -24,7 +24,7 @@ from pellucid.tasks.scores import Scores
 from pellucid.tasks.task import Task, check_best, checked_texts, similar
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClassifierTask(Task):
     """A `Classifier` in eval mode with the tokenizer of texts and that of labels."""
 
@@ -44,11 +44,8 @@ class ClassifierTask(Task):
         go to the lower id. Texts of similar length are read together. Raises `UserError` for a text
         without tokens, or with more than `max_source_length`.
         """
-        if isinstance(texts, str):
-            checked_texts(texts, "labels")  # raises
         check_best(best)
-        joined = ["\t".join(text) if isinstance(text, tuple) else text for text in texts]
-        texts = checked_texts(joined, "labels")
+        texts = checked_texts(texts, "labels")
         ids = self.source.encode_all(texts)
         for text, row in zip(texts, ids, strict=True):
             if not 0 < len(row) <= self.max_source_length:

@@ -83,6 +83,7 @@ def save_model(
         "model_type": trained.name,
         "format": FORMAT,
         "vocabularies": vocabularies,
+        "metric": trained.metric,
         **asdict(trained.model.config),
     }
     if isinstance(trained, Seq2SeqTask):
@@ -180,7 +181,7 @@ def _load(folder: Path, accept_changes: bool) -> Task:
             "with the version that wrote it"
         )
     made_with = settings.pop("vocabularies", None)
-    read_together = settings.pop("sentences", 1)
+    read_together, metric = settings.pop("sentences", 1), settings.pop("metric", "none")
     config: Any = _from_json(task.config_class, settings, folder / CONFIG, "model")
     if error := token_error(config):
         raise UserError(f"{folder / CONFIG}: {error}")
@@ -210,7 +211,7 @@ def _load(folder: Path, accept_changes: bool) -> Task:
         raise UserError(f"{folder / WEIGHTS}: {error}") from None
     if not accept_changes:  # last: an error above says more
         _check_unchanged(folder, files)
-    own: Task = task.of(model.eval(), tokenizers, search, arithmetic)
+    own: Task = replace(task.of(model.eval(), tokenizers, search, arithmetic), metric=metric)
     return replace(own, sentences=read_together) if isinstance(own, Seq2SeqTask) else own
 
 

@@ -175,7 +175,7 @@ TokenPair = tuple[Sequence[int], Sequence[int]]
 """The tokens of a text, and of an answer without begin and end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GenerationTask(Task):
     """A model in eval mode with its tokenizers and search."""
 
@@ -422,11 +422,11 @@ class GenerationTask(Task):
         """Whether its sources were single words."""
         return False
 
-    def generate(self, texts: Iterable[str], **settings: Any) -> list[str]:
+    def generate(self, texts: Iterable[str | tuple[str, ...]], **settings: Any) -> list[str]:
         """Return the best answer to each text, or the sampled one, in pieces as `passage` has them.
 
         settings: those of `configured`, for these texts. Texts are answered in batches of similar
-        length.
+        length. A tuple is a source of several columns, as a word and its features.
 
         Raises `UserError` for a text that cannot be answered, one with a sentence of more than
         `max_source_length` tokens for example, and where several answers are asked for.
@@ -452,7 +452,7 @@ class GenerationTask(Task):
 
     def generate_answers(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str | tuple[str, ...]],
         numbers: Sequence[int] | None = None,
         decoder: Callable[[], Decodes] | None = None,
         **settings: Any,

@@ -44,7 +44,7 @@ Blank = list[Guess]
 """The likeliest tokens for one mask, likeliest first."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MaskedLMTask(Task):
     """A `MaskedLM` in eval mode with its tokenizer, which is `source` and `target`."""
 

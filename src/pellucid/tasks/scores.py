@@ -86,6 +86,9 @@ class Scores:
             **(self.measured.record if self.measured else {}),
         }
 
+    def __str__(self) -> str:
+        return "\n".join(f"{name:10} {value}" for name, value in self.written().items())
+
     def written(self, language: Language = "en") -> dict[str, str]:
         """Return the scores by name, written out."""
         per = _PREDICTED[self.kind].to(language)

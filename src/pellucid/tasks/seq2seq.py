@@ -30,7 +30,7 @@ from pellucid.tasks.task import Task
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Seq2SeqTask(GenerationTask):
     """A `Seq2Seq` in eval mode with its tokenizers and search, or several: see `ensemble`."""
 
@@ -146,7 +146,11 @@ class Seq2SeqTask(GenerationTask):
     def reads_words(self) -> bool:
         """Whether its sources were single words: characters without white space."""
         own = self.source
-        return isinstance(own, Tokenizer) and own.kind == "char" and " " not in own.vocabulary
+        return (
+            isinstance(own, Tokenizer)
+            and own.kind == "char"
+            and not {" ", "\t"} & set(own.vocabulary)
+        )
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """Return the most tokens that an answer can have next to begin or end."""
@@ -208,7 +212,7 @@ class Seq2SeqTask(GenerationTask):
         """
         if metric == "none":
             return scores
-        measured = self._measuring(pairs, METRICS[metric])(True)
+        measured = self._measuring(pairs, METRICS.find(metric, "metric"))(True)
         return replace(scores, pairs=len(pairs), measured=measured)
 
     def validation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -14,6 +14,7 @@ from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_pairs, held_out_batches
+from pellucid.data.given import pairs_of
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer, TokenizerLike
 from pellucid.generation import GREEDY, SearchConfig
@@ -48,19 +49,25 @@ def check_best(best: int) -> None:
         raise UsageError(f"best must be at least 1, got {best}")
 
 
-def checked_texts(texts: Iterable[str], method: str) -> list[str]:
-    """Return texts as a list; raise `UsageError` for one text, or what is not texts."""
+def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str) -> list[str]:
+    """Return texts as a list; raise `UsageError` for one text, or what is not texts.
+
+    A tuple is one source of several columns: a pair of texts, or a text and its features.
+    """
     if isinstance(texts, str):
         raise UsageError(f"{method} takes a list of texts: write {method}([{texts[:20]!r}])")
     if not isinstance(texts, Iterable):
         raise UsageError(f"{method} takes a list of texts; got {type(texts).__name__}")
-    texts = list(texts)
+    found = []
     for i, text in enumerate(texts):
-        if not isinstance(text, str):
+        parts = text if isinstance(text, tuple) else (text,)
+        if not all(isinstance(part, str) for part in parts):
             raise UsageError(
-                f"{method} takes a list of texts, each a str; texts[{i}] is {type(text).__name__}"
+                f"{method} takes a list of texts, each a str or a tuple of the source's columns; "
+                f"texts[{i}] is {text!r}"
             )
-    return texts
+        found.append("\t".join(parts))
+    return found
 
 
 def similar(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
@@ -94,7 +101,7 @@ class AttentionWeights(NamedTuple):
         return f"<table><tr><th></th>{head}</tr>{rows}</table>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task(ABC):
     """A model in eval mode with its tokenizers; the class is all that is known of its kind.
 
@@ -126,6 +133,8 @@ class Task(ABC):
     """The tokenizer of texts."""
     target: TokenizerLike
     """The tokenizer of what the model makes of them; it may be the same."""
+    metric: str = field(default="none", kw_only=True)
+    """What it is scored by where nothing else is asked for: a name in `METRICS`."""
 
     @classmethod
     def of(
@@ -139,7 +148,9 @@ class Task(ABC):
 
         A task that does not generate ignores `search` and `arithmetic`.
         """
-        more = {"search": search, "arithmetic": arithmetic} if cls.generates else {}
+        more: dict[str, Any] = {}
+        if cls.generates:
+            more = {"search": search, "arithmetic": arithmetic}
         return cls(model, tokenizers[0], tokenizers[-1], **more)
 
     @classmethod
@@ -207,19 +218,26 @@ class Task(ABC):
 
     def evaluate(
         self,
-        pairs: Sequence[TextPair],
-        metric: str = "none",
+        pairs: Any,
+        metric: str | None = None,
         *,
-        max_tokens: int,
-        batch_tokens: int,
+        max_tokens: int | None = None,
+        batch_tokens: int = 4096,
     ) -> Scores:
         """Return the loss of each pair's first target, and what the kind of task adds.
 
         That is a metric of the generated answers, or the accuracy of labels or of masked tokens.
 
-        metric: a name in `METRICS`; "none" generates nothing. max_tokens: pairs with a longer
-        side are left out. batch_tokens: most tokens in a batch; it changes speed, not scores.
+        pairs: (source, target) tuples, a table, or a file of pairs, as `pellucid.train` takes them.
+        metric: a name in `METRICS`; "none" generates nothing; None: that of the training.
+        max_tokens: pairs with a longer side are left out; None: those that the model cannot read.
+        batch_tokens: most tokens in a batch; it changes speed, not scores.
+
+        >>> print(model.evaluate([("attention", "ə t ˈɛ n ʃ ə n")]))  # doctest: +SKIP
         """
+        pairs, metric = pairs_of(pairs), self.metric if metric is None else metric
+        max_tokens = max_tokens or self.model.config.max_position_embeddings - 2
+        batch_tokens = max(batch_tokens, 2 * max_tokens + 2)
         examples = self.encode(pairs, max_tokens=max_tokens, first_target_only=True)
         batches = held_out_batches(examples, batch_tokens)
         scores = Scores(self.held_out_loss(batches), len(examples), self.kind)
@@ -262,18 +280,27 @@ class Task(ABC):
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
         """Run the model on a text, and on an answer; return the tokens that each stack read."""
 
-    def _repr_html_(self) -> str:
-        """Return a table for a notebook."""
+    def rows(self) -> dict[str, Any]:
+        """Return what there is to know of it at a glance."""
         config = self.model.config
-        rows = {"model": self.about}
+        rows: dict[str, Any] = {"model": self.about}
         if isinstance(self.model, Module):
             rows["parameters"] = f"{sum(p.data.size for p in self.model.parameters()):,}"
-        rows |= {
+        return rows | {
             **{f"{name} layers": getattr(config, of) for name, of in config.depths.items()},
             "width, heads": f"{config.d_model}, {config.num_attention_heads}",
             "vocabulary": ", ".join(f"{each.vocab_size:,}" for each in self.tokenizers),
         }
-        cells = (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows.items())
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:16} {value}" for name, value in self.rows().items())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook."""
+        each = self.rows().items()
+        cells = (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in each)
         return f"<table>{''.join(cells)}</table>"
 
     def validation(

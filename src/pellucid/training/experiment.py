@@ -380,6 +380,7 @@ def _prepare(
     if isinstance(trained, Seq2SeqTask):
         together = sentences_together([pair.source for pair in pairs.train])
         trained = replace(trained, sentences=together)
+    trained = replace(trained, metric=config.evaluation.metric)
     prepared = Prepared.of(config, pairs, trained, start)
     digest = prepared.examples.digest
     if resume and not accept_changes and config.data.sha256 not in ("", digest):

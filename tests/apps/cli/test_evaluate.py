@@ -99,9 +99,15 @@ def test_a_model_without_its_run_says_how_its_answers_are_scored(
 ) -> None:
     (place / "pair.tsv").write_text("ab\ta b\n", encoding="utf-8")
     asked = ("evaluate", "run/model", "--data", "pair.tsv")
+    assert "PER" in pellucid(*asked, cwd=place).stdout
+    config = place / "run" / "model" / "config.json"
+    known = config.read_text(encoding="utf-8")
+    config.write_text(known.replace('"metric": "error_rates",', ""), encoding="utf-8")  # 0.1.0's
+    asked = (*asked, "--accept-changes")
     assert "PER" not in pellucid(*asked, cwd=place).stdout
-    assert "run/model has none; give --metric error_rates|bleu" in caplog.text
+    assert "run/model was trained without a metric; give --metric error_rates|bleu" in caplog.text
     assert "PER" in pellucid(*asked, "--metric", "error_rates", cwd=place).stdout
+    config.write_text(known, encoding="utf-8")
 
 
 def test_models_that_answer_together_are_scored_and_leave_the_card(

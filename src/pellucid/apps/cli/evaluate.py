@@ -22,7 +22,14 @@ from pellucid.tasks.folder import CARD, find_model
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, with_scores
-from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.config import (
+    DataConfig,
+    EvaluationConfig,
+    MetricName,
+    RunConfig,
+    TokenizerConfig,
+    load_recipe,
+)
 from pellucid.training.experiment import digest_of, encode, read_material, score
 from pellucid.training.run import Remembered
 from pellucid.training.start import warn_of_other_data
@@ -100,9 +107,9 @@ def _settings_of(
     config = load_recipe(str(path)) if is_run else _settings_for(trained)
     if metric is not None:
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
-    elif not is_run and trained.kind == "answer":
+    elif not is_run and trained.kind == "answer" and config.evaluation.metric == "none":
         _log.warning(
-            "the loss alone: the metric is the run's, and %s has none; give --metric %s",
+            "the loss alone: %s was trained without a metric; give --metric %s",
             path,
             "|".join(METRICS),
         )
@@ -170,4 +177,5 @@ def _settings_for(trained: Task) -> RunConfig:
         data=DataConfig(max_tokens=longest, batch_tokens=max(4096, 2 * longest + 2)),
         tokenizer=TokenizerConfig(shared=True),
         model=trained.model.config,
+        evaluation=EvaluationConfig(trained.metric),
     )

@@ -1,0 +1,95 @@
+"""Pairs that a program holds: tuples, mappings or a table; as a file of JSON lines, or as pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from pellucid.core.errors import UsageError
+from pellucid.data.files import COLUMNS, json_pairs, read_either
+from pellucid.data.pairs import TextPair
+
+THREE = ("source", "second", "target")
+"""The columns of a pair of texts, or a text and its features, with a target."""
+
+
+def paths_in(data: Any) -> list[Any] | None:
+    """Return the paths that data are, one or several; None for data that are no files.
+
+    >>> paths_in("my.tsv"), paths_in([("a", "b")])
+    (['my.tsv'], None)
+    """
+    if isinstance(data, str | PathLike):
+        return [data]
+    every = isinstance(data, list | tuple) and all(isinstance(x, str | PathLike) for x in data)
+    return list(data) if every else None
+
+
+def lines_of(
+    data: Any, columns: Sequence[str] | None, what: str
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return the names of the columns, and each row as JSON.
+
+    data: a table of pandas or Polars, or an iterable of tuples (two or three texts), of mappings or
+    of `TextPair`. columns: as `data.columns`; unset: source and target, or all of a table with two
+    or three. Raises `UsageError` naming the row that is nothing of these; `what` begins it.
+
+    >>> lines_of([("a", "b")], None, "train")
+    (('source', 'target'), ['{"source": "a", "target": "b"}'])
+    """
+    if hasattr(data, "itertuples") or hasattr(data, "iter_rows"):
+        names = list(map(str, data.columns))
+        named = columns or (COLUMNS if set(COLUMNS) <= set(names) else tuple(names))
+        if not 2 <= len(named) <= 3 or not set(named) <= set(names):
+            raise UsageError(
+                f"{what}: expected the columns {', '.join(columns or COLUMNS)}, and the table has "
+                f'{", ".join(names)}; name two or three of them: data={{"columns": […]}}'
+            )
+        each = data.iter_rows() if hasattr(data, "iter_rows") else data.itertuples(index=False)
+        rows: list[Any] = [dict(zip(names, row, strict=True)) for row in each]
+    elif not isinstance(data, Iterable):
+        raise UsageError(f"{what}: expected files, or pairs of texts; got {data!r}")
+    else:
+        rows = list(data)
+        first = rows[0] if rows else ()
+        wide = isinstance(first, tuple | list) and len(first) == 3
+        named = columns or (THREE if wide else COLUMNS)
+    lines = []
+    for i, row in enumerate(rows):
+        if isinstance(row, TextPair):
+            row = (row.source, row.targets)
+        if isinstance(row, tuple | list) and len(row) == len(named):
+            row = dict(zip(named, row, strict=True))
+        if not isinstance(row, Mapping):
+            expected = f"({', '.join(named)})"
+            raise UsageError(f"{what}[{i}]: expected {expected}, each a text; got {row!r}")
+        found = {name: _text(row[name]) for name in named if name in row}
+        lines.append(json.dumps(found, ensure_ascii=False))
+    return tuple(named), lines
+
+
+def _text(value: Any) -> Any:
+    """Return what JSON has of a cell: a text, several, or "" where there is none."""
+    if isinstance(value, list | tuple):
+        return list(map(_text, value))
+    return "" if value is None or value != value else str(value)
+
+
+def pairs_of(data: Any, columns: Sequence[str] | None = None) -> tuple[TextPair, ...]:
+    """Return pairs from files, or from what a program holds.
+
+    Raises `UserError` naming the file or the row.
+
+    >>> pairs_of([("a", "b")])
+    (TextPair(source='a', targets=('b',)),)
+    """
+    if (files := paths_in(data)) is not None:
+        return read_either([Path(file) for file in files], tuple(columns) if columns else None)
+    if isinstance(data, list | tuple) and all(isinstance(row, TextPair) for row in data):
+        return tuple(data)
+    named, lines = lines_of(data, columns, "data")
+    rows = [(number, [line]) for number, line in enumerate(lines, 1)]
+    return tuple(json_pairs(Path("data"), rows, named))
