@@ -10,6 +10,7 @@ import pytest
 
 from pellucid import ops
 from pellucid.core.batch import Packed
+from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import Constraints, SampleConfig, SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig
@@ -122,7 +123,7 @@ def test_the_longest_text_has_room_for_one_token_more(trained: CausalLMTask) -> 
     long, short = trained.generate_answers([text, "abc"])
     assert len(long[0].tokens) <= 1
     assert short[0].tokens == trained.generate_answers(["abc"])[0][0].tokens
-    with pytest.raises(ValueError, match="61"):
+    with pytest.raises(UserError, match="62 tokens, more than the 59"):
         trained.generate_answers([text + "xxx"])
 
 

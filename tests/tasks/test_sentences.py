@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import pellucid
 from pellucid.core.errors import UserError
+from pellucid.tasks.folder import shipped_models
 from pellucid.tasks.passage import Passage, lines, sentences, sentences_together
 
 
@@ -70,3 +72,29 @@ def test_a_model_of_words_keeps_marks_and_names_what_it_cannot_read() -> None:
     assert trained.unread("7 cats, жук!") == ["7", "ж", "к", "у"]
     with pytest.raises(UserError, match="not seen in training: 'ж'"):
         trained.generate(["ж"])
+
+
+def test_answers_and_streams_are_of_whole_texts() -> None:
+    trained = pellucid.load("chat-ko")
+    one, two = (answers[0] for answers in trained.generate_answers(["안녕?", "잘 자."]))
+    text = "안녕? 잘 자.\n\n안녕?\n"
+    whole = f"{one.text} {two.text}\n\n{one.text}\n"
+    ((found,),) = trained.generate_answers([text])
+    assert found.text == whole == trained.generate([text])[0] == "".join(trained.stream(text))
+    assert found.log_p == pytest.approx(2 * one.log_p + two.log_p)
+    assert (found.finished, found.tokens) == (True, ())
+    ((kept,),) = trained.generate_answers(["\n안녕?\n"])
+    assert kept == one._replace(text=f"\n{one.text}\n")
+    assert trained.generate_answers(["\n"])[0][0].text == "\n"
+    several = [answer.text for answer in trained.generate_answers([text], beam=4, best=3)[0]]
+    assert len(set(several)) == 3
+    draws = {"temperature": 1.0, "seed": 2}
+    (drawn,) = trained.generate([text], **draws)
+    assert drawn.count("\n") == 3
+    assert "".join(trained.stream(text, **draws)) == drawn
+
+
+def test_a_shipped_model_records_how_many_sentences_its_sources_had() -> None:
+    for name, folder in shipped_models().items():
+        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        assert record.get("sentences") == (None if name == "topics-ko" else 1)

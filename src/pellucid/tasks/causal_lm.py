@@ -10,7 +10,7 @@ import numpy as np
 from pellucid.core.batch import Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
-from pellucid.tasks.generation import GenerationTask
+from pellucid.tasks.generation import GenerationTask, Opening
 
 Array = np.ndarray
 
@@ -49,6 +49,11 @@ class CausalLMTask(GenerationTask):
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """Return the most tokens that a text can be continued by."""
         return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
+
+    def opening(self, text: str) -> Opening:
+        """Return what is read of a text, and what its answer begins with."""
+        row = self.source.encode(text)
+        return Opening(row, self.beginning, self.decode(row, ()))
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]

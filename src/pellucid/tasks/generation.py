@@ -6,7 +6,8 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import islice
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -126,9 +127,12 @@ def piece_numbers(number: int, pieces: int) -> list[int]:
 
 
 def join_answers(passage: Passage, pieces: Sequence[Sequence[Answer]]) -> list[Answer]:
-    """Join the first answers to a text's pieces, their second ones, and so on."""
-    if len(pieces) == 1 and passage.kept == ["", ""]:
-        return list(pieces[0])
+    """Join the first answers to a text's pieces, their second ones, and so on.
+
+    Those to one piece alone keep their tokens.
+    """
+    if len(pieces) == 1:
+        return [answer._replace(text=passage.joined([answer.text])) for answer in pieces[0]]
     return [
         Answer(
             passage.joined([answer.text for answer in some]),
@@ -169,6 +173,17 @@ class TokenScores(NamedTuple):
     def alignment(self) -> list[int]:
         """The source token with the most attention from each of the L tokens."""
         return [int(i) for i in self.weights[:-1].argmax(axis=1)] if self.weights.size else []
+
+
+class Opening(NamedTuple):
+    """What is read of a text before its answer."""
+
+    source: list[int]
+    """Tokens of the text."""
+    beginning: Prefix | None
+    """What the answer begins with."""
+    text: str = ""
+    """What comes before the answer when both are decoded: a decoder alone continues its text."""
 
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
@@ -236,6 +251,10 @@ class GenerationTask(Task):
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text before its answer begins."""
         return list(source)
+
+    def opening(self, text: str) -> Opening:
+        """Return what is read of a text, and what its answer begins with."""
+        return Opening(self.source.encode(text), self.beginning)
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
@@ -357,7 +376,7 @@ class GenerationTask(Task):
         source, target = self._pair(text, answer or "")
         if answer is None:
             with unobserved():
-                target = list(self.generate_answers([text])[0][0].tokens)
+                target = list(self.answer_pieces([Passage([text], ["", ""])], [0])[0][0].tokens)
         self.token_scores([(source, target)])
         batch = self._batch([(source, target)])
         return {name: text.tokens.tolist() for name, text in self.model.reads(batch).items()}
@@ -423,10 +442,10 @@ class GenerationTask(Task):
         return False
 
     def generate(self, texts: Iterable[str | tuple[str, ...]], **settings: Any) -> list[str]:
-        """Return the best answer to each text, or the sampled one, in pieces as `passage` has them.
+        """Return the best answer to each text, or the sampled one.
 
-        settings: those of `configured`, for these texts. Texts are answered in batches of similar
-        length. A tuple is a source of several columns, as a word and its features.
+        settings: those of `configured`, for these texts. A tuple is a source of several columns, as
+        a word and its features.
 
         Raises `UserError` for a text that cannot be answered, one with a sentence of more than
         `max_source_length` tokens for example, and where several answers are asked for.
@@ -444,11 +463,7 @@ class GenerationTask(Task):
                 f"generate returns one answer to each text, got {asked} = {count}; "
                 "generate_answers returns all of them"
             )
-        passages = [task.passage(text) for text in texts]
-        numbers = [n for i, own in enumerate(passages) for n in piece_numbers(i, len(own.pieces))]
-        pieces = [piece for own in passages for piece in own.pieces]
-        answers = iter(task.generate_answers(pieces, numbers))
-        return [own.joined([next(answers)[0].text for _ in own.pieces]) for own in passages]
+        return [answers[0].text for answers in task.generate_answers(texts)]
 
     def generate_answers(
         self,
@@ -459,26 +474,48 @@ class GenerationTask(Task):
     ) -> list[list[Answer]]:
         """Return each text's best answers, best first, in the order of the texts.
 
-        settings: those of `configured`, for these texts: `best` is how many answers each has, or
-        `samples` where they are drawn. Texts of similar length are answered together. An empty text
-        has one empty answer, but a decoder alone continues it from nothing. `numbers`, counted from
-        0 unless given, are what sampling is keyed by. `decoder` returns
-        what was compiled before, for many calls with a model that does not change in between
-        (`functools.cache(task.decoder)`).
+        A text is answered in pieces, as `passage` has them. An answer to several has their log p
+        together, and no tokens.
 
-        Raises `ValueError` for a text of more than `max_source_length` tokens.
+        settings: those of `configured`, for these texts: `best` is how many answers each has, or
+        `samples` where they are drawn. An empty text has one empty answer, but a decoder alone
+        continues it from nothing. `numbers`, counted from 0 unless given, are what sampling is
+        keyed by. `decoder` returns what was compiled before, for many calls with a model that does
+        not change in between (`functools.cache(task.decoder)`).
+
+        Raises `UserError` for a text that cannot be answered, one with a sentence of more than
+        `max_source_length` tokens for example.
         """
         texts, task = checked_texts(texts, "generate_answers"), self.configured(**settings)
-        found = {i: [Answer("", 0.0, True)] for i in range(len(texts))}
         names = range(len(texts)) if numbers is None else numbers
         if len(names) != len(texts):
             raise UsageError(f"expected {len(texts)} numbers, one for each text; got {len(names)}")
-        ids = self.source.encode_all(texts)
-        read = [self.prompt_ids(row) for row in ids]
+        passages = [task.passage(text) for text in texts]
+        found = iter(task.answer_pieces(passages, names, decoder))
+        return [join_answers(own, list(islice(found, len(own.pieces)))) for own in passages]
+
+    def answer_pieces(
+        self,
+        passages: Sequence[Passage],
+        numbers: Sequence[int],
+        decoder: Callable[[], Decodes] | None = None,
+    ) -> list[list[Answer]]:
+        """Return the answers to each piece of numbered texts, in the order of the pieces.
+
+        Pieces of similar length are answered together.
+        """
+        keys: list[int] = []
+        for number, own in zip(numbers, passages, strict=True):
+            keys += piece_numbers(number, len(own.pieces))
+        openings = [self.opening(piece) for own in passages for piece in own.pieces]
+        found = {i: [Answer("", 0.0, True)] for i in range(len(openings))}
+        read = [self.prompt_ids(opening.source) for opening in openings]
         compiled = (decoder or self.decoder)() if any(read) else None
         for together in similar(read):
-            rows, numbered = [ids[i] for i in together], [names[i] for i in together]
-            found |= zip(together, task._answers(compiled, rows, numbered), strict=True)
+            some = self._answers(
+                compiled, [openings[i] for i in together], [keys[i] for i in together]
+            )
+            found |= zip(together, some, strict=True)
         return list(found.values())
 
     def stream(
@@ -488,28 +525,36 @@ class GenerationTask(Task):
         decoder: Callable[[], Decodes] | None = None,
         **settings: Any,
     ) -> Iterator[str]:
-        """Yield one answer piece by piece, as its tokens are generated: sampled or greedy.
+        """Yield one answer bit by bit, as its tokens are generated: sampled or greedy.
 
-        A piece ends where a character does: a character of several tokens comes whole. `number`,
-        `decoder` and `settings` are as in `generate_answers`.
-
-        Raises `ValueError` for a text of more than `max_source_length` tokens.
+        A bit ends where a character does: a character of several tokens comes whole. `number`,
+        `decoder`, `settings` and errors are as in `generate_answers`.
         """
         check_text(text, "stream")
         given = own_names(settings)
         if any(given.get(name, 1) != 1 for name in ("beam", "best")):
             raise UsageError("stream writes a greedy or a sampled answer: leave out beam and best")
-        task, source = self.configured(**settings), self.source.encode(text)
+        task, compiled = self.configured(**settings), cache(decoder or self.decoder)
+        passage = task.passage(text)
+        yield from passage.kept[0]
+        for place, key in enumerate(piece_numbers(number, len(passage.pieces))):
+            answer = ""
+            for new in task._streamed(passage.pieces[place], key, compiled):
+                answer += new
+                yield new
+            yield from passage.behind(place, answer)
+
+    def _streamed(self, piece: str, key: int, decoder: Callable[[], Decodes]) -> Iterator[str]:
+        """Yield the answer to a piece as it is generated."""
+        source, beginning, _ = self.opening(piece)
         if not self.prompt_ids(source):
             return
-        length, constraints = task.search.max_length, task.search.constraints
+        length, constraints = self.search.max_length, self.search.constraints
         greedy = SampleConfig(top_k=1, max_length=length, constraints=constraints)
         generated: list[int] = []
         shown = ""
-        prompt, first = self.prompts([source], [number])
-        prefixes = [task.beginning]
-        compiled, config = (decoder or self.decoder)(), task.sampling or greedy
-        for new in sample_stream(compiled, prompt, config, prefixes, first):
+        prompt, first = self.prompts([source], [key])
+        for new in sample_stream(decoder(), prompt, self.sampling or greedy, [beginning], first):
             generated += [token for _, token in new]
             whole = settled(self.decode(source, generated), self.target)
             if len(whole) > len(shown):
@@ -519,14 +564,15 @@ class GenerationTask(Task):
             yield rest
 
     def _answers(
-        self, decoder: Any, rows: Sequence[list[int]], numbers: Sequence[int]
+        self, decoder: Any, openings: Sequence[Opening], numbers: Sequence[int]
     ) -> list[list[Answer]]:
         many = 1 if self.sampling is None else self.sampling.samples
+        rows = [opening.source for opening in openings]
         drawn = [row for row in rows for _ in range(many)]
         # Each draw has another number, far from those of the texts beside it; the first its own.
         numbers = [(n + i * 2654435761) % 2**32 for n in numbers for i in range(many)]
         source, first = self.prompts(drawn, numbers)
-        prefixes = [self.beginning] * len(drawn)
+        prefixes = [opening.beginning for opening in openings for _ in range(many)]
         if self.sampling is not None:
             sampled = sample(decoder, source, self.sampling, prefixes, first)
             longest = [min(int(room), self.sampling.max_length) for room in decoder.room(source)]

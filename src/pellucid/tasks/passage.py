@@ -78,9 +78,11 @@ class Passage(NamedTuple):
         >>> Passage.of(["Ja.", " Nein.", "\\n"]).joined(["Yes.", "No."])
         'Yes. No.\\n'
         """
-        text = self.kept[0]
-        for number, answer in enumerate(answers):
-            behind = self.kept[number + 1]
-            abut = not behind and number + 1 < len(answers) and answer[-1:] not in "。！？"
-            text += answer + (" " if abut else behind)
-        return text
+        each = (answer + self.behind(n, answer) for n, answer in enumerate(answers))
+        return self.kept[0] + "".join(each)
+
+    def behind(self, number: int, answer: str) -> str:
+        """Return what follows the answer to a piece: what is kept there, else a blank."""
+        kept = self.kept[number + 1]
+        abut = not kept and number + 1 < len(self.pieces) and answer[-1:] not in "。！？"
+        return " " if abut else kept

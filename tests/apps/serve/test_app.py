@@ -33,6 +33,8 @@ from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.generation import Opening
+from pellucid.tasks.passage import Passage
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +317,7 @@ def test_several_texts_and_long_texts_are_translated(server: Running) -> None:
     answer = ask(server, "/translate", {**asked, "q": long})[2]["translatedText"]
     assert answer == " ".join(PIPELINES["small-de-en"].generate(pieces))
     status, _, answer = ask(server, "/translate", {**asked, "q": "x" * 999})
-    assert (status, "a sentence has more" in answer["error"]) == (400, True)
+    assert (status, "a sentence has 999 tokens" in answer["error"]) == (400, True)
 
 
 def test_a_text_of_more_pieces_than_may_wait_is_translated() -> None:
@@ -365,7 +367,7 @@ def test_a_letter_that_joins_the_prompts_last_one_is_sent(server: Running) -> No
     letters = train_tokenizer(["안녕하세요"], "char", None, ("nfd",))
     task = replace(served.pipeline, source=letters, target=letters)
     source, answer = letters.encode("안녀"), letters.encode("안녕")[len(letters.encode("안녀")) :]
-    text = replace(served, pipeline=task).text(source, answer)
+    text = replace(served, pipeline=task).text(Opening(source, None, "안녀"), answer)
     assert unicodedata.normalize("NFC", "안녀" + text) == "안녕"
 
 
@@ -375,7 +377,8 @@ def test_a_stop_text_ends_an_answer_at_one_token_whatever_came_after_it(server: 
     seen = Counter[tuple[str, int]]()
     for n in range(1, len(tokens) + 1):
         job = Job((), SearchConfig(), each=True, answer=tokens[:n], done=n == len(tokens))
-        one = openai.Answer(job, served, (), ["nspəɹ", "sp"])  # the first begins before, ends later
+        read = Passage(["x"], ["", ""]), [served.pipeline.opening("x")], [job]
+        one = openai.Answer(served, *read, ["nspəɹ", "sp"])  # the first begins before, ends later
         new, _ = one.more()
         if one.stopped:
             seen[new, openai._usage([one], 1)["completion_tokens"]] += 1

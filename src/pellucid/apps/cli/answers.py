@@ -11,13 +11,7 @@ from typing import Any
 from pellucid.apps.cli.language import tr, translated, warn
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
-from pellucid.tasks.generation import (
-    Answer,
-    GenerationTask,
-    TokenScores,
-    join_answers,
-    piece_numbers,
-)
+from pellucid.tasks.generation import Answer, GenerationTask, TokenScores, join_answers
 from pellucid.tasks.passage import Passage
 
 
@@ -40,13 +34,11 @@ def answer_parts(
     texts: Mapping[int, Passage],
 ) -> Iterator[str | dict[str, Any]]:
     """Yield the answers to numbered texts in pieces, which are all answered together."""
-    pieces = [piece for own in texts.values() for piece in own.pieces]
-    numbers = [
-        n for number, own in texts.items() for n in piece_numbers(number - 1, len(own.pieces))
-    ]
-    answers = trained.generate_answers(pieces, numbers, decoder)
+    passages, numbers = list(texts.values()), [number - 1 for number in texts]
+    pieces = [piece for own in passages for piece in own.pieces]
+    answers = trained.answer_pieces(passages, numbers, decoder)
     found: Iterator[Any] = iter(described(trained, pieces, answers) if as_json else answers)
-    for passage in texts.values():
+    for passage in passages:
         own = list(islice(found, len(passage.pieces)))
         several = len(".".join(passage.kept).splitlines()) > 1
         yield {"parts": own} if as_json else written(join_answers(passage, own), scores, several)
@@ -60,7 +52,7 @@ def described(
     `alignment` has, for each answer token, the index of the source token with the most attention in
     the last decoder layer, mean of heads.
     """
-    ids, reads = trained.source.encode_all(texts), trained.prompt_ids
+    ids, reads = [trained.opening(text).source for text in texts], trained.prompt_ids
     every = ((row, a.tokens) for row, some in zip(ids, answers, strict=True) for a in some)
     pairs = [(row, tokens) for row, tokens in every if reads(row)]
     scores = iter(trained.token_scores(pairs))
@@ -135,7 +127,7 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
             print(translated(f"That is {error}."))
             continue
         with contextlib.suppress(KeyboardInterrupt):
-            if whole or passage != ([text], ["", ""]):  # known only when the search ends
+            if whole:  # known only when the search ends
                 print(*answer_parts(trained, decoder, scores, False, {number + 1: passage}))
             else:
                 _stream(trained, text, number, decoder)

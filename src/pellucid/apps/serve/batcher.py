@@ -29,6 +29,7 @@ from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
 from pellucid.generation.search import Searches, ranked, search_once
 from pellucid.kernels.backend import threads
 from pellucid.models.decoding import Array, Decodes, Hypothesis, SearchConfig, constrain
+from pellucid.models.prefix import Prefix
 from pellucid.tasks.causal_lm import without_last
 
 SPLIT = 8
@@ -55,6 +56,8 @@ class Job:
     opening: Sequence[int]
     """The tokens that the model reads; there is room for an answer after them."""
     config: SearchConfig | SampleConfig
+    beginning: Prefix | None = None
+    """What the answer begins with."""
     notify: Callable[[Job], object] = lambda job: None
     """Called by the model's thread after every round in which the answer grew or ended."""
     number: int = 0

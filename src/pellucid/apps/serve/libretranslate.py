@@ -9,10 +9,9 @@ from starlette.responses import JSONResponse, Response
 
 from pellucid.apps.serve.fields import RequestError, Texts, about, listed, read
 from pellucid.apps.serve.languages import LANGUAGES, detect
+from pellucid.apps.serve.markup import escaped, passage_of, shown
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
-from pellucid.tasks import TooLongError
-from pellucid.tasks.passage import Passage
 
 Key = Annotated[str, about("API key, if the server wants one.")]
 
@@ -23,7 +22,7 @@ class Translate(Struct):
     q: Annotated[Texts, about("Text to translate, or several.")]
     source: Annotated[str, about("Code of its language, or auto.")]
     target: Annotated[str, about("Code of the language wanted.")]
-    format: Annotated[Literal["text"], about("text; html is not supported.")] = "text"
+    format: Annotated[Literal["text", "html"], about("text, or html: its tags are kept.")] = "text"
     model: Annotated[str, about("Name of the model, of several for these languages; our own.")] = ""
     api_key: Key = ""
 
@@ -72,23 +71,28 @@ async def translate(exchange: Exchange) -> Response:
     texts = listed(asked.q)
     if len(texts) > exchange.service.limits.texts:
         raise RequestError(400, f"at most {exchange.service.limits.texts} texts in q", "q")
-    auto = asked.source == "auto"
+    html, auto = asked.format == "html", asked.source == "auto"
+    seen = [await exchange.aside(shown, text) for text in texts] if html else texts
     known = {source for source, into in _translators(exchange) if into == asked.target}
-    found = [one for text in texts for one in detect(text, known)[:1]] if auto else []
+    found = [one for text in seen for one in detect(text, known)[:1]] if auto else []
     sources = [one["language"] for one in found] or [asked.source] * len(texts)
     models = [_translator(exchange, source, asked.target, asked.model) for source in sources]
-    both = list(zip(models, texts, strict=True))
-    passages = [await _passage(exchange, served, text) for served, text in both]
-    rows = [
-        (served, await exchange.encode(served, piece))
-        for served, own in zip(models, passages, strict=True)
-        for piece in own.pieces
+    pieces = [
+        await exchange.openings(served, text, passage_of if html else None)
+        for served, text in zip(models, texts, strict=True)
     ]
-    jobs = iter(await exchange.submit_all([row for row in rows if row[1]]))
-    answers = iter([served.text(row, next(jobs).answer) if row else "" for served, row in rows])
-    translated = [own.joined([next(answers) for _ in own.pieces]) for own in passages]
+    jobs = [
+        [exchange.job(served, opening, served.pipeline.search) for opening in openings]
+        for served, (_, openings) in zip(models, pieces, strict=True)
+    ]
+    await exchange.answered()
+    translated = []
+    for served, (passage, openings), own in zip(models, pieces, jobs, strict=True):
+        pairs = zip(openings, own, strict=True)
+        answers = [served.text(opening, job.answer) for opening, job in pairs]
+        translated.append(passage.joined([escaped(one) for one in answers] if html else answers))
     alone = isinstance(asked.q, str)
-    unknown = [served.pipeline.unread(text) for served, text in both]
+    unknown = [served.pipeline.unread(text) for served, text in zip(models, seen, strict=True)]
     answer: dict[str, Any] = {"translatedText": translated[0] if alone else translated}
     if any(unknown):
         answer["unknown"] = unknown[0] if alone else unknown
@@ -108,15 +112,3 @@ def _translator(exchange: Exchange, source: str, target: str, name: str) -> Serv
         there = ", ".join(f"{a} to {b}" for a, b in pairs) or "no model that translates"
         raise RequestError(400, f"cannot translate between these languages; there is: {there}")
     return pairs[source, target]
-
-
-async def _passage(exchange: Exchange, served: Served, text: str) -> Passage:
-    """Return a text in pieces, its lines and white space kept."""
-    try:
-        found: Passage = await exchange.aside(served.pipeline.passage, text)
-    except TooLongError:
-        raise RequestError(
-            400, f"a sentence has more than the {served.pipeline.max_source_length} tokens that "
-            "the model can read; split it", "q",
-        ) from None  # fmt: skip
-    return found

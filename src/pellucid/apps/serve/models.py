@@ -17,6 +17,7 @@ from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.system.files import check_file
 from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model, load_model
+from pellucid.tasks.generation import Opening
 from pellucid.tasks.masked_lm import MASK
 from pellucid.training.card import about_and_examples
 
@@ -48,11 +49,11 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
     """When it was loaded, in Unix time."""
 
-    def text(self, source: Sequence[int], answer: Sequence[int]) -> str:
-        """Return the text of an answer alone, without the source in front of it."""
-        whole, before = (str(self.pipeline.decode(source, then)) for then in (answer, ()))
-        if whole.startswith(before):
-            return whole[len(before) :]
+    def text(self, opening: Opening, answer: Sequence[int]) -> str:
+        """Return the text of an answer alone, without what it continues."""
+        whole = str(self.pipeline.decode(opening.source, answer))
+        if whole.startswith(opening.text):
+            return whole[len(opening.text) :]
         # The first letter belongs to the source's last character (NFD): it is sent by itself.
         return str(self.pipeline.target.decode(list(answer)))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 import random
 import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -37,6 +38,8 @@ from pellucid.core.settings import nearest
 from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.system.files import read_toml
+from pellucid.tasks.generation import Opening, piece_numbers
+from pellucid.tasks.passage import Passage
 
 Tokens = Annotated[int, Meta(ge=1, le=10**6)]
 TopP = Annotated[float, Meta(ge=0, le=1)]
@@ -259,11 +262,13 @@ def _config(asked: Generation, served: Served) -> SearchConfig | SampleConfig:
 
 @dataclass
 class Answer:
-    """One choice of a response, while it grows."""
+    """One choice of a response, while it grows: the answers to a text's pieces, in order."""
 
-    job: Job
     served: Served
-    source: Sequence[int]
+    passage: Passage
+    openings: Sequence[Opening]
+    jobs: Sequence[Job]
+    """One for each piece."""
     stops: Sequence[str]
     shown: int = 0
     """Characters of the text that were returned."""
@@ -271,44 +276,66 @@ class Answer:
     """Whether a stop text came."""
     used: int | None = None
     """How many tokens there are with the stop text; None without one."""
+    whole: list[str] = field(default_factory=list)
+    """The text of each piece's answer that has ended, and what is behind it."""
 
     @property
     def reason(self) -> str:
         """Why it ended."""
-        return "stop" if self.stopped or self.job.finished else "length"
+        return "stop" if self.stopped or all(job.finished for job in self.jobs) else "length"
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """The tokens of each piece's answer, as far as they are used."""
+        most, found = self.used, list[list[int]]()
+        for job in self.jobs:
+            found.append(job.answer[:most])
+            most = None if most is None else most - len(found[-1])
+        return found
 
     def more(self) -> tuple[str, bool]:
         """Return the new text and whether it was the last; raise what the model raised.
 
-        A job whose stop text came is cancelled.
+        Jobs are cancelled once a stop text came.
         """
-        job = self.job
-        done = job.done  # read before the tokens: those that come in between are returned later
-        if job.error is not None:
-            raise job.error
-        if not (done or job.each):
-            return "", False
-        tokens = list(job.answer)
-        text = self._text(tokens, done)
+        # Read before the tokens: those that come in between are returned later.
+        done = all(job.done for job in self.jobs)
+        for job in self.jobs:
+            if job.error is not None:
+                raise job.error
+        text = self._text()
         if self._end(text) is not None:
             # The fewest tokens that hold one: how many came after it is a matter of timing.
             self.used = bisect_left(
-                range(len(tokens)),
+                range(sum(map(len, self.tokens))),
                 True,
-                key=lambda n: self._end(self._text(tokens[:n])) is not None,
+                key=lambda n: self._end(self._text(n)) is not None,
             )
-            text = self._text(tokens[: self.used], done and self.used == len(tokens))
-            text, self.stopped = text[: self._end(text)], True
-            job.cancel()
+            text, self.stopped = self._text(self.used), True
+            text = text[: self._end(text)]
+            for job in self.jobs:
+                job.cancel()
         elif self.stops and not done:
             text = text[: max(0, len(text) - max(map(len, self.stops)) + 1)]
         new = text[self.shown :]
         self.shown += len(new)
         return new, done or self.stopped
 
-    def _text(self, tokens: Sequence[int], done: bool = False) -> str:
-        text = self.served.text(self.source, tokens)
-        return text if done else settled(text, self.served.pipeline.target)
+    def _text(self, most: float = math.inf) -> str:
+        """Return the text of the first tokens, at most so many, that no later one can change."""
+        text = self.passage.kept[0]
+        for place, job in enumerate(self.jobs):
+            done = job.done
+            some = job.answer[: int(min(most, len(job.answer)))]
+            if not done or len(some) < len(job.answer):
+                piece = self.served.text(self.openings[place], some)
+                return text + settled(piece, self.served.pipeline.target)
+            if place == len(self.whole):
+                piece = self.served.text(self.openings[place], some)
+                self.whole.append(piece + self.passage.behind(place, piece))
+            text += self.whole[place]
+            most -= len(some)
+        return text
 
     def _end(self, text: str) -> int | None:
         """Return where the first stop text begins; None without one."""
@@ -332,17 +359,17 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
     if isinstance(asked, Chat) and asked.top_logprobs and not asked.logprobs:
         raise RequestError(400, "top_logprobs needs logprobs: true", "top_logprobs")
     each = asked.stream or bool(stops)
-    sources = [await exchange.encode(served, text) for text in texts]
-    empty, reads = Job((), config, done=True, finished=True), served.pipeline.prompt_ids
-    answers = [
-        Answer(
-            exchange.submit(served, source, config, number=number, each=each)
-            if reads(source) else empty,
-            served, source, stops,
-        )
-        for source in sources
-        for number in range(asked.n)
-    ]  # fmt: skip
+    read = [await exchange.openings(served, text) for text in texts]
+    answers = []
+    for passage, openings in read:
+        for number in range(asked.n):
+            keys = piece_numbers(number, len(openings))
+            jobs = [
+                exchange.job(served, opening, config, number=key, each=each)
+                for opening, key in zip(openings, keys, strict=True)
+            ]
+            answers.append(Answer(served, passage, openings, jobs, stops))
+    exchange.submit()
     is_chat = isinstance(asked, Chat)
     whole, chunk = (
         ("chat.completion", "chat.completion.chunk") if is_chat else ("text_completion",) * 2
@@ -371,6 +398,7 @@ async def _pieces(
     """Yield (number of an answer, its new text, whether it was the last) as they come."""
     going = dict(enumerate(answers))
     while going:
+        exchange.submit()
         for i, answer in list(going.items()):
             new, done = answer.more()
             if done:
@@ -436,7 +464,7 @@ def _choice(
 def _echoed(asked: Generation, answer: Answer) -> str:
     """Return the prompt where it is to be returned."""
     echo = isinstance(asked, Completions) and asked.echo
-    return str(answer.served.pipeline.decode(answer.source, ())) if echo else ""
+    return answer.openings[0].text if echo else ""
 
 
 async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str, Any] | None:
@@ -445,35 +473,35 @@ async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str,
         return None
     chat, task = isinstance(asked, Chat), answer.served.pipeline
     count = asked.top_logprobs if chat else int(asked.logprobs)
-    read, tokens = list(answer.source), answer.job.answer[: answer.used]
-    if _echoed(asked, answer):
-        read, tokens = [], [*read, *tokens]
-    unread = 0 if read or task.begins else 1  # the first of all is predicted behind a begin token
-    behind = [*read, *tokens[:unread]], tokens[unread:]
-    call = exchange.service.worker.call
-    found = await call(task.likeliest, *behind, count) if behind[1] else []
-    places = [*[(None, [])] * unread, *found]
-    inside = bool(read) and task.kind == "continue"  # the answer begins inside a text
-
-    def piece(place: int, token: int) -> bytes:
-        written: bytes = task.target.spelled[inside or place > 0][token]
-        return written
-
-    def entry(place: int, token: int, log_p: float | None) -> dict[str, Any]:
-        own = piece(place, token)
-        finite = None if log_p is None else max(log_p, -9999.0)  # JSON has no infinity
-        return {
-            "token": own.decode(errors="backslashreplace"),
-            "logprob": finite,
-            "bytes": list(own),
-        }
-
-    each = [entry(i, token, places[i][0]) for i, token in enumerate(tokens)]
-    others = [[entry(i, *one) for one in best] for i, (_, best) in enumerate(places)]
+    each, others, offsets = list[Any](), list[Any](), list[int]()
+    before = len(answer.passage.kept[0])
+    for place, (opening, tokens) in enumerate(zip(answer.openings, answer.tokens, strict=True)):
+        read = list(opening.source)
+        if _echoed(asked, answer):
+            read, tokens = [], [*read, *tokens]
+        unread = 0 if read or task.begins else 1  # the first is predicted behind a begin token
+        behind = [*read, *tokens[:unread]], tokens[unread:]
+        call = exchange.service.worker.call
+        found = await call(task.likeliest, *behind, count) if behind[1] else []
+        likeliest = [*[(None, [])] * unread, *found]
+        inside = bool(read) and task.kind == "continue"  # the answer begins inside a text
+        pieces = [task.target.spelled[inside or i > 0] for i in range(len(tokens))]
+        each += [
+            _entry(*one)
+            for one in zip(pieces, tokens, (log_p for log_p, _ in likeliest), strict=True)
+        ]
+        others += [
+            [_entry(own, *one) for one in best]
+            for own, (_, best) in zip(pieces, likeliest, strict=True)
+        ]
+        begun = accumulate(
+            (own[token] for own, token in zip(pieces, tokens, strict=True)), initial=b""
+        )
+        offsets += [before + len(text.decode(errors="ignore")) for text in begun][:-1]
+        before += len(answer.whole[place]) if place < len(answer.whole) else 0
     if chat:
         content = [one | {"top_logprobs": best} for one, best in zip(each, others, strict=True)]
         return {"content": content, "refusal": None}
-    begun = accumulate((piece(i, token) for i, token in enumerate(tokens)), initial=b"")
     return {
         "tokens": [one["token"] for one in each],
         "token_logprobs": [one["logprob"] for one in each],
@@ -481,14 +509,21 @@ async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str,
             {e["token"]: e["logprob"] for e in (*best, one)} if one["logprob"] is not None else None
             for one, best in zip(each, others, strict=True)
         ],
-        "text_offset": [len(text.decode(errors="ignore")) for text in begun][:-1],
+        "text_offset": offsets,
     }
+
+
+def _entry(spelled: Sequence[bytes], token: int, log_p: float | None) -> dict[str, Any]:
+    """Return a token, what it writes and its log p."""
+    own = spelled[token]
+    finite = None if log_p is None else max(log_p, -9999.0)  # JSON has no infinity
+    return {"token": own.decode(errors="backslashreplace"), "logprob": finite, "bytes": list(own)}
 
 
 def _usage(answers: Sequence[Answer], copies: int) -> dict[str, int]:
     """Count tokens; a text is read once for all of its answers."""
-    prompt = sum(len(answer.source) for answer in answers[::copies])
-    made = sum(len(answer.job.answer) if answer.used is None else answer.used for answer in answers)
+    prompt = sum(len(one.source) for answer in answers[::copies] for one in answer.openings)
+    made = sum(len(some) for answer in answers for some in answer.tokens)
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
 
 

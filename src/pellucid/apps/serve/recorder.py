@@ -18,6 +18,7 @@ from pellucid.apps.serve.worker import BusyError
 from pellucid.apps.view.page import as_json, dumps
 from pellucid.apps.view.record import Kind, Language, select_cell
 from pellucid.tasks.generation import Answer
+from pellucid.tasks.passage import Passage
 
 Beam = Annotated[int, Meta(ge=1, le=8)]
 Place = Annotated[int, Meta(ge=1, le=10**6)]
@@ -108,7 +109,8 @@ def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:
     drawing = served.pipeline.configured(
         temperature=asked.temperature, seed=asked.seed, max_length=length, best=1
     )
-    answer: Answer = drawing.generate_answers([asked.text], decoder=lambda: decoder)[0][0]
+    whole = Passage([asked.text], ["", ""])
+    answer: Answer = drawing.answer_pieces([whole], [0], lambda: decoder)[0][0]
     return answer
 
 

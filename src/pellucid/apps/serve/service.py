@@ -7,6 +7,7 @@ import base64
 import hmac
 import logging
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,11 +23,14 @@ from pellucid.apps.serve.fields import RequestError, from_form, from_json
 from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import Recorder
-from pellucid.apps.serve.worker import Worker
+from pellucid.apps.serve.worker import BusyError, Worker
 from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.tasks.generation import Opening, TooLongError
+from pellucid.tasks.passage import Passage
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+Markup = Callable[[str, Callable[[str], Passage]], Passage]
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the histograms' buckets, in seconds."""
@@ -86,6 +90,8 @@ class Exchange:
     request: Request
     body: dict[str, Any] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
+    waiting: deque[tuple[Served, Job]] = field(default_factory=deque)
+    """Jobs that will be submitted, in order."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when one of the jobs' answers has grown or ended."""
     began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
@@ -148,51 +154,72 @@ class Exchange:
         # A short text takes less time than another thread takes to begin.
         return function(text) if len(text) < 2000 else await asyncio.to_thread(function, text)
 
-    async def encode(self, served: Served, text: str) -> list[int]:
-        """Return the tokens of a text. Raises `RequestError` if the model cannot read so many."""
-        tokens = await self.aside(served.pipeline.source.encode, text)
-        if len(tokens) > served.pipeline.max_source_length:
-            raise RequestError(
-                400,
-                f"the text has {len(tokens)} tokens, more than the "
-                f"{served.pipeline.max_source_length} that {served.name} can read; shorten it",
-            )
-        return list(tokens)
+    async def openings(
+        self, served: Served, text: str, markup: Markup | None = None
+    ) -> tuple[Passage, list[Opening]]:
+        """Return a text in pieces, and what is read of each.
 
-    def submit(
+        markup: returns the pieces of a text with marks in it. Raises `RequestError` for a piece
+        that is longer than the model can read.
+        """
+        task = served.pipeline
+
+        def read(text: str) -> tuple[Passage, list[Opening]]:
+            passage = markup(text, task.passage) if markup else task.passage(text)
+            return passage, [task.opening(piece) for piece in passage.pieces]
+
+        try:
+            return await self.aside(read, text)
+        except TooLongError as error:
+            what = "the text" if task.kind == "continue" else "a sentence"
+            message = str(error).replace("this model", served.name)
+            raise RequestError(400, f"{what} has {message}") from None
+
+    def job(
         self,
         served: Served,
-        tokens: Sequence[int],
+        opening: Opening,
         config: SearchConfig | SampleConfig,
         *,
         number: int = 0,
         each: bool = False,
     ) -> Job:
-        """Queue a text; its job is cancelled when the request ends."""
+        """Return the job of a piece, which waits for `submit`; one with nothing to read is done."""
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
-        prompt = served.pipeline.prompt_ids(tokens)
-        job = Job(prompt, config, number=number, client=self.client, each=each)
-        self.service.worker.submit(served.batchers, job, self.changed)
-        self.jobs.append(job)
+        read = served.pipeline.prompt_ids(opening.source)
+        job = Job(read, config, opening.beginning, number=number, client=self.client, each=each)
+        if read:
+            self.waiting.append((served, job))
+        else:
+            job.done = job.finished = True
         return job
 
-    async def submit_all(self, each: Iterable[tuple[Served, Sequence[int]]]) -> list[Job]:
-        """Queue texts, a few at a time while others of them wait, and return when all have ended.
+    def submit(self) -> None:
+        """Queue jobs that wait, as many as one request may have there; all end with the request.
 
-        Raises what a job raised.
+        Raises `BusyError` if there is no room for the first.
         """
-        limits, going = self.service.limits, list[Job]()
-        for served, tokens in each:
-            while len(going) >= min(limits.texts, limits.waiting):
-                await self.change()
-                going = [job for job in going if not job.done]
-            going.append(self.submit(served, tokens, served.pipeline.search))
-        while not all(job.done for job in going):
+        going, limits = sum(not job.done for job in self.jobs), self.service.limits
+        while self.waiting and going < min(limits.texts, limits.waiting):
+            served, job = self.waiting[0]
+            try:
+                self.service.worker.submit(served.batchers, job, self.changed)
+            except BusyError:
+                if going:
+                    return
+                raise
+            self.jobs.append(job)
+            self.waiting.popleft()
+            going += 1
+
+    async def answered(self) -> None:
+        """Submit all jobs, and return when they have ended. Raises what a job raised."""
+        while self.waiting or not all(job.done for job in self.jobs):
+            self.submit()
             await self.change()
         for job in self.jobs:
             if job.error is not None:
                 raise job.error
-        return self.jobs
 
     async def change(self) -> None:
         """Wait until the answer of one of its jobs has grown or ended."""

@@ -1,0 +1,151 @@
+"""HTML whose texts are translated, while its tags stay as they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from html import escape, unescape
+from html.parser import HTMLParser
+from itertools import groupby
+
+from pellucid.core.errors import UserError
+from pellucid.tasks.generation import TooLongError
+from pellucid.tasks.passage import Passage
+
+VOID = frozenset(
+    (
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "source",
+        "track",
+        "wbr",
+    )
+)
+"""Elements without an end tag."""
+KEPT = frozenset(("script", "style"))
+"""Elements whose text is no language."""
+
+Attributes = list[tuple[str, str | None]]
+
+
+class _Reader(HTMLParser):
+    """Notes where each part begins; what is there is then read from the document itself."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self.starts = [(0, False)]
+        """Where each part begins, and whether it is translated."""
+        self._lines = [0, *(i + 1 for i, c in enumerate(document) if c == "\n")]
+        self._open: list[tuple[str, bool]] = []  # elements, and whether their text is kept
+        self._count = Counter[str]()  # of open elements by their names
+        self._kept = 0  # of open elements whose text is kept
+        self.feed(document)
+        self.close()
+
+    def _begin(self, text: bool = False) -> None:
+        line, column = self.getpos()
+        self.starts.append((self._lines[line - 1] + column, text and not self._kept))
+
+    def handle_starttag(self, tag: str, attrs: Attributes) -> None:
+        self._begin()
+        if tag not in VOID:
+            given = dict(attrs)
+            classes = (given.get("class") or "").split()
+            kept = tag in KEPT or given.get("translate") == "no" or "notranslate" in classes
+            self._open.append((tag, kept))
+            self._count[tag] += 1
+            self._kept += kept
+
+    def handle_endtag(self, tag: str) -> None:
+        self._begin()
+        ended = "" if self._count[tag] else tag
+        while ended != tag:  # those inside it that were not ended by themselves, too
+            ended, kept = self._open.pop()
+            self._count[ended] -= 1
+            self._kept -= kept
+
+    def handle_startendtag(self, tag: str, attrs: Attributes) -> None:
+        self._begin()
+
+    def handle_data(self, data: str) -> None:
+        self._begin(text=True)
+
+    def handle_entityref(self, name: str) -> None:
+        self._begin(text=True)
+
+    def handle_charref(self, name: str) -> None:
+        self._begin(text=True)
+
+    def handle_decl(self, decl: str) -> None:
+        self._begin()
+
+    def handle_comment(self, data: str) -> None:
+        self._begin()
+
+    handle_pi = unknown_decl = handle_comment
+
+
+def spans(document: str) -> list[tuple[str, bool]]:
+    """Return the parts of an HTML document, and whether each is a text that is translated.
+
+    Kept are tags with their attributes, comments, scripts, styles, and elements with translate="no"
+    or of the class notranslate.
+
+    >>> spans("<p>Ja &amp; nein</p>")
+    [('<p>', False), ('Ja & nein', True), ('</p>', False)]
+    """
+    starts = _Reader(document).starts
+    ends = [*(start for start, _ in starts[1:]), len(document)]
+    found: list[tuple[str, bool]] = []
+    for text, parts in groupby(zip(starts, ends, strict=True), key=lambda part: part[0][1]):
+        each = [document[start:end] for (start, _), end in parts]
+        found += [(unescape("".join(each)), True)] if text else [(own, False) for own in each]
+    return [part for part in found if part[0]]
+
+
+def shown(document: str) -> str:
+    """Return the texts of an HTML document that are translated, a line for each."""
+    return "\n".join(text for text, translated in spans(document) if translated)
+
+
+def passage_of(document: str, split: Callable[[str], Passage]) -> Passage:
+    """Return an HTML document in pieces, whose answers are to be `escaped`.
+
+    split: returns the pieces of a text, or raises `UserError` for one without any, which is kept.
+    """
+    found = Passage([], [""])
+    for text, translated in spans(document):
+        own = Passage([], [text])
+        if translated:
+            core = text.strip()
+            before, _, behind = text.partition(core) if core else (text, "", "")
+            own = _split(core, split)
+            own.kept[:] = map(escaped, own.kept)
+            own.kept[0] = before + own.kept[0]
+            own.kept[-1] += behind
+        found.kept[-1] += own.kept[0]
+        found.kept.extend(own.kept[1:])
+        found.pieces.extend(own.pieces)
+    return found
+
+
+def _split(text: str, split: Callable[[str], Passage]) -> Passage:
+    try:
+        return split(text)
+    except TooLongError:
+        raise
+    except UserError:
+        return Passage([], [text])
+
+
+def escaped(text: str) -> str:
+    """Return a text as HTML writes it."""
+    return escape(text, quote=False)
