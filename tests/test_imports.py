@@ -1,6 +1,7 @@
 """The house has floors, and a lower floor never imports a higher one."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -25,8 +26,8 @@ MOST_LINES = {"core": 8_000}
 REQUIRED = {"numpy", "array_api_compat"}
 """Packages that the core needs."""
 
-# The package's own front page gathers public names; importing it must stay light, which
-# test_importing_is_light proves.
+# The package's own front page gathers public names, of the library alone; importing it must stay
+# light, which test_importing_is_light proves.
 FRONT_PAGE = "__init__"
 
 
@@ -71,6 +72,34 @@ def test_no_floor_imports_a_higher_one() -> None:
         if floor_of(path) != FRONT_PAGE and (above := climbs(path))
     }
     assert not faults
+
+
+def test_the_front_page_imports_no_app() -> None:
+    assert "apps" not in imported(SOURCE / "__init__.py")
+
+
+def messages(path: Path) -> list[str]:
+    """The texts in a file that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+    ]
+
+
+def test_no_message_of_the_library_names_an_option() -> None:
+    """`command` writes options; `launch` reads those of its own process, and pip has its own."""
+    options = {"system/command.py", "training/launch.py", "data/corpora/sources.py"}
+    found = {
+        str(path.relative_to(SOURCE)): texts
+        for path in modules()
+        if path.relative_to(SOURCE).parts[:2] != ("apps", "cli")
+        and str(path.relative_to(SOURCE)) not in options
+        and (texts := [text for text in messages(path) if re.search("(^|[ (`])--[a-z]", text)])
+    }
+    assert not found
 
 
 def lines_of_code(path: Path) -> int:

@@ -41,7 +41,7 @@ def test_a_recipe_is_trained_on_a_file_and_is_the_model_of_its_folder(
         "g2p-small", train="pairs.tsv", steps=10, listeners=[events.append], **SMALL
     )
     shown = capsys.readouterr().out
-    assert "trained to step 10" in shown
+    assert "ended: step 10" in shown
     assert events[-1].step == 10
     settings = read_settings(Path("runs/g2p-small"))
     assert settings is not None
@@ -65,7 +65,7 @@ def test_a_run_is_trained_longer_where_that_is_accepted() -> None:
     pellucid.train("g2p-small", steps=5, **how)
     with pytest.raises(UserError, match="mine: already holds a run"):
         pellucid.train("g2p-small", steps=10, **how)
-    with pytest.raises(UserError, match=r"training.steps: 5 -> 10\n.*accept_changes=True"):
+    with pytest.raises(UserError, match=r"training.steps: 5 -> 10\n.*`accept_changes`"):
         pellucid.train("g2p-small", run="mine", steps=10, resume=True)
     pellucid.train("g2p-small", run="mine", steps=10, resume=True, accept_changes=True)
     settings = read_settings(Path("mine"))
@@ -92,7 +92,7 @@ def test_other_data_than_the_recipes_are_those_of_the_command() -> None:
         settings = read_settings(Path(run))
         assert settings is not None
         assert settings["description"] == given.get("description", "")
-    with pytest.raises(UserError, match="held-out is for files of your own without validation"):
+    with pytest.raises(UserError, match=r"`data\.held_out` is for files of your own without"):
         pellucid.train("chatbot-ko", run="idle", valid="pairs.tsv", data={"held_out": 0.4}, **own)
 
 
@@ -131,7 +131,7 @@ def test_an_interrupt_saves_the_run() -> None:
         ({"modle": {}}, "unknown setting modle"),
         ({"model": {"d_modl": 3}}, "did you mean d_model"),
         ({"training": 3}, "training: expected a table"),
-        ({"train": "pairs.tsv", "device": "gpu"}, "--device gpu: expected cpu, cuda"),
+        ({"train": "pairs.tsv", "device": "gpu"}, "`device` gpu: expected cpu, cuda"),
         ({"train": "pairs.tsv", "precision": "half"}, "precision must be one of float32"),
         ({}, "no training data"),
     ],

@@ -80,14 +80,13 @@ def train(
     start: str | PathLike[str] | None = None,
     resume: bool = False,
     accept_changes: bool = False,
-    film: str | None = None,
-    film_answer: str | None = None,
     device: str = "cpu",
     precision: Any = "float32",
     listeners: Sequence[Callable[[Any], None]] = (),
+    watch: Callable[[Any, Any], Callable[[Any], None]] | None = None,
     **tables: Any,
 ) -> Any:
-    """Train as `pellucid train` does, printing the progress; return what `load` returns.
+    """Train as `pellucid train` does, printing each event; return what `load` returns.
 
     recipe: a name of `pellucid recipes`, or a TOML file of settings.
     train, valid, test: files of pairs or texts, one or several; or the pairs themselves, as tuples
@@ -98,10 +97,9 @@ def train(
     start: begin with the model of this folder in place of a new one.
     resume: continue from the newest checkpoint of the run folder, with its settings.
     accept_changes: resume although settings have changed, to train longer for example.
-    film: keep the attention of this text at 20 to 40 steps, for `pellucid view` to show the run
-        learning; film_answer: its answer, None: that of the data.
-    device, precision: as --device and --precision; the model that is returned is on the CPU.
+    device, precision: as the options of these names; the model that is returned is on the CPU.
     listeners: called with every event of `pellucid.training.events`.
+    watch: makes one more listener of the task and its data, before anything is written.
     tables: further settings, by the tables of a TOML file: `model={"d_model": 64}`.
 
     An interrupt saves the run and raises `KeyboardInterrupt`. Raises `UserError` for what the user
@@ -114,15 +112,15 @@ def train(
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pellucid.apps.cli.train import changed, show_run
-    from pellucid.apps.view.film import filming
     from pellucid.core.settings import from_mapping, plain
     from pellucid.data.files import COLUMNS
     from pellucid.data.given import lines_of, paths_in
     from pellucid.system.files import write_atomically
     from pellucid.training.arguments import refuse_unknown
     from pellucid.training.config import RunConfig
-    from pellucid.training.start import folder_of, settings_of
+    from pellucid.training.events import show
+    from pellucid.training.experiment import train_run
+    from pellucid.training.start import changed, folder_of, settings_of
 
     folder = folder_of(str(recipe)) if run is None else Path(run)
     base = settings_of(
@@ -150,10 +148,9 @@ def train(
     for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.encode())
-    watch = filming(folder, film, film_answer, resume=resume)
-    outcome = show_run(
-        config, folder, listeners, resume=resume, accept_changes=accept_changes, watch=watch,
-        device=device, precision=precision,
+    outcome = train_run(
+        config, folder, listeners=[show, *listeners], say=show, watch=watch, resume=resume,
+        accept_changes=accept_changes, device=device, precision=precision,
     )  # fmt: skip
     if outcome.interrupted is not None:
         raise KeyboardInterrupt(f"{outcome.interrupted}: the run is saved; train(…, resume=True)")

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from pellucid.core.errors import UsageError
-from pellucid.core.parts import VARIABLE, Registry, command, use
+from pellucid.core.parts import VARIABLE, Registry, use
 from pellucid.core.settings import from_mapping
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.system.command import command
 from pellucid.training.config import RunConfig
 
 PART = """
@@ -42,7 +43,7 @@ def test_a_file_registers_a_part_once(tmp_path: Path) -> None:
 
 def test_an_unknown_name_says_what_there_is_and_how_to_add_one() -> None:
     with pytest.raises(
-        UsageError, match=r"'rel' is not known \(did you mean relu\?\).*--import FILE"
+        UsageError, match=r"'rel' is not known \(did you mean relu\?\).*`import` FILE"
     ):
         ACTIVATIONS.find("rel", "activation_function")
 
@@ -139,5 +140,5 @@ def test_a_command_to_copy_names_the_imports_from_here(
 
 
 def test_a_setting_with_an_unknown_name_says_how_to_add_a_part() -> None:
-    with pytest.raises(UsageError, match=r"got 'mine'.*; `--import FILE` reads a Python file"):
+    with pytest.raises(UsageError, match=r"got 'mine'.*; `import` FILE reads a Python file"):
         from_mapping(RunConfig, {"evaluation": {"metric": "mine"}}, "my.toml", RunConfig())

@@ -351,7 +351,7 @@ def test_a_score_that_still_improved_asks_for_more_steps(
         assert lines == []
         return
     assert len(lines) == 1
-    assert f"pellucid train --resume '{folder}' --accept-changes {said}" in lines[0]
+    assert f"pellucid train '{folder}' --resume --accept-changes {said}" in lines[0]
     assert f"{name} {losses[-2]:g} → {losses[-1]:g}" in lines[0]
     patience = Result(10 * len(losses), "no better loss in 3 validations", best_step, best)
     assert not list(_longer(config, folder, patience))

@@ -128,7 +128,7 @@ def test_metrics_that_were_changed_are_refused(
     metrics = tmp_path / "metrics.jsonl"
     before = metrics.read_bytes()
     metrics.write_bytes(before[:40] + damage + before[41:])
-    with pytest.raises(UserError, match=r"metrics\.jsonl: was changed .* --accept-changes"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl: was changed .* `accept_changes`"):
         RunFolder(tmp_path, SETTINGS, resume=True)
     with begun(tmp_path, resume=True, accept_changes=True):
         assert "metrics.jsonl: was changed" in caplog.text
@@ -167,7 +167,7 @@ def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
     assert "model.d_model: 64 -> 128" in reported
     assert "training.steps: unset -> 1" in reported
     assert "heads" not in reported
-    assert "accept them (to train longer, for example) with --accept-changes" in reported
+    assert "accept them (to train longer, for example) with `accept_changes`" in reported
     assert read_settings(tmp_path) == SETTINGS
 
 

@@ -9,7 +9,6 @@ folder only names them, and a run the files that it was started with: reading on
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Hashable
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 VARIABLE = "PELLUCID_IMPORT"
 """Of the environment: files and modules, between them what separates the folders of PATH."""
-GIVE = "`--import FILE` reads a Python file that defines it"
+GIVE = "`import` FILE reads a Python file that defines it"
 
 
 def use(part: str) -> None:
@@ -92,16 +91,6 @@ def imports() -> tuple[str, ...]:
     return tuple(str(p.relative_to(here) if p.is_relative_to(here) else p) for p in parts)
 
 
-def command(*words: object) -> str:
-    """Return a command to copy, with an `--import` for all that is in use.
-
-    >>> command("evaluate", "my run")
-    "pellucid evaluate 'my run'"
-    """
-    more = [word for part in imports() for word in ("--import", part)]
-    return shlex.join(["pellucid", *map(str, words), *more])
-
-
 @cache
 def read_all() -> None:
     """Read the parts that PELLUCID_IMPORT names and those of installed packages."""
@@ -130,4 +119,4 @@ def read(part: str) -> None:
         trace = traceback.extract_tb(error.__traceback__)
         lines = [at.lineno for at in trace if at.filename == part]
         where = f"{part}, line {lines[-1]}" if lines else part
-        raise UsageError(f"--import {where}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"`import` {where}: {type(error).__name__}: {error}") from error

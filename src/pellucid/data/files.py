@@ -330,7 +330,7 @@ def _column_pairs(
         if not all(0 <= i < width for i in at):
             raise UserError(
                 f"{path}, line 1: expected columns {', '.join(columns)}, counted from 1, and it "
-                f"has {width}; --data.columns says which to take"
+                f"has {width}; `data.columns` says which to take"
             )
     elif columns:
         missing = next(name for name in names if name not in first)
@@ -344,7 +344,7 @@ def _column_pairs(
         source, target = (shorten(first[i], 40, placeholder="…") for i in (at[0], at[-1]))
         _log.warning(
             f"{path}: line 1 is read as a pair, {source!r} to {target!r}; if it names the "
-            "columns, give the names of source and target to --data.columns"
+            "columns, give the names of source and target to `data.columns`"
         )
     return pairs
 
@@ -367,8 +367,8 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
         ]
         if len(fields) > width:
             clauses.append(
-                "a file with more needs a first line that names its columns, and --data.columns, "
-                "or --data.columns with their numbers, from 1"
+                "a file with more needs a first line that names its columns, and `data.columns`, "
+                "or `data.columns` with their numbers, from 1"
             )
         if len(fields) == 1:
             clauses.append(f"put {separator} between the source and the target")

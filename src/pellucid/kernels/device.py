@@ -38,18 +38,18 @@ def check_device(name: str, precision: Precision = "float32") -> None:
     if device is None:
         if precision == "tf32":
             raise UsageError(
-                "--precision tf32 is for PyTorch's devices (--device cuda); on the CPU Pellucid "
+                "`precision` tf32 is for PyTorch's devices (`device` cuda); on the CPU Pellucid "
                 "multiplies in float32 or bfloat16"
             )
         return
-    torch = import_torch(f"--device {name}", UsageError)
+    torch = import_torch(f"`device` {name}", UsageError)
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         line = str(error).strip().partition("\n")[0]
         raise UserError(
-            f"--device {name}: PyTorch cannot use it: {line}; for a GPU install the build for it "
-            "(pytorch.org/get-started), or leave out --device"
+            f"`device` {name}: PyTorch cannot use it: {line}; for a GPU install the build for it "
+            "(pytorch.org/get-started), or leave out `device`"
         ) from None
 
 
@@ -95,7 +95,7 @@ def _torch_name(name: str) -> str | None:
     device = name.removeprefix("torch:")
     if device == name and name.partition(":")[0] != "cuda":
         raise UsageError(
-            f"--device {name}: expected cpu, cuda, cuda:NUMBER or torch:DEVICE, where DEVICE is "
+            f"`device` {name}: expected cpu, cuda, cuda:NUMBER or torch:DEVICE, where DEVICE is "
             "PyTorch's name of one"
         )
     return device

@@ -35,7 +35,7 @@ def bfloat16_products() -> AbstractContextManager[None]:
     if not AVAILABLE:
         raise UserError(
             "bfloat16 on the CPU needs a processor with AVX512-BF16 (AMD since Zen 4, Intel Xeon "
-            "since Sapphire Rapids), which this one lacks: leave out --precision bfloat16"
+            "since Sapphire Rapids), which this one lacks: leave out `precision` bfloat16"
         )
     if not dispatch.enabled():
         raise UserError(

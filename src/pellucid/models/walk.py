@@ -68,7 +68,7 @@ def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
     if unread := [name for name, p in model.all_names() if id(p) not in arrays]:
         raise UnsupportedError(
             f"no part of this model reads {', '.join(unread)}; what a layer computes is in its "
-            "`blocks`"
+            "blocks()"
         )
     return found
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.parts import GIVE, command, imports
+from pellucid.core.parts import GIVE, imports
 from pellucid.core.settings import from_mapping, nearest, without_removed
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
@@ -47,6 +47,7 @@ from pellucid.models.quantize import (
 )
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
+from pellucid.system.command import command
 from pellucid.system.files import (
     SUMS,
     changed_file,
@@ -149,7 +150,7 @@ def naming_imports(run: Path) -> Iterator[None]:
         missing = [part for part in kept if part not in imports()]
         if not missing or GIVE not in str(error):
             raise
-        given = f"the run was started with {' '.join(f'--import {part}' for part in missing)}"
+        given = f"the run was started with {' '.join(f'`import` {part}' for part in missing)}"
         raise type(error)(str(error).replace(GIVE, given)) from None
 
 
@@ -265,8 +266,8 @@ def _check_unchanged(folder: Path, names: list[str]) -> None:
     if changed is not None:
         raise UserError(
             f"{folder / changed}: was changed after the model was saved (its digest is not the one "
-            f"in {SUMS}); copy the folder again, or, if the change is meant, add --accept-changes "
-            "(in Python accept_changes=True)"
+            f"in {SUMS}); copy the folder again, or, if the change is meant, give "
+            "`accept_changes`"
         )
 
 
@@ -298,7 +299,7 @@ def find_model(folder: Path) -> Path:
             f"first, or use one that comes with Pellucid: {', '.join(shipped)}"
         )
     if (folder / "config.toml").exists():
-        again = command("train", "--resume", folder)
+        again = command("train", folder, resume=True)
         raise UserError(f"{folder}: this run has no model yet; finish it: {again}")
     raise UserError(f"{folder}: neither a model (no {CONFIG}) nor a run (no config.toml)")
 

@@ -70,7 +70,7 @@ class Seq2SeqTask(GenerationTask):
             if first != second:
                 raise UsageError(
                     f"model {place} has other tokens than the first: train both with the same data "
-                    "and tokenizer, and another --seed"
+                    "and tokenizer, and another `seed`"
                 )
         more = (task for other in others for task in (replace(other, others=()), *other.others))
         return replace(self, others=(*self.others, *more))

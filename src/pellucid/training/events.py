@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pellucid.system.language import Text, chosen_language
+
 TIME_FIELDS = frozenset({"seconds", "seconds_left", "tokens_per_second"})
 
 
@@ -126,3 +128,18 @@ def as_record(event: Event) -> dict[str, Any]:
     """
     name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(event).__name__)
     return {"event": name.lstrip("_"), **asdict(event)}
+
+
+def show(news: Event | Text | str) -> None:
+    """Print what training says, a recorded event as a line of all that it has but times."""
+    if isinstance(news, Event):
+        if not isinstance(news, RECORDED):
+            return
+        record = as_record(news)
+        shown = [
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in record.items()
+            if value not in (None, {}) and name not in TIME_FIELDS | {"event"}
+        ]
+        news = f"{record['event']}: {', '.join(shown)}"
+    print(news.to(chosen_language()) if isinstance(news, Text) else news)  # noqa: T201  (its job)

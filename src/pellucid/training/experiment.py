@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from pellucid.core import dispatch
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError, install
-from pellucid.core.parts import command, imports
+from pellucid.core.parts import imports
 from pellucid.core.settings import to_mapping
 from pellucid.data.appearance import reading_of
 from pellucid.data.batches import Batches, Examples, held_out_batches
@@ -33,6 +33,7 @@ from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
 from pellucid.kernels.device import CPU, Precision, check_device, described, place
 from pellucid.kernels.precision import products_for
 from pellucid.models.quantize import WeightFormat
+from pellucid.system.command import command
 from pellucid.system.language import Text, plural
 from pellucid.tasks import Seq2SeqTask, Task, task_of
 from pellucid.tasks.folder import (
@@ -227,11 +228,11 @@ def train_run(
     weights = weights or (Remembered.of(folder).weights if resume else "float32")
     if config.start is not None and config.start.model_type and weights != "float32":
         raise UsageError(
-            f"the model is written as transformers reads it, in float32; leave --weights {weights} "
+            f"the model is written as transformers reads it, in float32; leave `weights` {weights} "
             "out"
         )
     if device != CPU and config.training.parts is not None:
-        raise UsageError("training.parts divides steps on the CPU; leave it or --device out")
+        raise UsageError("training.parts divides steps on the CPU; leave it or `device` out")
     workers = workers or Workers()
     if workers.size > 1 and config.training.parts is None:
         config = replace(config, training=replace(config.training, parts=PARTS))
@@ -484,8 +485,8 @@ def _longer(config: TrainingConfig, folder: Path, result: Result, since: int = 0
     best = max(scores[:-1]) if config.higher_wins else min(scores[:-1])
     if result.best_step != result.step or abs(scores[-1] - best) < STILL_IMPROVES * abs(best):
         return
-    more = (f"--training.{limit}", f"{2 * getattr(config, limit):.12g}")
-    again = command("train", "--resume", folder, "--accept-changes", *more)
+    more = {f"training.{limit}": f"{2 * getattr(config, limit):.12g}"}
+    again = command("train", folder, resume=True, accept_changes=True, **more)
     change = f"{config.monitor} {best:.3g} → {scores[-1]:.3g}"
     yield Text(
         f"the held-out score still improved at the end ({change}); to train longer: {again}",

@@ -23,11 +23,11 @@ import numpy as np
 import tomli_w
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.parts import command
 from pellucid.core.settings import REMOVED, changes, flat, from_mapping, to_mapping
 from pellucid.kernels.backend.machine import environment
 from pellucid.kernels.device import CPU
 from pellucid.models.quantize import WeightFormat
+from pellucid.system.command import command
 from pellucid.system.files import (
     TEMPORARY,
     read_file,
@@ -217,7 +217,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """The command that resumes."""
-        return command("train", "--resume", self.path)
+        return command("train", self.path, resume=True)
 
     def save(
         self,
@@ -256,8 +256,7 @@ class RunFolder:
                 raise _other_settings(
                     self.path,
                     found,
-                    "accept them (to train longer, for example) with --accept-changes or, in "
-                    "Python, accept_changes=True, ",
+                    "accept them (to train longer, for example) with `accept_changes`, ",
                 )
             self.changed = True
             listed = "\n  ".join(found)
@@ -279,7 +278,7 @@ class RunFolder:
         if state.metrics_sha256 not in (None, hashlib.sha256(self._kept).hexdigest()):
             changed = f"{path}: was changed after the checkpoint was written"
             if not accept_changes:
-                raise UserError(f"{changed}; put the file back, or add --accept-changes")
+                raise UserError(f"{changed}; put the file back, or give `accept_changes`")
             logger.warning(changed)
         usual = {"device": CPU, "precision": "float32"}  # which `device` leaves out
         if moved := changes(usual | state.environment, usual | self.environment):

@@ -188,13 +188,37 @@ def settings_of(
     if resume and (folder / "config.toml").is_file():
         if start is not None:
             raise UsageError(
-                f"{folder}: a run that is resumed has the model that it began with: leave --from "
-                "out (in Python start), or start a new run in another folder"
+                f"{folder}: a run that is resumed has the model that it began with: leave `start` "
+                "out, or start a new run in another folder"
             )
         return load_recipe(str(folder))
     if start is None:
         return load_recipe(recipe)
     return load_recipe_from(recipe, open_start(start, accept_changes))
+
+
+def changed(config: RunConfig, base: RunConfig) -> RunConfig:
+    """Return a recipe's settings as changed; other data than its corpus lose its description.
+
+    Raises `UsageError` for settings that would have no effect; the recipe's own may have none.
+    """
+    _refuse_idle(config.data, base.data)
+    replaced = bool(config.data.train and base.data.corpus and not base.data.train)
+    if replaced and config.description == base.description:  # it is the corpus's
+        return replace(config, description="")
+    return config
+
+
+def _refuse_idle(data: DataConfig, base: DataConfig) -> None:
+    own, corpus = "files of your own", bool(data.corpus) and not data.train
+    for name, use, idle in (
+        ("split", "a corpus; files of your own replace it", bool(data.train)),
+        ("columns", f"{own}; a corpus has no columns", corpus),
+        ("held_out", f"{own}; a corpus has its own split", corpus),
+        ("held_out", f"{own} without validation files", bool(data.valid)),
+    ):
+        if idle and getattr(data, name) != getattr(base, name):
+            raise UsageError(f"`data.{name}` is for {use}: leave it out")
 
 
 def load_recipe_from(name: str, start: Start) -> RunConfig:

@@ -226,7 +226,7 @@ def errors_raised() -> set[str]:
                 found |= (
                     {template(message) + ": {}"} if isinstance(message, ast.JoinedStr) else set()
                 )
-    return found | warnings_logged()
+    return as_printed(found) | warnings_logged()
 
 
 def warnings_logged() -> set[str]:
@@ -242,7 +242,13 @@ def warnings_logged() -> set[str]:
                     found.add(re.sub(r"%[.\d]*[sdf]", "{}", text.value))
                 elif isinstance(text, ast.JoinedStr):
                     found.add(template(text))
-    return found
+    return as_printed(found)
+
+
+def as_printed(messages: set[str]) -> set[str]:
+    """The messages with their settings as options; a part of a setting's name may be put in."""
+    setting = re.compile(r"`([a-z_.{}]+)`")
+    return {setting.sub(lambda found: language.as_option(found[1]), text) for text in messages}
 
 
 def test_every_warning_has_its_korean() -> None:
@@ -278,11 +284,11 @@ def test_every_error_of_a_command_has_its_korean() -> None:
                 continue
             for text in node.exc.args if name == "LineError" else node.exc.args[:1]:
                 message = "".join(
-                    part.value if isinstance(part, ast.Constant) else "Xyz"
+                    part.value if isinstance(part, ast.Constant) else "xyz"
                     for side in ((text.left,) if isinstance(text, ast.BinOp) else (text,))
                     for part in (side.values if isinstance(side, ast.JoinedStr) else (side,))
                 )
-                if not re.search("[a-z]{2}.* .*[a-z]{2}", re.sub(r"Xyz|--\w+", "", message)):
+                if not re.search("[a-z]{2}.* .*[a-z]{2}", re.sub(r"xyz|--\w+", "", message)):
                     continue  # only what another error says
                 found += 1
                 with speaking("ko"):

@@ -281,7 +281,7 @@ class TestTrain:
             assert f" pellucid {verb} '{run}'\n" in done.stdout
             assert f"\npellucid {verb} '{run}'\n" in card
         shutil.rmtree(run / "model")
-        failed(pellucid("generate", run, "abc"), 1, f"finish it: pellucid train --resume '{run}'")
+        failed(pellucid("generate", run, "abc"), 1, f"finish it: pellucid train '{run}' --resume")
 
     def test_what_a_recipe_says_of_its_corpus_is_not_said_of_other_data(
         self, place: Path, tmp_path: Path
@@ -572,7 +572,7 @@ class TestStopping:
         running.send_signal(number)
         out, err = running.communicate(timeout=60)
         assert running.returncode == 128 + number, err.decode()
-        assert f"pellucid train --resume {tmp_path / 'run'}" in out.decode()
+        assert f"pellucid train {tmp_path / 'run'} --resume" in out.decode()
         assert err.decode() == (
             f"pellucid: {number.name}: stopping after the current step, which is saved; a "
             "second Ctrl-C stops at once and saves nothing\n"
@@ -590,7 +590,7 @@ class TestStopping:
         with running.stderr:
             reported = running.stderr.read().decode()
         assert running.wait(timeout=60) == 141, reported
-        assert f"resume from it: pellucid train --resume {run}\n" in reported
+        assert f"resume from it: pellucid train {run} --resume\n" in reported
         assert reported.count("\n") == 1
         assert list((run / "checkpoints").iterdir())
         assert not (run / "model").exists()
@@ -909,7 +909,7 @@ class TestGenerate:
 
     def test_a_run_without_a_model_says_how_to_finish_it(self, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text("")
-        failed(pellucid("generate", tmp_path, "abc"), 1, "train --resume")
+        failed(pellucid("generate", tmp_path, "abc"), 1, "--resume")
         failed(pellucid("generate", tmp_path / "absent", "abc"), 1, "no such folder")
 
 

@@ -172,11 +172,11 @@ def test_a_resumed_run_goes_on_with_its_film(
 
 
 def test_a_resumed_run_keeps_its_text(filmed: Path) -> None:
-    with pytest.raises(UsageError, match="'abg': leave --film out"):
+    with pytest.raises(UsageError, match="'abg': leave `film` out"):
         filming(filmed, "aag", resume=True)
     assert filming(filmed, TEXT, resume=True) is not None
     assert filming(filmed, None) is None
-    with pytest.raises(UsageError, match="--film-answer is the answer of a text"):
+    with pytest.raises(UsageError, match="`film_answer` is the answer of a text"):
         filming(filmed, None, "GBA")
 
 

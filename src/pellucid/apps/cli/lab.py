@@ -24,8 +24,8 @@ from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.apps.lab.wording import tr as report_text
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.parts import command
 from pellucid.core.settings import nearest
+from pellucid.system.command import command
 from pellucid.system.language import chosen_language, speaking
 from pellucid.training.config import RunConfig, load_recipe
 
@@ -93,10 +93,9 @@ def run_verb(
         return 130
     if ended.failed:
         say(f"runs failed: {ended.failed} of {ended.planned}; --retry does them again")
-    words = ["lab", "report", study]
-    for option, given in (("--folder", folder), ("--results", results)):
-        words += [option, str(given)] if given else []
-    say(f"write the report:  {command(*words)}")
+    given = {"folder": folder, "results": results}
+    report = command("lab", "report", study, **{name: at for name, at in given.items() if at})
+    say(f"write the report:  {report}")
     return 1 if ended.failed else 0
 
 

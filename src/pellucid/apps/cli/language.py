@@ -22,6 +22,8 @@ LANGUAGES: tuple[Language, ...] = ("en", "ko")
 FILLER = "\x01"
 """Follows a character of two columns while a text is wrapped by its number of characters."""
 
+SETTING, OPTIONS = re.compile(r"`([a-z_.]+)`"), {"start": "from"}
+"""A setting as the library names it in a message, and options that have another name."""
 HOLE, NEAREST = re.escape("{}"), r"((?: \(did you mean .*?\?\))?)"
 """Of an error's template: where the program puts text in, and where it names what is close."""
 
@@ -65,11 +67,14 @@ def encodable(text: str, encoding: str, plain: str) -> str:
 
 
 def translated(error: str) -> str:
-    """Return an error's message in the user's language; in English if it has no Korean.
+    """Return an error's message as the command line prints it, in the user's language.
+
+    A setting between backticks becomes the option. A message without Korean stays English.
 
     What the program put in is translated likewise, clause by clause, and what follows a name, but
     not that name: a folder may be called `words`.
     """
+    error = SETTING.sub(lambda found: as_option(found[1]), error)
     if printed_language() == "en":
         return error
     where, colon, rest = error.partition(": ")
@@ -85,6 +90,15 @@ def translated(error: str) -> str:
         if rest and (in_korean := translated(rest)) != rest:
             return f"{translated(first)}{between}{in_korean}"
     return _line(error)
+
+
+def as_option(setting: str) -> str:
+    """Return how a setting is typed.
+
+    >>> as_option("data.held_out"), as_option("start")
+    ('--data.held-out', '--from')
+    """
+    return f"--{OPTIONS.get(setting, setting).replace('_', '-')}"
 
 
 def _line(where: str) -> str:

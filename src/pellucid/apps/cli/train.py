@@ -21,16 +21,16 @@ from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import Flat, accepts_changes, named, parse, value_of
 from pellucid.apps.view.film import filming, frames
 from pellucid.core.errors import UsageError
-from pellucid.core.parts import command
 from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.kernels.choices import Choices
 from pellucid.kernels.device import CPU, Precision
 from pellucid.models.quantize import WeightFormat
-from pellucid.training.config import PARTS, DataConfig, RunConfig, recipe_names
+from pellucid.system.command import command
+from pellucid.training.config import PARTS, RunConfig, recipe_names
 from pellucid.training.events import Event, Listener, Stepped
 from pellucid.training.experiment import Outcome, train_run
 from pellucid.training.launch import RESTARTS, launch
-from pellucid.training.start import folder_of, settings_of
+from pellucid.training.start import changed, folder_of, settings_of
 from pellucid.training.torch_workers import TIMEOUT, check_alike, join, started_as_worker
 from pellucid.training.workers import Workers
 
@@ -173,30 +173,6 @@ def _refuse_another_family(arguments: list[str]) -> None:
                 f"{word}: the recipe sets the model family; use a recipe of that family, or set "
                 "model.model_type in a TOML file of your own"
             )
-
-
-def changed(config: RunConfig, base: RunConfig) -> RunConfig:
-    """Return a recipe's settings as changed; other data than its corpus lose its description.
-
-    Raises `UsageError` for options that would have no effect; the recipe's own may have none.
-    """
-    _refuse_idle(config.data, base.data)
-    replaced = bool(config.data.train and base.data.corpus and not base.data.train)
-    if replaced and config.description == base.description:  # it is the corpus's
-        return replace(config, description="")
-    return config
-
-
-def _refuse_idle(data: DataConfig, base: DataConfig) -> None:
-    own, corpus = "files of your own", bool(data.corpus) and not data.train
-    for name, use, idle in (
-        ("split", "a corpus; files of your own replace it", bool(data.train)),
-        ("columns", f"{own}; a corpus has no columns", corpus),
-        ("held_out", f"{own}; a corpus has its own split", corpus),
-        ("held_out", f"{own} without validation files", bool(data.valid)),
-    ):
-        if idle and getattr(data, name) != getattr(base, name):
-            raise UsageError(f"--data.{name.replace('_', '-')} is for {use}: leave it out")
 
 
 def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, Path]:

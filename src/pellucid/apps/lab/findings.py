@@ -106,6 +106,6 @@ def gather(study: Study, lines: Mapping[str, Line]) -> Findings:
         also += f"; {UNKNOWN.format(unknown)}" if unknown else ""
         raise UserError(
             f"no run of {study.name} is done yet{also}. Run pellucid lab run first, with the same "
-            "--folder and --results, if any"
+            "`folder` and `results`, if any"
         )
     return Findings(study, done, failed, len(trials) - len(known), unknown)

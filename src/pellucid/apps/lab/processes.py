@@ -76,7 +76,7 @@ def affordable(gigabytes: float) -> int:
     A container's limits count as the machine's own do. Raises `UserError` where the package that
     knows the memory is missing.
     """
-    message = "choosing how many runs go at a time needs psutil; set --workers"
+    message = "choosing how many runs go at a time needs psutil; set `workers`"
     free = optional("psutil", message, extra="lab").virtual_memory().available
     for limit, stat, used in (
         ("memory.max", "memory.stat", "anon"),

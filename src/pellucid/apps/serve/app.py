@@ -305,7 +305,7 @@ class Application:
             raise RequestError(400, f"a request has one Host header, this one {len(hosts)}")
         if self.service.hosts and _without_port("".join(hosts)) not in self.service.hosts:
             # A page on the web could reach a server on this machine through a name of its own.
-            raise RequestError(421, "this server goes by another name; see --host")
+            raise RequestError(421, "this server goes by another name; see `host`")
         if endpoint is None:
             raise RequestError(404, "there is no such path")
         if request.method.replace("HEAD", "GET") != endpoint.method:

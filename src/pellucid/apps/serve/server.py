@@ -44,7 +44,7 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         bound.close()
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            raise UserError(f"port {port} of {host} is in use; choose another: --port") from None
+            raise UserError(f"port {port} of {host} is in use; choose another: `port`") from None
         raise UserError(f"cannot listen on {host}, port {port}: {error}") from None
     return bound
 

@@ -69,13 +69,13 @@ def filming(
         film = _read(kept[-1])
         if text not in (None, film["text"]) or answer not in (None, film["answer"]):
             raise UsageError(
-                f"{run / FILM} is of {film['text']!r}: leave --film out to go on with it, or "
+                f"{run / FILM} is of {film['text']!r}: leave `film` out to go on with it, or "
                 "delete that folder"
             )
         text, answer = film["text"], film["answer"]
     if text is None:
         if answer is not None:
-            raise UsageError("--film-answer is the answer of a text: give that with --film")
+            raise UsageError("`film_answer` is the answer of a text: give that with `film`")
         return None
     return lambda task, pairs: Camera(run / FILM, task, pairs, text, answer)
 
@@ -155,19 +155,19 @@ class Camera:
 def _answer(task: Task, pairs: Splits, text: str, answer: str | None) -> str | None:
     """Return the answer that every frame has; None where the text itself is predicted."""
     if task.name not in TRACES:
-        raise UsageError(f"--film shows attention, which the page has not for a {task.name}")
+        raise UsageError(f"`film` shows attention, which the page has not for a {task.name}")
     if answer is not None or task.kind == "continue":
         return answer
     if task.kind == "fill":
         if MASK in text:
-            raise UsageError(f"{text!r}: give a token for each {MASK} with --film-answer")
+            raise UsageError(f"{text!r}: give a token for each {MASK} with `film_answer`")
         return None
     for pair in (*pairs.train, *pairs.valid, *pairs.test):
         if pair.source == text:
             return pair.target
     raise UsageError(
         f"{text!r} is not in the data, so that its answer is not known: give one with "
-        "--film-answer, or film another text"
+        "`film_answer`, or film another text"
     )
 
 
