@@ -387,8 +387,7 @@ def _prepare(
     if resume and not accept_changes and config.data.sha256 not in ("", digest):
         raise UserError(
             "the training data is not what this run was started with (data.sha256 differs); put "
-            "it back, accept it with --accept-changes or, in Python, accept_changes=True, or start "
-            "a new run in another folder"
+            "it back, accept it with `accept_changes`, or start a new run in another folder"
         )
     config = replace(prepared.config, data=replace(config.data, sha256=digest))
     prepared = replace(prepared, config=config)
