@@ -32,6 +32,7 @@ COMMANDS = {
     "check": "verify every derivative against finite differences",
     "explain": "explain a topic: equation, derivation next to our code, numeric check",
     "exercise": "derive a backward yourself: it is checked, and mistakes are named",
+    "worksheet": "a backward to compute on paper, with its answers: PDF or SVG",
     "plot": "draw learning curves, or what the articles draw: softmax, variance, ...",
     "completion": "print what bash or zsh completes commands and options with",
     "env": "list versions, processor and threads: what a bug report needs",

@@ -1,0 +1,48 @@
+"""`pellucid worksheet NAME`: a backward on paper, with its answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.plot import FORMATS
+from pellucid.apps.teach.worksheet import SHEETS, pages, write
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import nearest
+from pellucid.system.language import chosen_language
+
+
+def worksheet(
+    name: str = "",
+    /,
+    *,
+    seed: int = 0,
+    output: Path | None = None,
+    lang: Literal["auto", "en", "ko"] = "auto",
+) -> int:
+    """Write a worksheet: a backward to compute on paper, in small integers, and its answers.
+
+    Every seed gives other numbers. The answers are on the second page of a PDF, or in a second
+    picture. Needs matplotlib.
+
+    Args:
+        name: linear, softmax, layer_norm or attention.
+        seed: Which sheet; the same number gives the same sheet.
+        output: File to write, .pdf, .svg or .png; unset: NAME-SEED.pdf here.
+        lang: Language of the sheet; auto: the locale's.
+    """
+    if name not in SHEETS:
+        wrong = f"no worksheet {name!r}{nearest(name, SHEETS)}" if name else "no worksheet given"
+        raise UsageError(f"{wrong}; there are: {', '.join(SHEETS)}")
+    if seed < 0:
+        raise UsageError(f"--seed must be 0 or more; got {seed}")
+    path = output or Path(f"{name}-{seed}.pdf")
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"--output must end in {', '.join(FORMATS)}; got {path.name!r}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    language = chosen_language() if lang == "auto" else lang
+    for written in write(pages(name, seed, language), path):
+        Output().say(tr("wrote {}").format(written))
+    return 0
