@@ -62,6 +62,21 @@ def test_marians_source_ends_and_its_target_does_not(marian: Path) -> None:
     assert len(translator.generate_answers(TEXTS[:2])) == 2
 
 
+def test_what_a_tokenizer_without_bytes_cannot_write_is_named() -> None:
+    pieces = {piece: i for i, piece in enumerate(["[UNK]", "the", "cat", "##s", "!"])}
+    core = tokenizers.Tokenizer(models.WordPiece(pieces, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    found = ForeignTokenizer(core)
+    assert found.unknown(["the жук!", "the cats", "жук"]) == {"жук": 2}
+    assert [found.knows(text) for text in ("the cats жук", "the жук", "!", "", "??")] == [
+        True, False, True, True, False
+    ]  # fmt: skip
+    core = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -2.0)], 0))
+    assert ForeignTokenizer(core).unknown(["abж"]) == {"ж": 1}
+    core = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    assert ForeignTokenizer(core).unknown(["abж"]) == {}
+
+
 @pytest.mark.filterwarnings("ignore:Recommended")
 @pytest.mark.oracle("sentencepiece", "transformers")
 def test_marians_ids_are_those_of_transformers(marian: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import pellucid
 from pellucid.core.errors import UserError
+from pellucid.data.pairs import TextPair
 from pellucid.tasks.folder import shipped_models
 from pellucid.tasks.passage import Passage, lines, sentences, sentences_together
 
@@ -70,8 +71,14 @@ def test_a_model_of_words_keeps_marks_and_names_what_it_cannot_read() -> None:
     text = f"“{one['a']},” \u00a0{one['b']}\n{one['c']}-{one['a']}!"
     assert found == [text, "...", " ", f"7 {one['a']}"]
     assert trained.unread("7 cats, жук!") == ["7", "ж", "к", "у"]
-    with pytest.raises(UserError, match="not seen in training: 'ж'"):
-        trained.generate(["ж"])
+    for text in ("ж", "ab ж7", "ж!"):
+        with pytest.raises(UserError, match=r"^half of it, or more, .*: .*'ж'"):
+            trained.generate([text])
+    scores = trained.evaluate(
+        [TextPair("cat", (one["a"],)), TextPair("жук", ("x",))],
+        "error_rates", max_tokens=9, batch_tokens=64,
+    )  # fmt: skip
+    assert scores.written()["WER"].startswith("50.00%")
 
 
 def test_answers_and_streams_are_of_whole_texts() -> None:

@@ -21,6 +21,9 @@ INVISIBLE = (
 )
 """Characters without a mark of their own, as a class of a regular expression: controls, joiners,
 directions, fillers, variation selectors, and the stroke that lengthens an Arabic word."""
+WHITE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+"""Unicode's white space, as a class of a regular expression. Python's own has four control
+characters more."""
 ALIKE = (
     " \t\n\v\f\r\x85\u2028\u2029\u1680",
     "'\u2018\u2019\u201a\u201b\u2032\u02bc\u02b9\u0060\u00b4",
@@ -43,6 +46,8 @@ LAST = 0x20000
 
 _SHOWN = str.maketrans({other: signs[0] for signs in ALIKE for other in signs[1:]})
 _UNSEEN = re.compile(f"[{INVISIBLE}]")
+_WORDS = re.compile(f"[^{WHITE}]+")
+_ENDS = re.compile(f"^[{WHITE}]+|[{WHITE}]+$")
 
 
 def appearance(text: str) -> str:
@@ -55,6 +60,15 @@ def appearance(text: str) -> str:
     'café "nasa"'
     """
     return " ".join(_plain(_UNSEEN.sub("", text)).split())
+
+
+def one_spaced(text: str) -> str:
+    """Return a text with one space for each run of white space, and none at the edges."""
+    return " ".join(_WORDS.findall(text))
+
+
+def _stripped(text: str) -> str:
+    return _ENDS.sub("", text)
 
 
 def _plain(text: str) -> str:
@@ -100,8 +114,8 @@ class Reading:
         text = unicodedata.normalize(self.form, text) if self.form else text
         text = text.translate(self._table)
         if self.edges == "whitespace":
-            return " ".join(text.split())
-        return text.strip() if self.edges else text
+            return one_spaced(text)
+        return _stripped(text) if self.edges else text
 
     @cached_property
     def _unseen(self) -> re.Pattern[str]:
@@ -145,6 +159,6 @@ def reading_of(texts: Iterable[str], whole: bool) -> Reading:
 
 
 def _edges(texts: Iterable[str]) -> Literal["whitespace", "strip", ""]:
-    if all(" ".join(text.split()) == text for text in texts):
+    if all(one_spaced(text) == text for text in texts):
         return "whitespace"
-    return "strip" if all(text.strip() == text for text in texts) else ""
+    return "strip" if all(_stripped(text) == text for text in texts) else ""

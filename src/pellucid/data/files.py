@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -214,13 +215,7 @@ def read_lines(path: Path) -> list[str]:
     data = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
         raise UserError(f"{path}: is empty; {expected}")
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UserError(f"{path}: is UTF-16; save it as UTF-8")
-    if (nul := data.find(b"\0")) >= 0:
-        raise UserError(
-            f"{path}, line {_line_of(data, nul)}: holds a NUL byte, so it is not a text file; "
-            "expected UTF-8"
-        )
+    check_utf8(data, path)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -237,6 +232,42 @@ def read_lines(path: Path) -> list[str]:
                 + expected
             )
     return lines
+
+
+def check_utf8(data: bytes, name: str | Path, before: int = 0) -> None:
+    """Raise `UserError` for bytes that are UTF-16, with a mark or without, or hold a NUL byte.
+
+    name: of the file that they are of; before: how many lines of it came before.
+    """
+    if not before and _is_utf16(data):
+        raise UserError(f"{name}: is UTF-16; save it as UTF-8")
+    if (nul := data.find(b"\0")) >= 0:
+        raise UserError(
+            f"{name}, line {before + _line_of(data, nul)}: holds a NUL byte, so it is not a text "
+            "file; expected UTF-8"
+        )
+
+
+def _is_utf16(data: bytes) -> bool:
+    """Return whether bytes, the last of which may be part of a character, are UTF-16.
+
+    Without a mark they are text as UTF-16, and as UTF-8 none, or every other one is NUL.
+    """
+    marked = data.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    if marked or b"\0" not in data:
+        return marked
+    other = data if 2 * data.count(b"\0") >= len(data) - 1 else data.replace(b"\0", b"")
+    is16 = any(_is_text(data, code) for code in ("utf-16-le", "utf-16-be"))
+    return is16 and not _is_text(other, "utf-8")
+
+
+def _is_text(data: bytes, code: str) -> bool:
+    """Return whether bytes have nothing but printed characters and white space in a code."""
+    try:
+        text = getincrementaldecoder(code)().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return all(map(str.isprintable, text.split()))
 
 
 def read_either(paths: Sequence[Path], columns: tuple[str, ...] | None) -> tuple[TextPair, ...]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.settings import nearest
-from pellucid.data.appearance import Reading
+from pellucid.data.appearance import WHITE, Reading, one_spaced
 from pellucid.models.prefix import Spelled
 from pellucid.system.files import MOST_BYTES, read_file
 
@@ -31,14 +31,11 @@ PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 BYTES = 256
 
-_WORDS = re.compile(r"[^\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-"""What Unicode's white space separates. Python's own has four control characters more."""
-
 NORMALISERS: dict[str, Callable[[str], str]] = {
     "nfc": partial(unicodedata.normalize, "NFC"),
     "nfd": partial(unicodedata.normalize, "NFD"),
     "lowercase": lambda text: "".join(map(str.lower, text)),
-    "whitespace": lambda text: " ".join(_WORDS.findall(text)),
+    "whitespace": one_spaced,
     "punctuation": partial(re.compile(r"[?.!,]").sub, r" \g<0> "),
 }
 """What may be done to a text before it is tokenized: compose it (Unicode's NFC), decompose it (NFD:
@@ -94,9 +91,24 @@ class TokenizerLike(ABC):
         """Return a text as it comes back from encode and decode."""
         return self.decode(self.encode(text))
 
+    def units(self, text: str) -> list[str]:
+        """Return the units of a text: its characters, or what `unknown` counts."""
+        return list(text)
+
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the units that have no token; none where that is not known."""
         return {}
+
+    def knows(self, text: str) -> bool:
+        """Return whether more than half of a text's units have a token: of those with letters.
+
+        Of a text without letters or digits all units count but white space.
+        """
+        units = [unit for unit in self.units(text) if unit.strip()]
+        counted = [unit for unit in units if any(map(str.isalnum, unit))] or units
+        unknown = self.unknown([text])
+        strange = sum(n for unit, n in unknown.items() if unit in counted)
+        return 2 * strange < len(counted) or not counted
 
     @cached_property
     def spelled(self) -> Spelled:
@@ -535,7 +547,7 @@ KINDS: dict[str, TokenizerKind] = {
             # prefix, which no word does.
             {"type": "WordPiece", "prefix": " ", "cleanup": False},
             unit="words",
-            pattern=_WORDS,
+            pattern=re.compile(f"[^{WHITE}]+"),
             joint=" ",
         ),
         TokenizerKind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,6 +115,28 @@ class ForeignTokenizer(TokenizerLike):
     def spelled(self) -> Spelled:
         """What each token writes at the beginning of a text, and elsewhere."""
         return spelled_by(self._core)
+
+    def units(self, text: str) -> list[str]:
+        """Return what of a text each token stands for."""
+        return [text[start:end] for _, start, end in self._spans(text)]
+
+    def unknown(self, texts: Iterable[str]) -> dict[str, int]:
+        """Count what of texts the token for unknown text stands for."""
+        if self._unknown is None:
+            return {}
+        spans = ((text, *span) for text in texts for span in self._spans(text))
+        return Counter(text[start:end] for text, i, start, end in spans if i == self._unknown)
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        model = json.loads(self._core.to_str())["model"]
+        token = model.get("unk_token")
+        found: int | None = model.get("unk_id") if token is None else self.token_id(token)
+        return found
+
+    def _spans(self, text: str) -> list[tuple[int, int, int]]:
+        encoding = self._core.encode(text, add_special_tokens=False)
+        return [(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
 
     def token_id(self, written: str) -> int | None:
         """Return the id of a token, if there is one."""

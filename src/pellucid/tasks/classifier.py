@@ -47,6 +47,8 @@ class ClassifierTask(Task):
         check_best(best)
         texts = checked_texts(texts, "labels")
         ids = self.source.encode_all(texts)
+        for text in texts:
+            self.check_seen(text)
         for text, row in zip(texts, ids, strict=True):
             if not 0 < len(row) <= self.max_source_length:
                 raise UserError(

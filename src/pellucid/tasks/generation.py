@@ -427,14 +427,12 @@ class GenerationTask(Task):
     def passage(self, text: str) -> Passage:
         """Return a text in pieces that are answered one by one: itself, if it has any token.
 
-        Raises `UserError` when it cannot be answered: `TooLongError` for its length.
+        Raises `UserError` when it cannot be answered: `TooLongError` for its length, and for a text
+        of which half was never seen in training.
         """
         self.check_length(text)
+        self.check_seen(text)
         return Passage([text], ["", ""])
-
-    def unread(self, text: str) -> list[str]:
-        """Return what of a text the model never saw in training."""
-        return list(self.source.unknown([text]))
 
     @property
     def reads_words(self) -> bool:

@@ -102,6 +102,10 @@ class MaskedLMTask(Task):
             found[together] = to_host(self.model.embeddings(packed, pooling))
         return found
 
+    def unread(self, text: str) -> list[str]:
+        """Return what of a text the model never saw in training; masks are no part of it."""
+        return super().unread(text.replace(MASK, " "))
+
     def _framed(self, text: str) -> list[int]:
         """Return the ids of a text between begin and end."""
         config = self.model.config
@@ -122,8 +126,10 @@ class MaskedLMTask(Task):
         """Return the ids of a text, each [MASK] one, without begin and end.
 
         A space before a mask belongs to the masked token, as in byte-level pieces. Raises
-        `UserError` for more than `max_source_length` tokens.
+        `UserError` for more than `max_source_length` tokens, and for a text of which half was never
+        seen in training.
         """
+        self.check_seen(text.replace(MASK, " "))
         if isinstance(self.source, Tokenizer):
             ids = self._encode_around_holes(self.source, self.spaced(text))
         else:

@@ -20,7 +20,7 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import Decodes, Ensemble, mean_probability
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.tasks.generation import GenerationTask, TooLongError
+from pellucid.tasks.generation import GenerationTask
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.passage import Passage, lines, sentences
@@ -85,16 +85,15 @@ class Seq2SeqTask(GenerationTask):
         """Return a text in pieces, split where lines and sentences end; or at words.
 
         A piece has as many sentences as the sources that the model learnt from. A model whose
-        sources were single words answers each word. What it was never shown is kept as it is.
-        Raises `UserError` when it cannot be answered: `TooLongError` for a sentence that is too
-        long by itself.
+        sources were single words answers each word. A piece that it was never shown is kept as it
+        is. Raises `UserError` when the text cannot be answered: when half of it was never seen in
+        training, and `TooLongError` for a sentence that is too long by itself.
         """
         if self.sentences is None and self._fits(text):
             return super().passage(text)
         parts = [piece for line in lines(text) for piece in self._grouped(line)]
+        self.check_seen(text)
         found = Passage.of([part for piece in parts for part in self._words(piece)], self._knows)
-        if not found.pieces and (unknown := self.unread(text)):
-            raise UserError(f"not seen in training: {' '.join(map(repr, unknown))}")
         for piece in found.pieces:
             self.check_length(piece)
         if self.prefix and len(found.pieces) > 1:
@@ -128,12 +127,11 @@ class Seq2SeqTask(GenerationTask):
 
     def _knows(self, piece: str) -> bool:
         """Whether more than half of a piece was seen in training, and it is no mark of a word's."""
-        if not isinstance(self.source, Tokenizer):
-            return True
-        units = [unit for unit in self.source.units(piece) if any(map(str.isalnum, unit))]
-        unknown = self.source.unknown([piece])
-        strange = sum(unit in unknown for unit in units)
-        return 2 * strange < len(units) or not (units or self.reads_words)
+        return (not self.reads_words or piece[:1].isalnum()) and self.source.knows(piece)
+
+    def check_seen(self, text: str) -> None:
+        """Raise `UserError` as `Task` has it; marks between words are kept, whatever they are."""
+        super().check_seen("".join(filter(str.isalnum, text)) if self.reads_words else text)
 
     def unread(self, text: str) -> list[str]:
         """Return what of a text the model never saw in training; marks between words are kept."""
@@ -234,39 +232,39 @@ class Seq2SeqTask(GenerationTask):
     def _measuring(self, pairs: Sequence[TextPair], metric: Metric) -> Callable[[bool], Measured]:
         """Return what answers all sources and measures the answers, with intervals or without.
 
-        A source with a sentence that is too long has an empty answer, and a warning says how many
-        there are.
+        A source that cannot be answered, with a sentence that is too long for example, has an empty
+        answer, and a warning says how many there are.
         """
         pairs = gathered(pairs) if metric.by_unit else pairs
         references: Any = [pair.targets for pair in pairs]
         if metric.by_unit:
             references = [[self._units(t) for t in self.right_answers(pair)] for pair in pairs]
-        readable = [self._readable(pair.source) for pair in pairs]
-        if unread := readable.count(False):
+        found = [self._unanswered(pair.source) for pair in pairs]
+        if faults := [fault for fault in found if fault]:
             _log.warning(
-                "a sentence of %s of %s sources has more than %d tokens, which this model cannot "
-                "read; their answers count as empty",
-                f"{unread:,}",
+                "%s of %s sources cannot be answered, which counts as empty answers; the first: %s",
+                f"{len(faults):,}",
                 f"{len(pairs):,}",
-                self.max_source_length,
+                faults[0],
             )
-        sources = [pair.source for pair, reads in zip(pairs, readable, strict=True) if reads]
+        sources = [pair.source for pair, fault in zip(pairs, found, strict=True) if not fault]
 
         def measure(intervals: bool) -> Measured:
             generated = iter(self.generate(sources))
-            answers: Any = [next(generated) if reads else "" for reads in readable]
+            answers: Any = ["" if fault else next(generated) for fault in found]
             if metric.by_unit:
                 answers = [self._units(text) for text in answers]
             return metric.compute(answers, references, intervals)
 
         return measure
 
-    def _readable(self, text: str) -> bool:
+    def _unanswered(self, text: str) -> str:
+        """Return why a text cannot be answered, or ""."""
         try:
             self.passage(text)
-        except TooLongError:
-            return False
-        return True
+        except UserError as error:
+            return str(error)
+        return ""
 
     def _units(self, text: str) -> Sequence[str]:
         """Return what errors in a text are counted in: characters or words, as the target has."""

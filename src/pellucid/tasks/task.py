@@ -12,7 +12,7 @@ import numpy as np
 
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.data.batches import Examples, encode_pairs, held_out_batches
 from pellucid.data.given import pairs_of
 from pellucid.data.pairs import TextPair
@@ -275,6 +275,19 @@ class Task(ABC):
             keys = tokens["encoder"] if name.endswith("multihead_attn") else queries
             found[name] = AttentionWeights(queries, keys, to_host(layer.weights)[0])
         return found
+
+    def unread(self, text: str) -> list[str]:
+        """Return what of a text the model never saw in training."""
+        return list(self.source.unknown([text]))
+
+    def check_seen(self, text: str) -> None:
+        """Raise `UserError` for a text of which half, or more, was never seen in training.
+
+        An answer to it would mean nothing.
+        """
+        if not self.source.knows(text):
+            unknown = " ".join(map(repr, self.unread(text)))
+            raise UserError(f"half of it, or more, was not seen in training: {unknown}")
 
     @abstractmethod
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:

@@ -647,6 +647,7 @@ def test_a_stream_that_is_no_text_is_named(place: Path) -> None:
     for stdin, words in (
         (b"a" * (2**24 + 2**16 + 1), "line 1: more than 16,777,216 bytes; expected a text a line"),
         (b"\xff\xfe" + "abc\n".encode("utf-16-le"), ": is UTF-16; save it as UTF-8"),
+        ("가나\n".encode("utf-16-be"), ": is UTF-16; save it as UTF-8"),
         (b"abc\nab\0c\n", ", line 2: holds a NUL byte, so it is not a text file"),
     ):
         failed(pellucid("generate", "runs/tiny", stdin=stdin, cwd=place), 1, words)
@@ -718,6 +719,9 @@ class TestGenerate:
         failed(
             pellucid("generate", "runs/tiny", "abé", cwd=place), 0, "not seen in training", "'é'"
         )
+        done = pellucid("generate", "runs/tiny", "abжж", "abж", "ж", cwd=place)
+        failed(done, 1, "text 1: half of it, or more,", "text 2: not seen in", "text 3: half")
+        assert [bool(line) for line in done.stdout.splitlines()] == [False, True, False]
 
     def test_a_beam_gives_several_answers_with_scores(self, place: Path) -> None:
         done = pellucid(
@@ -961,7 +965,8 @@ class TestEvaluate:
         command = ("evaluate", "runs/tiny", "--json", "--data", str(tmp_path / "some.tsv"))
         done = pellucid(*command, cwd=place)
         failed(done, 0)
-        assert "a sentence of 1 of 5 sources has more than 19 tokens" in caplog.text
+        assert "1 of 5 sources cannot be answered" in caplog.text
+        assert "the first: 20 tokens, more than the 19" in caplog.text
         assert json.loads(done.stdout)["words"] == 5
         assert json.loads(pellucid(*command, "--metric", "none", cwd=place).stdout)["pairs"] == 3
 

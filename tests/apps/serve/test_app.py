@@ -305,6 +305,17 @@ def test_a_requests_settings_are_those_of_its_answer(
         assert answer["usage"]["completion_tokens"] == len(right.tokens)
 
 
+def test_what_a_model_never_saw_is_in_every_response(server: Running) -> None:
+    body = {"model": "sounds", "prompt": "transpaж"}
+    assert ask(server, "/v1/completions", body)[2]["unknown"] == ["ж"]
+    body = {"model": "sounds", "prompt": ["pa", "transpaж"]}
+    assert ask(server, "/v1/completions", body)[2]["unknown"] == [[], ["ж"]]
+    assert ask(server, "/v1/chat/completions", chat("transpaж", "sounds"))[2]["unknown"] == ["ж"]
+    assert "unknown" not in ask(server, "/v1/chat/completions", chat("pa", "sounds"))[2]
+    status, _, answer = ask(server, "/v1/chat/completions", chat("paжж", "sounds"))
+    assert (status, "half of it, or more" in answer["error"]["message"]) == (400, True)
+
+
 def test_several_texts_and_long_texts_are_translated(server: Running) -> None:
     texts = ["der Hund", "hello", ""]
     right = PIPELINES["small-de-en"].generate(texts)

@@ -6,7 +6,9 @@ The library runs in float64 on the numbers that the page's int8 weights stand fo
 from __future__ import annotations
 
 import json
+import random
 import subprocess
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -19,9 +21,10 @@ from tests.models.whole_model import shake
 
 import pellucid
 from pellucid import ops
-from pellucid.apps.view.runnable import LARGEST, runnable
+from pellucid.apps.view.runnable import LARGEST, _tokenizer, runnable
 from pellucid.core import dispatch
 from pellucid.core.batch import Batch, Packed
+from pellucid.data.appearance import reading_of
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
@@ -304,6 +307,42 @@ def test_texts_become_the_tokens_of_the_library_and_come_back(tmp_path: Path) ->
         for case, found in zip(cases, in_node(task, cases, tmp_path), strict=True):
             assert found["ids"] == tokenizer.encode(case["text"])
             assert found["text"] == tokenizer.decode(found["answer"]["ids"])
+
+
+def typed_texts(draws: random.Random, count: int) -> list[str]:
+    """Return texts of letters, marks, white space and what is not seen, in several forms."""
+    some = "abXY é\u0301\u0308ßﬁİıΣς가각힣ㄱ가Ａ１٣३½²'\u2019\"\u201c«-\u2014.。,、?؟~〜·・/⁄漢"
+    hidden = " \t\n\r\x0b\x1c\x1f\x85\xa0\u2028\u3000"
+    hidden += "\0\x7f\xad\u200b\u200d\u2060\ufe0f\ufeff\u0640\U000e0041😀"
+    every = [*some, *hidden, *(chr(draws.randrange(0x20, 0xD7FF)) for _ in range(97))]
+    return ["".join(draws.choices(every, k=draws.randrange(1, 23))) for _ in range(count)]
+
+
+@pytest.mark.oracle("node")
+def test_the_page_reads_typed_texts_as_the_library_does(tmp_path: Path) -> None:
+    draws, cases = random.Random(5), []
+    for form in (None, "NFC", "NFD"):
+        for whole in (True, False):
+            for kind in ("char", "word", "bpe"):
+                texts = typed_texts(draws, 11)
+                texts += [unicodedata.normalize("NFC", "안녕 é it's"), "“TV” 1/2"]
+                texts = texts if form is None else [unicodedata.normalize(form, t) for t in texts]
+                own = [text.strip() for text in texts] if whole else texts
+                cases.append(
+                    (
+                        train_tokenizer(own, kind, 400, reading=reading_of(own, whole)),
+                        typed_texts(draws, 101),
+                    )
+                )
+    path = tmp_path / "cases.json"
+    records = [(_tokenizer(tokenizer, "source"), texts) for tokenizer, texts in cases]
+    path.write_text(json.dumps(records), encoding="utf-8")
+    command = ["node", "test/units.mjs", str(path)]
+    done = subprocess.run(command, cwd=VIEWER, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for (tokenizer, texts), found in zip(cases, json.loads(done.stdout), strict=True):
+        for text, ids in zip(texts, found, strict=True):
+            assert ids == tokenizer.encode(text), (tokenizer.kind, tokenizer.reading, text)
 
 
 def test_what_the_page_cannot_run_is_refused_by_name() -> None:

@@ -13,17 +13,20 @@ from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
 from pellucid.tasks.generation import Answer, GenerationTask, TokenScores, join_answers
 from pellucid.tasks.passage import Passage
+from pellucid.tasks.task import Task
 
 
 def split(trained: GenerationTask, text: str, where: str) -> Passage:
-    """Return a text in pieces; print on stderr what of it the model has never seen.
-
-    Raises `UserError` where that is all of it.
-    """
+    """Return a text in pieces; print on stderr what of it the model has never seen."""
     passage = trained.passage(text)
+    report_unread(trained, text, where)
+    return passage
+
+
+def report_unread(trained: Task, text: str, where: str) -> None:
+    """Print on stderr what of a text the model has never seen."""
     if unknown := trained.unread(text):
         warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
-    return passage
 
 
 def answer_parts(

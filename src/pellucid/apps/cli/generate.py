@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pellucid.apps.cli.answers import answer_parts, converse, split, typed
+from pellucid.apps.cli.answers import answer_parts, converse, report_unread, split, typed
 from pellucid.apps.cli.language import tr, translated, warn
 from pellucid.apps.cli.options import Flat, ModelOptions, SamplingOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
+from pellucid.data.files import check_utf8
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Blank, ClassifierTask, Guess, MaskedLMTask
 
@@ -177,7 +178,9 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
             return _fill_at_prompt(trained, best)
 
         def fill(text: str, where: str) -> list[Blank]:
-            return trained.guesses(text, best) if text else []
+            guesses = trained.guesses(text, best) if text else []
+            report_unread(trained, text, where)
+            return guesses
 
         key = "labels" if trained.kind == "label" else "masks"
         written = functools.partial(_record, key) if reading.json else _written
@@ -250,13 +253,7 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
             chunk = stream.read1(CHUNK)  # type: ignore[attr-defined]
             ended = not chunk
             data = rest + chunk
-            if number == 0 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise UserError(f"{name}: is UTF-16; save it as UTF-8")
-            if (nul := data.find(b"\0", len(rest))) >= 0:
-                at = number + 1 + data.count(b"\n", 0, nul)
-                raise UserError(
-                    f"{name}, line {at}: holds a NUL byte, so it is not a text file; expected UTF-8"
-                )
+            check_utf8(data, name, number)
             *lines, rest = data.split(b"\n")
             if ended and rest:
                 lines.append(rest)

@@ -61,7 +61,7 @@ async def fill(exchange: Exchange) -> Response:
     guesses = served.pipeline.guesses
     masks = await exchange.service.worker.call(guesses, asked.text, asked.best)
     found = [[guess._asdict() for guess in mask] for mask in masks]
-    return JSONResponse({"model": served.name, "masks": found})
+    return JSONResponse({"model": served.name, "masks": found, **served.unknown(asked.text)})
 
 
 async def health(exchange: Exchange) -> Response:

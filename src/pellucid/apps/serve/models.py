@@ -49,6 +49,12 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
     """When it was loaded, in Unix time."""
 
+    def unknown(self, texts: str | Sequence[str]) -> dict[str, Any]:
+        """Return a response's field for what the model never saw of a text, or of each; or none."""
+        alone = isinstance(texts, str)
+        found = [self.pipeline.unread(text) for text in ([texts] if alone else texts)]
+        return {"unknown": found[0] if alone else found} if any(found) else {}
+
     def text(self, opening: Opening, answer: Sequence[int]) -> str:
         """Return the text of an answer alone, without what it continues."""
         whole = str(self.pipeline.decode(opening.source, answer))

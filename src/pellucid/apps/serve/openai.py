@@ -185,7 +185,8 @@ async def embeddings(exchange: Exchange) -> Response:
         written = row.tolist() if plain else base64.b64encode(row.tobytes()).decode()
         data.append({"object": "embedding", "index": i, "embedding": written})
     usage = {"prompt_tokens": used, "total_tokens": used}
-    return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
+    body = {"object": "list", "data": data, "model": served.name, "usage": usage}
+    return JSONResponse({**body, **served.unknown(asked.input)})
 
 
 async def chat(exchange: Exchange) -> Response:
@@ -379,6 +380,7 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
         "object": chunk if asked.stream else whole,
         "created": int(time.time()),
         "model": served.name,
+        **served.unknown(asked.prompt if isinstance(asked, Completions) else texts[0]),
     }
     if asked.stream:
         return Stream(_events(exchange, asked, answers, head), media_type="text/event-stream")
