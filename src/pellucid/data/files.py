@@ -12,7 +12,7 @@ import logging
 import re
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
@@ -20,6 +20,7 @@ from textwrap import shorten
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
 from pellucid.data.pairs import Splits, TextPair, entry, split_by_hash
+from pellucid.data.quality import kept
 from pellucid.system.files import check_file
 from pellucid.system.language import plural
 
@@ -40,7 +41,9 @@ TITLE = re.compile("[A-Za-z_]{3,}")
 """Another name of a column. None of our corpora has just one pair of two such words."""
 
 
-def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[TextPair, ...]:
+def read_pairs(
+    path: Path, columns: tuple[str, ...] | None = None, leave_out: Collection[str] = ()
+) -> tuple[TextPair, ...]:
     """Read the pairs of one file; the format is that of its name: .tsv, .csv, .jsonl, any with .gz.
 
     TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. A
@@ -49,8 +52,10 @@ def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[Text
     blanks before a field in quotes are skipped. JSON lines are objects; their target is a text or a
     list of texts, all of them right. `columns` are the names to take, "source" and "target" unless
     given; numbers are the places of columns, from 1, in a file without names. All but the last are
-    texts of the source, which has a tab between them. Lines of blanks
-    alone are left out, and counted in a warning.
+    texts of the source, which has a tab between them.
+
+    Lines of blanks alone, pairs with an empty side, and those with the faults of `leave_out`
+    (`data.quality`) are left out, and counted in a warning.
 
     Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
     """
@@ -69,9 +74,12 @@ def read_pairs(path: Path, columns: tuple[str, ...] | None = None) -> tuple[Text
         pairs = list(json_pairs(path, filled, columns or COLUMNS))
     else:
         pairs = _column_pairs(path, filled, columns)
+    lines = [number for number, _ in filled][-len(pairs) :] if pairs else []
     if not pairs:
         raise UserError(f"{path}: has column names but no pairs")
-    return tuple(pairs)
+    if not (chosen := kept(path, lines, pairs, leave_out)):
+        raise UserError(f"{path}: no pair is left; {_expected(path)}")
+    return chosen
 
 
 def is_file_of_pairs(path: Path) -> bool:
@@ -84,10 +92,13 @@ def is_text_file(paths: Sequence[Path]) -> bool:
     return len(paths) == 1 and _format(paths[0]) == ".txt"
 
 
-def read_parallel(source: Path, target: Path) -> tuple[TextPair, ...]:
+def read_parallel(
+    source: Path, target: Path, leave_out: Collection[str] = ()
+) -> tuple[TextPair, ...]:
     """Read two text files of which line i of one translates line i of the other.
 
-    Raises `UserError` naming file and line; when the line counts differ, both.
+    Pairs are left out as in `read_pairs`. Raises `UserError` naming file and line; when the line
+    counts differ, both.
     """
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
@@ -95,11 +106,8 @@ def read_parallel(source: Path, target: Path) -> tuple[TextPair, ...]:
             f"{source} has {len(sources):,} {plural(len(sources), 'line')} and {target} has "
             f"{len(targets):,}; line i of one must translate line i of the other"
         )
-    for path, lines in ((source, sources), (target, targets)):
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                raise UserError(f"{path}, line {number}: empty; take it out of both files")
-    return tuple(TextPair(s, (t,)) for s, t in zip(sources, targets, strict=True))
+    pairs = [TextPair(s, (t,)) for s, t in zip(sources, targets, strict=True)]
+    return kept(source, range(1, len(pairs) + 1), pairs, leave_out)
 
 
 def read_split(
@@ -112,6 +120,7 @@ def read_split(
     same: Callable[[str], str] = str,
     texts: bool = False,
     stream: bool = False,
+    leave_out: Collection[str] = (),
 ) -> Splits:
     """Read a user's files: one path is a file of pairs, two are parallel texts.
 
@@ -126,7 +135,7 @@ def read_split(
 
     def read(paths: Sequence[Path]) -> tuple[TextPair, ...]:
         if not texts:
-            return read_either(paths, columns) if paths else ()
+            return read_either(paths, columns, leave_out) if paths else ()
         lines = (_text_lines(path, stream) for path in paths)
         return tuple(TextPair(text, ()) for some in lines for text in some)
 
@@ -180,6 +189,7 @@ def with_more(
     files: Sequence[Path],
     columns: tuple[str, ...] | None = None,
     same: Callable[[str], str] = str,
+    leave_out: Collection[str] = (),
 ) -> Splits:
     """Add the pairs of more files to the training pairs.
 
@@ -188,7 +198,7 @@ def with_more(
     """
     if not files:
         return pairs
-    more = [pair for path in files for pair in read_pairs(path, columns)]
+    more = [pair for path in files for pair in read_pairs(path, columns, leave_out)]
     held_out = {same(pair.source) for pair in (*pairs.valid, *pairs.test)}
     kept = [pair for pair in more if same(pair.source) not in held_out]
     if len(kept) < len(more):
@@ -270,10 +280,12 @@ def _is_text(data: bytes, code: str) -> bool:
     return all(map(str.isprintable, text.split()))
 
 
-def read_either(paths: Sequence[Path], columns: tuple[str, ...] | None) -> tuple[TextPair, ...]:
+def read_either(
+    paths: Sequence[Path], columns: tuple[str, ...] | None, leave_out: Collection[str] = ()
+) -> tuple[TextPair, ...]:
     """Read one file of pairs, or two parallel texts."""
     if len(paths) == 1:
-        return read_pairs(paths[0], columns)
+        return read_pairs(paths[0], columns, leave_out)
     if len(paths) == 2:
         for path in paths:
             if is_file_of_pairs(path):
@@ -281,7 +293,7 @@ def read_either(paths: Sequence[Path], columns: tuple[str, ...] | None) -> tuple
                     f"{path}: is a file of pairs, but two files given together are parallel texts, "
                     "line i of one translating line i of the other; put all pairs into one file"
                 )
-        return read_parallel(*paths)
+        return read_parallel(paths[0], paths[1], leave_out)
     raise UsageError(
         f"expected one file of pairs, or two parallel texts; got {len(paths)} files: "
         + ", ".join(map(str, paths))
@@ -435,10 +447,6 @@ def json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Ite
 
 
 def _pair(path: Path, number: int, sources: Sequence[str], targets: tuple[str, ...]) -> TextPair:
-    empty = [text for text in sources if not text.strip()]
-    if empty or not targets or not all(text.strip() for text in targets):
-        side = "source" if empty else "target"
-        raise UserError(f"{path}, line {number}: the {side} is empty; take the line out")
     source = "\t".join(sources)
     try:
         "".join((source, *targets)).encode("utf-8")

@@ -11,6 +11,7 @@ from typing import Any
 from pellucid.core.errors import UsageError
 from pellucid.data.files import COLUMNS, json_pairs, read_either
 from pellucid.data.pairs import TextPair
+from pellucid.data.quality import kept
 
 THREE = ("source", "second", "target")
 """The columns of a pair of texts, or a text and its features, with a target."""
@@ -92,4 +93,4 @@ def pairs_of(data: Any, columns: Sequence[str] | None = None) -> tuple[TextPair,
         return tuple(data)
     named, lines = lines_of(data, columns, "data")
     rows = [(number, [line]) for number, line in enumerate(lines, 1)]
-    return tuple(json_pairs(Path("data"), rows, named))
+    return kept(Path("data"), range(1, len(rows) + 1), list(json_pairs(Path("data"), rows, named)))

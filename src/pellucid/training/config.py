@@ -16,6 +16,7 @@ from pellucid.core.errors import UsageError
 from pellucid.core.settings import Name, check_ranges, from_mapping, nearest, to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import entry
+from pellucid.data.quality import FAULTS, LATER
 from pellucid.data.tokenizers import KINDS, normaliser
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig, StackConfig
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     ModelConfig = Any
     MetricName = str
     TokenizerName = str
+    Fault = str
 else:
     ModelConfig = StackConfig  # each kind of model has a class under it
     TokenizerName = Literal[tuple(KINDS)]
+    Fault = Literal[(*FAULTS, *LATER)]
 
     class MetricName(Name):
         registry, others = METRICS, ("none",)
@@ -62,6 +65,10 @@ class DataConfig:
     """Names of the source's and the target's column or JSON key, or numbers of columns, from 1,
     where a file does not name them; unset: source and target. With three the source is a pair of
     texts, or a text and its features, which a model reads with a tab between them."""
+    leave_out: tuple[Fault, ...] = ()
+    """Pairs of your files that are left out, and counted: copies (the target is the source), markup
+    (tags, entities), placeholders (others on one side than on the other), duplicates, lengths (far
+    from the usual). `pellucid data FILE` counts them. Pairs with an empty side always are."""
     held_out: float = 0.05
     """Share of the sources held out by hash when your files have no validation file; 0: none.
     A corpus has its own split."""

@@ -110,6 +110,7 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
             same=config.tokenizer.group,
             texts=texts,
             stream=data.stream,
+            leave_out=data.leave_out,
         )
     elif data.corpus:
         pairs = load_corpus(data.corpus, data.split or None)
@@ -120,7 +121,7 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
         raise UsageError(
             "data.columns is for .tsv, .csv and .jsonl files; text files have none: leave it out"
         )
-    return with_more(pairs, data.more, data.columns, config.tokenizer.group)
+    return with_more(pairs, data.more, data.columns, config.tokenizer.group, data.leave_out)
 
 
 def read_material(config: RunConfig) -> Splits:

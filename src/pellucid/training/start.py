@@ -44,7 +44,7 @@ FREE = {
 """Settings that may differ from the model's: neither its tensors nor its answers depend on them."""
 
 
-SPLIT = ("corpus", "split", "train", "valid", "test", "more", "columns", "held_out")
+SPLIT = ("corpus", "split", "train", "valid", "test", "more", "columns", "leave_out", "held_out")
 """The settings of data that say what is held out."""
 
 _log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import korean, tr
 from pellucid.apps.cli.main import main
 from pellucid.apps.cli.options import parse
+from pellucid.data.quality import FAULTS, LATER
 from pellucid.optim.step import DivergedError
 from pellucid.system.language import speaking
 from pellucid.training.config import TrainingConfig, load_recipe, recipe_names
@@ -69,6 +70,7 @@ def test_every_text_has_an_entry_and_every_entry_a_text(asked: set[str], capsys:
     asked |= {load_recipe(name).description for name in recipe_names()}
     asked |= {f"{{}} {unit}{s}" for unit in ("step", "epoch", "minute") for s in ("", "s")}
     asked |= set(get_args(get_type_hints(TrainingConfig)["use"]))
+    asked |= {about for about, _ in FAULTS.values()} | set(LATER.values()) | {"sources", "twins"}
     for path in sorted(Path(generate.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "tr":

@@ -15,6 +15,7 @@ from pellucid.apps.cli.language import tr, wrapped
 COMMANDS = {
     "demo": "train two small models on real data and show what they learnt (5 minutes)",
     "chat": "train the Korean chatbot (5 minutes) and talk to it",
+    "data": "report what is in a file of pairs: lengths, labels, duplicates, suspicious rows",
     "train": "train a recipe by name, or your own settings and data",
     "speedrun": "repeat the record: seconds to a quality, over random seeds (20 minutes)",
     "runs": "compare the runs in a folder: settings that differ, scores, minutes",

@@ -1,0 +1,119 @@
+"""Suspicious pairs: `pellucid data` counts them, `data.leave_out` leaves them out of training."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pellucid.data.pairs import TextPair
+from pellucid.system.language import plural
+
+_log = logging.getLogger(__name__)
+
+MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|&(?:[a-z]+|#\d+);")
+PLACEHOLDER = re.compile(
+    r"%(?:\d+\$)?[-+0#]*\d*(?:\.\d+)?[a-zA-Z]\b"  # printf: %s, %1$d, %.2f
+    r"|\$?\{[^{}\s]*\}|\$[A-Za-z_]\w*"  # {name}, ${name}, $name
+)
+FAR = 5
+"""So many times as long for its source as the median target, or as short."""
+SHOWN = 5
+
+FAULTS: dict[str, tuple[str, Callable[[TextPair], bool]]] = {
+    "copies": ("the target is the source", lambda pair: pair.source in pair.targets),
+    "markup": (
+        "tags or entities, such as <b> or &amp;",
+        lambda pair: any(map(MARKUP.search, (pair.source, *pair.targets))),
+    ),
+    "placeholders": (
+        "other placeholders, such as %s or {name}, on one side than on the other",
+        lambda pair: any(_placeholders(t) != _placeholders(pair.source) for t in pair.targets),
+    ),
+}
+"""What one pair shows by itself."""
+LATER = {
+    "duplicates": "the same pair as an earlier one",
+    "lengths": f"{FAR} times as long for its source as the median target, or as short",
+}
+"""What only shows next to the others."""
+
+
+def faults(pairs: Sequence[TextPair]) -> list[list[str]]:
+    """Return, for each pair, the names of what is suspicious in it.
+
+    >>> faults([TextPair("OK", ("OK",)), TextPair("a %d", ("b",)), TextPair("a %d", ("b",))])
+    [['copies'], ['placeholders'], ['placeholders', 'duplicates']]
+    """
+    ratios = np.array([len(pair.target) / max(len(pair.source), 1) for pair in pairs])
+    middle = float(np.median(ratios)) if len(ratios) else 1.0
+    seen: set[TextPair] = set()
+    found = []
+    for pair, ratio in zip(pairs, ratios.tolist(), strict=True):
+        names = [name for name, (_, test) in FAULTS.items() if test(pair)]
+        if pair in seen:
+            names.append("duplicates")
+        if not middle / FAR <= ratio <= middle * FAR:
+            names.append("lengths")
+        seen.add(pair)
+        found.append(names)
+    return found
+
+
+def _placeholders(text: str) -> list[str]:
+    return sorted(PLACEHOLDER.findall(text))
+
+
+def is_empty(pair: TextPair) -> bool:
+    """Return whether a side, or a text of it, has nothing but white space.
+
+    >>> is_empty(TextPair("a\\t", ("b",))), is_empty(TextPair("a", ("b",)))
+    (True, False)
+    """
+    texts = [*pair.source.split("\t"), *pair.targets]
+    return not pair.targets or not all(text.strip() for text in texts)
+
+
+def kept(
+    path: Path,
+    lines: Sequence[int],
+    pairs: Sequence[TextPair],
+    leave_out: Collection[str] = (),
+) -> tuple[TextPair, ...]:
+    """Return pairs without those with an empty side and those with the faults of `leave_out`.
+
+    A warning counts them by fault and names the first lines.
+    """
+    left: dict[str, list[int]] = {}
+    chosen, numbers = [], []
+    for line, pair in zip(lines, pairs, strict=True):
+        if is_empty(pair):
+            left.setdefault("empty", []).append(line)
+        else:
+            chosen.append(pair)
+            numbers.append(line)
+    if leave_out:
+        every = list(zip(numbers, chosen, faults(chosen), strict=True))
+        chosen = []
+        for line, pair, names in every:
+            if wrong := [name for name in names if name in leave_out]:
+                left.setdefault(wrong[0], []).append(line)
+            else:
+                chosen.append(pair)
+    for name, where in left.items():
+        pairs_left = f"{len(where):,} {plural(len(where), 'pair')}"
+        _log.warning("%s: left out %s (%s): %s", path, pairs_left, name, some(where))
+    return tuple(chosen)
+
+
+def some(lines: Sequence[int]) -> str:
+    """Return the first of some numbers of lines, written out.
+
+    >>> some([3, 5]), some(range(1, 9))
+    ('lines 3, 5', 'lines 1, 2, 3, 4, 5, …')
+    """
+    more = ", …" if len(lines) > SHOWN else ""
+    return f"{plural(len(lines), 'line')} {', '.join(map(str, lines[:SHOWN]))}{more}"
