@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,23 +19,39 @@ from pellucid.core import dispatch
 from pellucid.core.vjp import Call, Declined
 from pellucid.core.vjp import Result as Output
 from pellucid.kernels import check as table
-from pellucid.kernels.check import check_bfloat16, check_kernels, kernel_cases
+from pellucid.kernels.check import (
+    StepCase,
+    check_bfloat16,
+    check_kernels,
+    is_of_one_rule,
+    kernel_cases,
+)
 from pellucid.kernels.compare import excess
 from pellucid.kernels.precision import bfloat16_products
 from pellucid.ops.attention import whole_rule
 from pellucid.ops.rule import EVERYTHING, Allowed, Score
 from pellucid.ops.rules.distances import Distances
+from pellucid.ops.rules.function import FUNCTIONS
 
 LIGHT = ["dropout", "embedding (repeats)", "rms_norm"]
+KERNELS = Path(table.__file__).parent
+STEPS = [f"{StepCase.op} ({note})" for note in ("decay", "decoupled")]
 
 
 def light() -> list[table.OpCase]:
-    return [case for case in kernel_cases() if case.name in LIGHT]
+    return [case for case in ops_rows() if case.name in LIGHT]
 
 
-def test_every_kernel_of_an_op_and_every_rule_has_a_row() -> None:
-    rows = kernel_cases()
+def ops_rows() -> list[table.OpCase]:
+    return [case for case in kernel_cases() if isinstance(case, table.OpCase)]
+
+
+def test_every_kernel_and_every_rule_has_a_row() -> None:
+    rows = ops_rows()
     assert {case.op for case in rows} == FUSED
+    pages = {path.stem: path.read_text() for path in KERNELS.glob("*.py")}
+    has = {name for name, text in pages.items() if "\ndef kernel(call: Call)" in text}
+    assert has == FUSED | set(StepCase.op.split(", "))
     used = {type(part) for case in rows if "attention" in case.op for part in parts(case)}
     known = {*Score.__subclasses__(), *Distances.__subclasses__(), *Allowed.__subclasses__()}
     assert {each for each in known - {Distances} if each.__module__.startswith("pellucid")} == used
@@ -54,6 +71,45 @@ def test_kernels_pass_and_say_how_many_arrays_were_compared() -> None:
     assert [r.arrays for r in results] == [2, 2, 4]
 
 
+def steps() -> list[StepCase]:
+    return [case for case in kernel_cases() if isinstance(case, StepCase)]
+
+
+def test_steps_of_optimizers_pass_and_are_computed_by_kernels() -> None:
+    results = list(check_kernels(steps()))
+    assert [(r.name, r.arrays, r.passed) for r in results] == [(name, 7, True) for name in STEPS]
+    for step in steps():
+        ours = step.stepped(np.float32)
+        with dispatch.reference():
+            plain = step.stepped(np.float32)
+        assert not any(np.array_equal(a, b) for a, b in zip(ours[1:], plain[1:], strict=True))
+
+
+@pytest.mark.parametrize("op", StepCase.op.split(", "))
+def test_a_wrong_step_or_norm_is_seen(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = dispatch.fused
+
+    def scaled(call: Call) -> Output | Declined:
+        if op == call.op.__name__ == "adam":
+            call.arguments["scale"] *= 1.00001
+        found = fused(call)
+        if op == call.op.__name__ == "global_norm" and not isinstance(found, Declined):
+            return found[0] * 1.00001, found[1]
+        return found
+
+    monkeypatch.setattr(dispatch, "fused", scaled)
+    assert not any(r.passed for r in check_kernels(steps()))
+
+
+def test_what_only_one_rule_needs_is_told_from_what_models_have() -> None:
+    alone = {case.name for case in kernel_cases() if is_of_one_rule(case)}
+    assert "attention (ALiBi, then a cap)" in alone
+    assert "packed_attention (a function)" in alone
+    assert alone - {f"packed_attention ({name})" for name in FUNCTIONS} == {
+        "attention (ALiBi, then a cap)", "packed_attention (a function)",
+    }  # fmt: skip
+
+
 def test_other_bits_on_other_threads_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [table.digests(LIGHT), table.digests(LIGHT) | {"rms_norm": "other bits"}]
     monkeypatch.setattr(table, "_digests_on", lambda count, names: found.pop())
@@ -67,7 +123,7 @@ def test_a_kernel_that_declines_every_row_says_why(monkeypatch: pytest.MonkeyPat
 
     whole = dispatch.fused
     monkeypatch.setattr(dispatch, "fused", fused)
-    rms = [case for case in kernel_cases() if case.op == "rms_norm"]
+    rms = [case for case in ops_rows() if case.op == "rms_norm"]
     results = list(check_kernels([*light(), *rms]))
     assert [r for r in results if r.reason] == [
         Result("kernel", "rms_norm", 0, 0.0, 1.0, "Numba is not installed")
@@ -96,7 +152,7 @@ sys.exit(main(["--lang", "en", "check", "--fast", "kernel", "engine"]))
     )
     assert done.returncode == 0, done.stderr
     assert "0 of 0 correct" in done.stdout
-    assert done.stdout.count("not compared:") == len(FUSED) + 1
+    assert done.stdout.count("not compared:") == len(FUSED) + 2
 
 
 def test_the_error_is_a_fraction_of_what_is_allowed() -> None:

@@ -14,6 +14,7 @@ from pellucid.core.vjp import Call, observing
 from pellucid.core.vjp import Result as Output
 from pellucid.generation import SearchConfig, compile_model, search
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.models.decoding import Constraints
 from pellucid.models.quantize import dequantize, quantize
 
 V, N = 37, 17
@@ -31,15 +32,22 @@ RELATIVE: dict[str, Any] = {
     "attention_softcap": 1.5,
 }  # fmt: skip
 
-
+_ENDS: dict[str, Any] = {"end_token_ids": (5, 7, 11, 13), "suppress_tokens": (9, 17)}
 _PAIRS: dict[str, Any] = {**SHAPE, "source_vocab_size": V, "target_vocab_size": V}
 MODELS: dict[str, Callable[[], Any]] = {
-    "seq2seq, post-norm": lambda: Seq2Seq(Seq2SeqConfig(**_PAIRS, norm="post"), seed=3),
+    "seq2seq, post-norm": lambda: Seq2Seq(Seq2SeqConfig(**_PAIRS, **_ENDS, norm="post"), seed=3),
     "seq2seq, relative positions": lambda: Seq2Seq(Seq2SeqConfig(**_PAIRS, **RELATIVE), seed=3),
     "language model, rotary": lambda: CausalLM(
         CausalLMConfig(**SHAPE, **MODERN, vocab_size=V), seed=3
     ),
 }
+SEARCHES = {
+    "greedy": SearchConfig(max_length=19),
+    "beam 4": SearchConfig(beam=4, best=4, max_length=19),
+    "shorter first": SearchConfig(beam=4, best=3, max_length=19, length_penalty=-1.0),
+    "constrained": SearchConfig(beam=3, best=3, max_length=19, length_penalty=2.0, constraints=
+                                Constraints(1.3, 2, 19, 3)),
+}  # fmt: skip
 
 
 def _moved(model: Any) -> Any:
@@ -61,8 +69,7 @@ def check_engine(names: Iterable[str] = tuple(MODELS)) -> Iterator[Result]:
         if engine is model:
             yield Result("engine", name, 0, 0.0, reason="the layers themselves generate")
             continue
-        for kind, beam in (("greedy", 1), ("beam 4", 4)):
-            config = SearchConfig(beam=beam, best=beam, max_length=19)
+        for kind, config in SEARCHES.items():
             ours = [answer for answers in search(engine, source, config) for answer in answers]
             with dispatch.reference():
                 plain = [answer for answers in search(model, source, config) for answer in answers]
@@ -84,7 +91,7 @@ def _int8(name: str, model: Any, source: Packed) -> Result:
     found, _ = engine.step(engine.start(source), tokens)
     with dispatch.reference(), observing(_rounding):
         expected, _ = model.step(model.start(source), tokens)
-    differs = np.abs(found - expected).max(axis=-1) > 1e-5
+    differs = ~np.isclose(found, expected, 0, 1e-5).all(axis=-1)
     return Result("engine", f"{name}: int8", found.size, float(differs.mean()), 0.3)
 
 

@@ -1,7 +1,7 @@
 """Every fused kernel against its op, on this machine: what training runs, not its page alone.
 
 A row of `op_cases` whose op has a kernel is a row here, in float32; so are some with more rows,
-which several threads share.
+which several threads share, and the steps of optimizers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,10 +26,18 @@ from pellucid.core import dispatch
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Declined
 from pellucid.kernels.compare import excess, fused, in_float64, page, results, rounded
+from pellucid.nn.module import Parameter
 from pellucid.ops import rules
+from pellucid.ops.rule import EVERYTHING
+from pellucid.ops.rules.function import Applied
+from pellucid.ops.rules.soft_cap import SoftCap
+from pellucid.optim.config import OptimizerConfig
+from pellucid.optim.model import ModelOptimizer, global_norm
 
 ROWS, E, F, V = 331, 53, 67, 71
 BFLOAT16 = "linear (bfloat16)"
+_SIZES = {"many": ROWS, "few": 7}
+"""The first is more than one task has."""
 
 
 class _Compared(NamedTuple):
@@ -37,9 +46,61 @@ class _Compared(NamedTuple):
     digest: str
 
 
-def kernel_cases() -> list[OpCase]:
-    """Return the rows of ops that have a kernel, then those of many rows."""
-    return [*(row for row in op_cases() if dispatch.has_kernel(row.op)), *_many_rows()]
+_Results = tuple[list[Any], list[Any], list[Any]]
+"""Of the kernel, of the reference in float32, and in float64."""
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """Three steps of an optimizer; gradients are divided by the norm of all of them."""
+
+    op: ClassVar[str] = "adam, global_norm"
+    note: str
+    config: OptimizerConfig
+
+    @property
+    def name(self) -> str:
+        """The kernels, and what is special about the row."""
+        return f"{self.op} ({self.note})"
+
+    def stepped(self, dtype: Any) -> list[Any]:
+        """Return the norms, then parameters and moments after the steps."""
+        draw = np.random.default_rng(3)
+
+        def normal(draw: np.random.Generator, shape: tuple[int, ...]) -> Any:
+            return draw.standard_normal(shape, np.float32).astype(dtype)
+
+        parameters = {name: Parameter((n, n), normal, dtype) for name, n in _SIZES.items()}
+        for parameter in parameters.values():
+            parameter.data = normal(draw, parameter.shape)
+        optimizer, norms = ModelOptimizer(parameters, self.config), []
+        for _ in range(3):
+            for parameter in parameters.values():
+                parameter.grad = normal(draw, parameter.shape)
+            norms.append(optimizer.norm())
+            optimizer.step(lr=0.01, scale=1 / norms[-1])
+        state = optimizer.state_dict().items()
+        moments = [x for name, x in state if not name.startswith("step.")]
+        return [np.array(norms, dtype), *(x.data for x in parameters.values()), *moments]
+
+
+def kernel_cases() -> list[OpCase | StepCase]:
+    """Return the rows of ops that have a kernel, those of many rows, and those of optimizers."""
+    ops_rows = (row for row in op_cases() if dispatch.has_kernel(row.op))
+    steps = {
+        "decay": OptimizerConfig("adam", weight_decay=0.1),
+        "decoupled": OptimizerConfig("adamw", (0.9, 0.98), eps=1e-3),
+    }
+    return [*ops_rows, *_many_rows(), *(StepCase(*each) for each in steps.items())]
+
+
+def is_of_one_rule(row: OpCase | StepCase) -> bool:
+    """Return whether a row has a kernel compiled for its rule alone, as no recipe's model has."""
+    if isinstance(row, StepCase):
+        return False
+    score = ruled(row.arrays | row.fixed).get("rule", EVERYTHING).score
+    late = any(isinstance(part, SoftCap) for part in score[1:])
+    return late or any(isinstance(part, Applied) for part in score)
 
 
 def _many_rows() -> list[OpCase]:
@@ -73,7 +134,7 @@ def _many_rows() -> list[OpCase]:
     ]  # fmt: skip
 
 
-def check_kernels(table: Sequence[OpCase]) -> Iterator[Result]:
+def check_kernels(table: Sequence[OpCase | StepCase]) -> Iterator[Result]:
     """Compare kernels with their ops, and their bits on one thread and on three with these.
 
     A row that a kernel declines is left out, unless the kernel declines every row of its op.
@@ -105,7 +166,26 @@ def check_bfloat16(block: AbstractContextManager[None]) -> Result:
     return Result("kernel", BFLOAT16, found.arrays, found.error, 1.0)
 
 
-def _compared(row: OpCase, prepare: Any = lambda x: x) -> _Compared | Declined:
+def _compared(row: OpCase | StepCase, prepare: Any = lambda x: x) -> _Compared | Declined:
+    found = _steps(row) if isinstance(row, StepCase) else _op(row, prepare)
+    if isinstance(found, Declined):
+        return found
+    error = max(excess(*each) for each in zip(*found, strict=True))
+    present = [np.ascontiguousarray(x) for x in found[0] if x is not None]
+    digest = hashlib.blake2b(b"".join(x.tobytes() for x in present), digest_size=16)
+    return _Compared(len(present), error, digest.hexdigest())
+
+
+def _steps(row: StepCase) -> _Results | Declined:
+    run = fused(global_norm, [np.ones(1, np.float32)])
+    if isinstance(run, Declined):
+        return run
+    ours = row.stepped(np.float32)
+    with dispatch.reference():
+        return ours, row.stepped(np.float32), row.stepped(np.float64)
+
+
+def _op(row: OpCase, prepare: Any) -> _Results | Declined:
     f = getattr(ops, row.op)
     given = {name: _single(x, prepare) for name, x in (row.arrays | row.fixed).items()}
     exact, plain = (
@@ -117,12 +197,7 @@ def _compared(row: OpCase, prepare: Any = lambda x: x) -> _Compared | Declined:
         return run
     shape = np.shape(exact()[0])
     dy = prepare(np.asarray(np.random.default_rng(11).standard_normal(shape), np.float32))
-    ours = results(run, dy)
-    every = zip(ours, results(plain, dy), results(exact, in_float64(dy)), strict=True)
-    error = max(excess(*each) for each in every)
-    present = [np.ascontiguousarray(x) for x in ours if x is not None]
-    digest = hashlib.blake2b(b"".join(x.tobytes() for x in present), digest_size=16)
-    return _Compared(len(present), error, digest.hexdigest())
+    return results(run, dy), results(plain, dy), results(exact, in_float64(dy))
 
 
 def _single(x: Any, prepare: Any) -> Any:

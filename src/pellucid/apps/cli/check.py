@@ -23,9 +23,15 @@ from pellucid.compiled.check import MODELS, check_engine
 from pellucid.core.dispatch import enabled
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
-from pellucid.kernels.check import BFLOAT16, check_bfloat16, check_kernels, kernel_cases
+from pellucid.kernels.check import (
+    BFLOAT16,
+    StepCase,
+    check_bfloat16,
+    check_kernels,
+    is_of_one_rule,
+    kernel_cases,
+)
 from pellucid.kernels.precision import bfloat16_products
-from pellucid.ops.rules.function import Function
 
 SHOWN = 10
 
@@ -102,16 +108,16 @@ def _rows(fast: bool, exact: bool) -> _Rows:
     named = {f"{case.kind} {case.name}": case for case in derivatives}
     if exact:
         return _Rows(named, {}, {})
-    kernels: dict[str, OpCase | None] = {
+    kernels: dict[str, Any] = {
         f"kernel {case.name}": case
         for case in kernel_cases()
-        if not (fast and isinstance(case.fixed.get("rule"), Function))
+        if not (fast and is_of_one_rule(case))
     }
     models = list(MODELS)[: 1 if fast else None]
     return _Rows(named, kernels | {f"kernel {BFLOAT16}": None}, {f"engine {m}": m for m in models})
 
 
-def _kernels(rows: Sequence[OpCase | None]) -> Iterator[Result]:
+def _kernels(rows: Sequence[OpCase | StepCase | None]) -> Iterator[Result]:
     yield from check_kernels([row for row in rows if row is not None])
     if None in rows and enabled():
         try:
