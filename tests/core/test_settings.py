@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import REMOVED, flat, from_mapping, to_mapping
+from pellucid.core.settings import flat, from_mapping, to_mapping
 from pellucid.system.files import read_toml
 
 
@@ -188,17 +188,3 @@ def test_nested_tables_become_dotted_names() -> None:
     nested = {"a": {"b": {"c": 2}, "d": [3]}, "e": 5, "f": {}}
     assert flat(nested) == {"a.b.c": 2, "a.d": [3], "e": 5}
     assert list(flat(nested)) == ["a.b.c", "a.d", "e"]
-
-
-@dataclass(frozen=True)
-class Run:
-    training: Inner = field(default_factory=Inner)
-
-
-def test_a_setting_that_was_removed_is_read_where_it_is_off_and_named_where_it_is_on() -> None:
-    off = {"training": {**REMOVED["training"], "width": 15}}
-    assert from_mapping(Run, off, "f.toml") == Run(Inner(15))
-    with pytest.raises(UsageError, match=r"f\.toml: training\.r_drop = 3\.0: .* removed after"):
-        from_mapping(Run, {"training": {"r_drop": 3.0}}, "f.toml")
-    with pytest.raises(UsageError, match=r"unknown setting inner\.r_drop"):
-        from_mapping(Outer, {"inner": {"r_drop": 0.0}}, "f.toml")

@@ -14,14 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.compiled.beam import (
-    ROW_BATCH,
-    advance,
-    constrain,
-    keep,
-    likeliest,
-    log_probabilities,
-)
+from pellucid.compiled.beam import ROW_BATCH, advance, constrain, keep, likeliest, log_probabilities
 from pellucid.compiled.blocks import embed, norm_heads, run_blocks_with, scratch
 from pellucid.compiled.products import fill, prepare
 from pellucid.compiled.records import (

@@ -64,13 +64,6 @@ class Name(str, metaclass=_Text):
         return (*cls.others, *cls.registry)
 
 
-REMOVED: Mapping[str, Mapping[str, Any]] = {
-    "model": {"layer_drop": 0.0, "word_dropout": 0.0, "parallel_blocks": False},
-    "training": {"r_drop": 0.0, "z_loss": 0.0},
-}
-"""Settings that only 0.1.0 has, by table, each with the value that turns it off."""
-
-
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return " (did you mean …?)" with the closest of `names`, or "" when none is close.
 
@@ -79,24 +72,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-def without_removed(values: Mapping[str, Any], table: str, source: str) -> dict[str, Any]:
-    """Return the settings of a table without those of 0.1.0 that are turned off.
-
-    `source` names the file in errors. Raises `UsageError` for one that is turned on.
-
-    >>> without_removed({"d_model": 64, "layer_drop": 0.0}, "model", "config.json")
-    {'d_model': 64}
-    """
-    removed = REMOVED.get(table, {})
-    for name, off in removed.items():
-        if values.get(name, off) != off:
-            raise UsageError(
-                f"{source}: {table}.{name} = {values[name]!r}: this setting was removed after "
-                "0.1.0; leave it out, or use pellucid 0.1.0"
-            )
-    return {name: value for name, value in values.items() if name not in removed}
 
 
 def from_mapping(
@@ -122,7 +97,6 @@ def from_mapping(
     >>> from_mapping(Model, {"width": 64}, "my.toml")
     Model(width=64)
     """
-    values = without_removed(values, key, source)
     hints = get_type_hints(kind)
     known = [field for field in fields(cast(Any, kind)) if field.init]
     names = [field.name for field in known]

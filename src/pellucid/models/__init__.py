@@ -2,12 +2,7 @@
 
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.classifier import Classifier
-from pellucid.models.config import (
-    CausalLMConfig,
-    ClassifierConfig,
-    MaskedLMConfig,
-    Seq2SeqConfig,
-)
+from pellucid.models.config import CausalLMConfig, ClassifierConfig, MaskedLMConfig, Seq2SeqConfig
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.model import State
 from pellucid.models.output import LossSum

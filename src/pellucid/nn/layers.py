@@ -13,12 +13,7 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import Backward
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
-from pellucid.nn.function import (
-    check_eps,
-    check_finite,
-    check_probability,
-    refuse_inplace,
-)
+from pellucid.nn.function import check_eps, check_finite, check_probability, refuse_inplace
 from pellucid.nn.init import Init, constant, normal, ones, uniform, zero_row, zeros
 from pellucid.nn.module import Buffer, Forward, Module, Parameter, learning, single_use
 from pellucid.ops.norms import NORMS

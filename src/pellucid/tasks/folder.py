@@ -22,7 +22,7 @@ import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.parts import GIVE, imports
-from pellucid.core.settings import from_mapping, nearest, without_removed
+from pellucid.core.settings import from_mapping, nearest
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.interop.huggingface import (
@@ -38,13 +38,7 @@ from pellucid.interop.huggingface import (
 )
 from pellucid.interop.tokenizer import SentencePieceTokenizer
 from pellucid.models import CausalLM
-from pellucid.models.quantize import (
-    Arithmetic,
-    QuantizeError,
-    WeightFormat,
-    dequantize,
-    quantize,
-)
+from pellucid.models.quantize import Arithmetic, QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
 from pellucid.system.command import command
@@ -183,7 +177,7 @@ def _load(folder: Path, accept_changes: bool) -> Task:
         )
     made_with = settings.pop("vocabularies", None)
     read_together, metric = settings.pop("sentences", 1), settings.pop("metric", "none")
-    config: Any = _from_json(task.config_class, settings, folder / CONFIG, "model")
+    config: Any = _from_json(task.config_class, settings, folder / CONFIG)
     if error := token_error(config):
         raise UserError(f"{folder / CONFIG}: {error}")
     paths, tokenizers = _read_tokenizers(folder, task.tokenizer_sizes(config), made_with)
@@ -304,9 +298,9 @@ def find_model(folder: Path) -> Path:
     raise UserError(f"{folder}: neither a model (no {CONFIG}) nor a run (no config.toml)")
 
 
-def _from_json(kind: type[T], values: Mapping[str, Any], path: Path, table: str = "") -> T:
+def _from_json(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
     try:
-        return from_mapping(kind, without_removed(values, table, str(path)), str(path))
+        return from_mapping(kind, values, str(path))
     except UsageError as error:  # the error is in the file, not in the command
         raise UserError(str(error)) from None
 

@@ -36,23 +36,13 @@ from pellucid.models.quantize import WeightFormat
 from pellucid.system.command import command
 from pellucid.system.language import Text, plural
 from pellucid.tasks import Seq2SeqTask, Task, task_of
-from pellucid.tasks.folder import (
-    CARD,
-    TOKENIZER,
-    folder_size,
-    save_model,
-    tokenizer_files,
-)
+from pellucid.tasks.folder import CARD, TOKENIZER, folder_size, save_model, tokenizer_files
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.passage import sentences_together
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, examples_of, note_quantized
 from pellucid.training.checkpoint import checkpoint_paths
-from pellucid.training.config import (
-    PARTS,
-    RunConfig,
-    TrainingConfig,
-)
+from pellucid.training.config import PARTS, RunConfig, TrainingConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import (
     CHECKPOINTS,

@@ -23,7 +23,7 @@ import numpy as np
 import tomli_w
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.settings import REMOVED, changes, flat, from_mapping, to_mapping
+from pellucid.core.settings import changes, flat, from_mapping, to_mapping
 from pellucid.kernels.backend.machine import environment
 from pellucid.kernels.device import CPU
 from pellucid.models.quantize import WeightFormat
@@ -77,13 +77,8 @@ class Remembered:
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List how settings differ. Those that `before` lacks, and `now` has, had their defaults.
-
-    0.1.0 left out some of them. Settings that only it has may be in `before`, turned off: the lab
-    wrote all.
-    """
-    new, removed = flat(now), flat(REMOVED)
-    old = {k: v for k, v in flat(before).items() if k not in removed or v != removed[k]}
+    """List how settings differ; one that is new since `before` was written had its default."""
+    new, old = flat(now), flat(before)
     first = next(iter(TASKS))  # the type of a model without one
     kind = TASKS[new.get("model.model_type", first)].config_class
     defaults = to_mapping(RunConfig()) | {"model": {**to_mapping(kind()), "model_type": first}}

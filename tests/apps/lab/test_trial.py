@@ -19,7 +19,6 @@ from pellucid.apps.lab.metrics import value_of
 from pellucid.apps.lab.study import Trial
 from pellucid.apps.lab.study_file import read_study
 from pellucid.apps.lab.trial import data_digest, run_trial
-from pellucid.core.settings import to_mapping
 from pellucid.training.events import TIME_FIELDS
 from pellucid.training.experiment import read_data, train_run
 from pellucid.training.lock import Lock
@@ -176,22 +175,6 @@ def test_a_folder_from_before_data_were_kept_goes_on(trial: Trial, tmp_path: Pat
     folder = tmp_path / "run"
     interrupted_run(trial, folder)
     (folder / "data.sha256").unlink()
-    assert learned(run_trial(trial, folder)) == learned(whole)
-
-
-def test_a_folder_of_0_1_0_with_settings_that_are_gone_goes_on(
-    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def as_before(config: Any) -> dict[str, Any]:
-        settings = to_mapping(config)
-        return {**settings, "training": {**settings["training"], "r_drop": 0.0}}
-
-    whole = run_trial(trial, tmp_path / "whole")
-    folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr("pellucid.apps.lab.trial.to_mapping", as_before)
-        interrupted_run(trial, folder)
-    assert "r_drop" in (folder / "config.toml").read_text()
     assert learned(run_trial(trial, folder)) == learned(whole)
 
 

@@ -10,15 +10,7 @@ import tyro
 
 from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import tr
-from pellucid.check import (
-    TOLERANCE,
-    OpCase,
-    Result,
-    cases,
-    check_exact,
-    op_cases,
-    run_checks,
-)
+from pellucid.check import TOLERANCE, OpCase, Result, cases, check_exact, op_cases, run_checks
 from pellucid.compiled.check import MODELS, check_engine
 from pellucid.core.dispatch import enabled
 from pellucid.core.errors import UsageError, UserError

@@ -14,13 +14,7 @@ from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.interop.huggingface import write_pretrained
 from pellucid.interop.onnx import write_onnx
 from pellucid.interop.own import write_as_huggingface
-from pellucid.tasks.folder import (
-    find_model,
-    folder_size,
-    load_model,
-    model_files,
-    tokenizers_in,
-)
+from pellucid.tasks.folder import find_model, folder_size, load_model, model_files, tokenizers_in
 
 
 def export(

@@ -8,14 +8,7 @@ from pathlib import Path
 from pellucid.core.errors import UserError
 from pellucid.interop.huggingface import write_pretrained
 from pellucid.models.quantize import WeightFormat
-from pellucid.tasks.folder import (
-    CARD,
-    find_model,
-    folder_size,
-    load_model,
-    model_files,
-    save_model,
-)
+from pellucid.tasks.folder import CARD, find_model, folder_size, load_model, model_files, save_model
 from pellucid.training.card import note_quantized
 
 
