@@ -26,7 +26,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from mirrored import NO_TESTS, ROOT, SOURCE, commands, mirrored
+from mirrored import NO_TESTS, ROOT, SOURCE, mirrored
 
 PACKAGES = ("ops", "nn", "kernels", "training", "generation", "data", "tasks")
 SWAPS = {
@@ -88,7 +88,7 @@ def outcome(mutation: Mutation, timeout: int) -> str:
         beside = (ROOT / name for name in ("", "scripts", "scripts/website", "examples"))
         options += ["-o", f"pythonpath={' '.join(map(str, (folder, *beside)))}"]
         own = {"PYTHONPATH": folder, "NUMBA_CACHE_DIR": f"{folder}/cache"}
-        tried = commands([mutation.file])
+        tried = [mirrored(mutation.file)]
         for words in tried:
             command = [sys.executable, "-m", "pytest", *options, *words]
             try:

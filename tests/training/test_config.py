@@ -187,3 +187,18 @@ def test_every_setting_has_a_meaning() -> None:
 def test_betas_are_two_numbers_below_one(betas: tuple[float, ...]) -> None:
     with pytest.raises(UsageError, match=r"betas must be two numbers in \[0, 1\)"):
         OptimizerConfig(betas=betas)  # type: ignore[arg-type]
+
+
+def test_a_run_ends_at_the_first_limit_that_is_reached() -> None:
+    config = TrainingConfig(steps=7, epochs=3, minutes=2.0)
+    reached = {
+        (6, 2.9, 119.0): None,
+        (7, 2.9, 119.0): "7 steps",
+        (8, 2.9, 119.0): "already past 7 steps",
+        (6, 3.0, 119.0): "3 epochs",
+        (6, 4.5, 119.0): "already past 3 epochs",
+        (6, 2.9, 120.0): "2 minutes",
+    }
+    for (step, epochs, seconds), reason in reached.items():
+        assert config.reason_to_stop(step=step, epochs=epochs, seconds=seconds) == reason
+    assert TrainingConfig(epochs=1).reason_to_stop(step=99, epochs=0.5, seconds=9e9) is None

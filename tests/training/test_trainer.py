@@ -183,6 +183,29 @@ def test_workers_wait_for_the_scores_of_others_as_long_as_it_takes() -> None:
     assert waited[-3:] == [True] * 3  # the losses; the length and the text of the other scores
 
 
+def test_workers_divide_the_losses_of_a_validation_and_none_counts_twice() -> None:
+    class Half(Workers):
+        size = 2
+
+        def __init__(self, rank: int, everyones: Sequence[np.ndarray] = ()) -> None:
+            self.rank, self.everyones = rank, everyones
+
+        def all_gather(self, own: np.ndarray, *, patient: bool = False) -> np.ndarray:
+            self.own = own
+            return np.stack(self.everyones or [own, own])
+
+        def broadcast_json(self, value: object, *, patient: bool = False) -> dict[str, float]:
+            return {}
+
+    three = Reversals(3, seed=1).epoch(0)
+    trainer = Trainer(model(), Reversals(), SHORT, validation=three)
+    halves = [Half(0), Half(1)]
+    for half in halves:
+        trainer._score(half)
+    together = Half(0, [half.own for half in halves])
+    assert trainer._score(together) == trainer._score(Workers())
+
+
 def test_higher_can_be_better() -> None:
     scores = iter([0.5, 0.7, 0.4])
     config = replace(SHORT, steps=6, validate_every=2, monitor="bleu", higher_is_better=True)
