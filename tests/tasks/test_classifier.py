@@ -192,6 +192,8 @@ def test_pairs_of_texts_are_labelled_from_three_columns(tmp_path: Path, capsys: 
     assert np.mean([a == b for a, b in zip(found, known.values(), strict=True)]) > 0.9
     assert len(model.guesses("a\tb", 9)[0]) == 2  # blanks around a label make no other
     assert model.generate(["a\tb"]) == model.generate([("a", "b")])
+    with pytest.raises(UserError, match=r"expected 2 columns .* 'ab' has 1"):
+        model.generate(["ab"])
     texts = tmp_path / "texts.tsv"
     texts.write_text("a\tb\nb\ta\n")
     capsys.readouterr()

@@ -13,7 +13,7 @@ import pellucid
 from pellucid.core.errors import UserError
 from pellucid.data.pairs import TextPair
 from pellucid.tasks.folder import shipped_models
-from pellucid.tasks.passage import Passage, lines, sentences, sentences_together
+from pellucid.tasks.passage import Passage, columns_of, lines, sentences, sentences_together
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,17 @@ def test_as_many_sentences_go_together_as_the_training_sources_had() -> None:
     assert replace(trained, sentences=None).passage("안녕? 뭐해?\n자.").pieces == [
         "안녕? 뭐해?\n자."
     ]
+
+
+def test_a_model_of_columns_reads_rows_and_refuses_a_text_without_its_columns() -> None:
+    assert columns_of(["a\tN", "b. c\tV"]) == 2
+    assert columns_of(["a\tN", "b"]) == columns_of([]) == 1
+    trained = replace(pellucid.load("chat-ko"), columns=2)
+    found = trained.passage("안녕? 뭐해?\t안녕\n잘가\t그래\n")
+    assert found == (["안녕? 뭐해?\t안녕", "잘가\t그래"], ["", "\n", "\n"])
+    for text, count in (("안녕? 뭐해?", 1), ("안녕\t뭐해\n잘가", 1), ("안녕\t뭐해\t잘가", 3)):
+        with pytest.raises(UserError, match=rf"expected 2 columns .* has {count}"):
+            trained.passage(text)
 
 
 def test_a_model_of_words_keeps_marks_and_names_what_it_cannot_read() -> None:

@@ -163,6 +163,14 @@ def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptur
     assert "6 of 6 texts have what looks like a comment" in caplog.text
     make_tokenizers(config, Splits(tuple(TextPair(w, (p.replace(" ", ""),)) for w, p in rows)))
     assert "none of 3 texts has a space" in caplog.text
+    assert "3 different ones" in caplog.text
+    assert "set tokenizer.target_kind to char" in caplog.text
+    caplog.clear()
+    for count, warned in ((9, True), (10, False)):  # of each form
+        forms = Splits(tuple(TextPair(str(n), (f"form{n % 3}",)) for n in range(3 * count)))
+        make_tokenizers(config, forms)
+        assert ("has a space" in caplog.text) == warned
+        caplog.clear()
 
 
 def test_another_score_to_monitor_has_another_best(data: Path, tmp_path: Path) -> None:

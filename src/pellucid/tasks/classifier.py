@@ -50,6 +50,7 @@ class ClassifierTask(Task):
         for text in texts:
             self.check_seen(text)
         for text, row in zip(texts, ids, strict=True):
+            self.check_columns(text)
             if not 0 < len(row) <= self.max_source_length:
                 raise UserError(
                     f"{text[:40]!r} has {len(row)} tokens; this model reads 1 to "

@@ -79,6 +79,7 @@ def save_model(
         "format": FORMAT,
         "vocabularies": vocabularies,
         "metric": trained.metric,
+        "columns": trained.columns,
         **asdict(trained.model.config),
     }
     if isinstance(trained, Seq2SeqTask):
@@ -177,6 +178,7 @@ def _load(folder: Path, accept_changes: bool) -> Task:
         )
     made_with = settings.pop("vocabularies", None)
     read_together, metric = settings.pop("sentences", 1), settings.pop("metric", "none")
+    columns = settings.pop("columns", 1)
     config: Any = _from_json(task.config_class, settings, folder / CONFIG)
     if error := token_error(config):
         raise UserError(f"{folder / CONFIG}: {error}")
@@ -206,7 +208,8 @@ def _load(folder: Path, accept_changes: bool) -> Task:
         raise UserError(f"{folder / WEIGHTS}: {error}") from None
     if not accept_changes:  # last: an error above says more
         _check_unchanged(folder, files)
-    own: Task = replace(task.of(model.eval(), tokenizers, search, arithmetic), metric=metric)
+    own: Task = task.of(model.eval(), tokenizers, search, arithmetic)
+    own = replace(own, metric=metric, columns=columns)
     return replace(own, sentences=read_together) if isinstance(own, Seq2SeqTask) else own
 
 

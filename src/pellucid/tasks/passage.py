@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 _SENTENCE = re.compile("[.!?…؟۔।]+[\"'”’»)\\]]*(?=\\s)|[。！？]+[」』”’）\"')\\]]*")
@@ -42,6 +42,16 @@ def sentences_together(texts: Sequence[str]) -> int:
     """
     counts = sorted((len(sentences(text.strip())) for text in texts), reverse=True)
     return max(1, counts[max(0, -(-len(counts) // 20) - 1)]) if counts else 1
+
+
+def columns_of(texts: Iterable[str]) -> int:
+    """Return how many columns all texts have, with tabs between them; 1 where they differ.
+
+    >>> columns_of(["walk\\tV;PST", "mouse\\tN;PL"])
+    2
+    """
+    counts = {text.count("\t") + 1 for text in texts}
+    return counts.pop() if len(counts) == 1 else 1
 
 
 class Passage(NamedTuple):

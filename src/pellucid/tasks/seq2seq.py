@@ -82,19 +82,23 @@ class Seq2SeqTask(GenerationTask):
         return min([own, *(task.max_source_length for task in self.others)])
 
     def passage(self, text: str) -> Passage:
-        """Return a text in pieces, split where lines and sentences end; or at words.
+        """Return a text in pieces, split where lines and sentences end, at words, or at lines.
 
         A piece has as many sentences as the sources that the model learnt from. A model whose
-        sources were single words answers each word. A piece that it was never shown is kept as it
-        is. Raises `UserError` when the text cannot be answered: when half of it was never seen in
-        training, and `TooLongError` for a sentence that is too long by itself.
+        sources were single words answers each word; one whose sources had several columns, each
+        line. A piece that it was never shown is kept as it is. Raises `UserError` when the text
+        cannot be answered: when half of it was never seen in training, and `TooLongError` for a
+        sentence that is too long by itself.
         """
         if self.sentences is None and self._fits(text):
             return super().passage(text)
-        parts = [piece for line in lines(text) for piece in self._grouped(line)]
+        parts = lines(text)
+        if self.columns == 1:
+            parts = [piece for line in parts for piece in self._grouped(line)]
         self.check_seen(text)
         found = Passage.of([part for piece in parts for part in self._words(piece)], self._knows)
         for piece in found.pieces:
+            self.check_columns(piece)
             self.check_length(piece)
         if self.prefix and len(found.pieces) > 1:
             raise UserError(

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from textwrap import shorten
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -135,6 +136,8 @@ class Task(ABC):
     """The tokenizer of what the model makes of them; it may be the same."""
     metric: str = field(default="none", kw_only=True)
     """What it is scored by where nothing else is asked for: a name in `METRICS`."""
+    columns: int = field(default=1, kw_only=True)
+    """How many columns each source had that it learnt from, with tabs between them."""
 
     @classmethod
     def of(
@@ -184,6 +187,15 @@ class Task(ABC):
     def tokenizers(self) -> list[Any]:
         """The tokenizer of each vocabulary."""
         return [self.source, self.target][: len(self.vocabularies)]
+
+    def check_columns(self, text: str) -> None:
+        """Raise `UserError` for a text without the columns that the model learnt to read."""
+        given = text.count("\t") + 1
+        if self.columns not in (1, given):
+            raise UserError(
+                f"expected {self.columns} columns with tabs between them, as the training data "
+                f"had; {shorten(text, 40, placeholder='…')!r} has {given}"
+            )
 
     @property
     def begins(self) -> bool:

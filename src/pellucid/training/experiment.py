@@ -38,7 +38,7 @@ from pellucid.system.language import Text, plural
 from pellucid.tasks import Seq2SeqTask, Task, task_of
 from pellucid.tasks.folder import CARD, TOKENIZER, folder_size, save_model, tokenizer_files
 from pellucid.tasks.metrics import METRICS
-from pellucid.tasks.passage import sentences_together
+from pellucid.tasks.passage import columns_of, sentences_together
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, examples_of, note_quantized
 from pellucid.training.checkpoint import checkpoint_paths
@@ -155,10 +155,12 @@ def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokeni
     own = replace(config.tokenizer, shared=_has_one_tokenizer(config))
     sources = [pair.source for pair in pairs.train]
     targets = [text for pair in pairs.train for text in pair.targets]
+    task = task_of(config.model).kind
+    share = 2 if task == "label" else 10  # labels are words that come often
     sides = [(sources + targets, own.kind)]
     if not own.shared:
         sides = [(sources, own.kind), (targets, own.target_kind or own.kind)]
-    for texts, kind in sides:
+    for (texts, kind), setting in zip(sides, ("kind", "target_kind"), strict=False):
         if kind == "word" and (noted := [text for text in texts if COMMENT.search(text)]):
             _log.warning(
                 "%s of %s texts have what looks like a comment, which is learnt as any other word: "
@@ -167,14 +169,16 @@ def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokeni
                 f"{len(texts):,}",
                 noted[0],
             )
-        words = kind == "word" and len(set(texts)) > len(texts) // 2
+        words = kind == "word" and len(set(texts)) > len(texts) // share
         if words and not any(len(text.split()) > 1 for text in texts):
             _log.warning(
-                "none of %s texts has a space, so each is one token, and most of them are seen "
-                "once: put spaces between the symbols, or choose the tokenizer char",
+                "none of %s texts has a space, so each is one token, %s different ones: put spaces "
+                "between the symbols, or set tokenizer.%s to char",
                 f"{len(texts):,}",
+                f"{len(set(texts)):,}",
+                setting,
             )
-    whole = task_of(config.model).kind in ("answer", "label")
+    whole = task in ("answer", "label")
     readings = [reading_of(sides[0][0], whole) if own.typed else None, None]
     made = [
         train_tokenizer(texts, kind, own.vocab_size, own.normalise, reading)
@@ -369,10 +373,10 @@ def _prepare(
     else:
         made = _tokenizers(config, pairs, folder if goes_on else None, workers)
         trained = task_of(config.model).build(config.model, made, config.search, config.seed)
+    sources = [pair.source for pair in pairs.train]
     if isinstance(trained, Seq2SeqTask):
-        together = sentences_together([pair.source for pair in pairs.train])
-        trained = replace(trained, sentences=together)
-    trained = replace(trained, metric=config.evaluation.metric)
+        trained = replace(trained, sentences=sentences_together(sources))
+    trained = replace(trained, metric=config.evaluation.metric, columns=columns_of(sources))
     prepared = Prepared.of(config, pairs, trained, start)
     digest = prepared.examples.digest
     if resume and not accept_changes and config.data.sha256 not in ("", digest):
