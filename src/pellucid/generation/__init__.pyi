@@ -1,0 +1,13 @@
+from pellucid.generation.ensemble import Ensemble as Ensemble
+from pellucid.generation.ensemble import mean_probability as mean_probability
+from pellucid.generation.model import compile_model as compile_model
+from pellucid.generation.model import stepped as stepped
+from pellucid.generation.sampling import SampleConfig as SampleConfig
+from pellucid.generation.sampling import sample as sample
+from pellucid.generation.sampling import sample_stream as sample_stream
+from pellucid.generation.search import search as search
+from pellucid.models.decoding import GREEDY as GREEDY
+from pellucid.models.decoding import Constraints as Constraints
+from pellucid.models.decoding import Decodes as Decodes
+from pellucid.models.decoding import Hypothesis as Hypothesis
+from pellucid.models.decoding import SearchConfig as SearchConfig

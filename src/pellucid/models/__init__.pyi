@@ -1,0 +1,10 @@
+from pellucid.models.causal_lm import CausalLM as CausalLM
+from pellucid.models.classifier import Classifier as Classifier
+from pellucid.models.config import CausalLMConfig as CausalLMConfig
+from pellucid.models.config import ClassifierConfig as ClassifierConfig
+from pellucid.models.config import MaskedLMConfig as MaskedLMConfig
+from pellucid.models.config import Seq2SeqConfig as Seq2SeqConfig
+from pellucid.models.masked_lm import MaskedLM as MaskedLM
+from pellucid.models.model import State as State
+from pellucid.models.output import LossSum as LossSum
+from pellucid.models.seq2seq import Seq2Seq as Seq2Seq
