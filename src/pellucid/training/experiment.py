@@ -533,10 +533,14 @@ def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
     }
 
 
-def digest_of(pairs: Sequence[TextPair]) -> str:
-    """Return the SHA-256 of the texts of pairs."""
-    texts = json.dumps([[pair.source, *pair.targets] for pair in pairs])
-    return hashlib.sha256(texts.encode()).hexdigest()
+def digest_of(*parts: Sequence[TextPair]) -> str:
+    """Return the SHA-256 of the texts of pairs, part by part.
+
+    >>> digest_of((TextPair("1", ("one",)),), (), ())[:12]
+    'f70a20b6c9d0'
+    """
+    each = (json.dumps([[pair.source, *pair.targets] for pair in pairs]) for pairs in parts)
+    return hashlib.sha256("".join(each).encode()).hexdigest()
 
 
 def _account(prepared: Prepared) -> Text:

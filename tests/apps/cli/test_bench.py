@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable
 from itertools import cycle
@@ -15,7 +14,6 @@ import pytest
 from tests.kernels.compare import HAS_BFLOAT16
 
 from pellucid.apps.cli import bench
-from pellucid.apps.cli.main import main
 from pellucid.core.errors import UsageError, UserError
 from pellucid.kernels.backend import bfloat16
 from pellucid.kernels.backend.matmul import BFLOAT16, BFLOAT16_TILES, Products
@@ -105,17 +103,6 @@ def test_json(
     assert [row["length"] for row in found["step"]] == [50, 12]
     assert found["environment"]["torch"] == "2.13.0"
     assert found["environment"]["threads"]
-
-
-def test_options_of_real_data_are_deprecated(
-    measured: dict[str, bool], caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert main(["bench", "--no-data", "--no-torch"]) == 0
-    assert not caplog.text
-    with caplog.at_level(logging.WARNING):
-        assert main(["bench", "--no-torch", "--seconds", "1"]) == 0
-    assert "--data and --seconds are deprecated" in caplog.text
 
 
 @pytest.mark.usefixtures("tiny")

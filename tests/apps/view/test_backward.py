@@ -14,13 +14,14 @@ from pellucid import ops
 from pellucid.apps import view
 from pellucid.apps.view.backward import STEPS, code, statements
 from pellucid.apps.view.record import Map, select_cell
+from pellucid.ops.activations import ACTIVATIONS
 
 SOURCE, TARGET = [5, 6, 7, 5, 9, 4, 3], [4, 12, 8, 6]
 
 
 def test_every_step_has_the_lines_that_compute_it() -> None:
     lines = code()
-    assert set(lines) == set(STEPS)
+    assert set(lines) == {*STEPS, *(f"activation.{name}" for name in ACTIVATIONS)}
     assert "@ dout" in lines["dV"][0].text
     assert "dout @" in lines["dW"][0].text
     assert [line.function for line in lines["dA"]] == ["attention_backward", "softmax_backward"]

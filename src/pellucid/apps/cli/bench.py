@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json as json_format
-import logging
 import os
 import sys
 import threading
@@ -35,8 +34,6 @@ from pellucid.optim.model import ModelOptimizer
 from pellucid.optim.step import train_step
 from pellucid.training.config import TrainingConfig
 
-_log = logging.getLogger(__name__)
-
 N, V, E, H, F, LAYERS, LONGEST = 64, 10_000, 256, 8, 512, 3, 51
 
 BUSY = 0.25
@@ -60,8 +57,6 @@ def bench(
     torch: bool = True,
     json: bool = False,
     precision: Literal["float32", "bfloat16"] = "float32",
-    seconds: float | None = None,
-    data: bool = False,
 ) -> int:
     """Measure how fast Pellucid trains on this machine: about a minute.
 
@@ -78,13 +73,9 @@ def bench(
         json: Print JSON instead of tables.
         precision: Of matrix products: float32, or bfloat16 on processors with AVX512-BF16 (with
             PyTorch by its autocast).
-        seconds: Deprecated: has no effect.
-        data: Deprecated: has no effect.
     """
     if rounds < 1:
         raise UsageError(f"--rounds must be at least 1, got {rounds}")
-    if data or seconds is not None:
-        _log.warning("--data and --seconds are deprecated: real data are not measured any more")
     products_for(CPU, precision)  # refused before anything is measured
     compared, busy, steps = torch and find_spec("torch") is not None, load(), []
     with threadpool_limits(available()):

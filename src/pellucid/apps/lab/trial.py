@@ -6,7 +6,6 @@ Its folder is a run folder like that of `pellucid train`, so it resumes from its
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -41,7 +40,13 @@ from pellucid.nn.recorder import Recorder
 from pellucid.system.files import SavingError, saving, write_atomically
 from pellucid.tasks import Seq2SeqTask
 from pellucid.training.events import Ended, Event, Listener, Saved, Started, Stepped
-from pellucid.training.experiment import Prepared, check_scores, make_tokenizers, read_data
+from pellucid.training.experiment import (
+    Prepared,
+    check_scores,
+    digest_of,
+    make_tokenizers,
+    read_data,
+)
 from pellucid.training.lock import InUseError, Lock
 from pellucid.training.run import CHECKPOINTS, LOCK, RunFolder, read_metrics
 
@@ -135,16 +140,8 @@ def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
 
 
 def data_digest(pairs: Splits) -> str:
-    """Return the SHA-256 of all pairs as read: training, validation and test.
-
-    >>> from pellucid.data.pairs import TextPair
-    >>> data_digest(Splits((TextPair("1", ("one",)),)))[:12]
-    'f70a20b6c9d0'
-    """
-    digest = hashlib.sha256()
-    for part in (pairs.train, pairs.valid, pairs.test):
-        digest.update(json.dumps([[pair.source, *pair.targets] for pair in part]).encode())
-    return digest.hexdigest()
+    """Return the SHA-256 of all pairs as read: training, validation and test."""
+    return digest_of(pairs.train, pairs.valid, pairs.test)
 
 
 def other_data(before: str, now: str) -> str:

@@ -19,6 +19,9 @@ An exercise is exercises/NAME.toml, and its name in `EXERCISES`. Texts are pairs
 
 The right gradients are central differences of `output`; no derivative of ours is used. The
 function's arguments are read-only, so that one which overwrites them is noticed.
+
+exercises/common.toml has the mistakes that any answer may have, and what to do about the commonest
+errors of Python and NumPy.
 """
 
 from __future__ import annotations
@@ -79,47 +82,9 @@ class Result(NamedTuple):
         return self.off <= TOLERANCE
 
 
-GENERAL: dict[Text, Callable[[Array], Array]] = {
-    Text("The sign is reversed.", "부호가 반대입니다."): np.negative,
-    Text("It is transposed.", "전치되어 있습니다."): np.transpose,
-    Text("It is zero everywhere.", "모든 값이 0입니다."): np.zeros_like,
-}
-"""Mistakes that any answer may have, as what they make of the right array."""
-
-ADVICE: dict[str, Text] = {
-    r"could not be broadcast|broadcast together": Text(
-        "Two shapes do not fit. After a sum, mean or max over an axis, keepdims=True keeps that "
-        "axis with size 1, so that the result fits its rows again.",
-        "두 모양이 맞지 않습니다. 축을 따라 sum, mean, max를 구한 뒤 keepdims=True를 주면 "
-        "그 축이 크기 1로 남아 다시 행과 맞습니다.",
-    ),
-    "matmul": Text(
-        "In A @ B the last axis of A and the first of B must be equally long: is a .T missing?",
-        "A @ B에서 A의 마지막 축과 B의 첫 축은 길이가 같아야 합니다. .T가 빠지지 않았습니까?",
-    ),
-    "read-only": Text(
-        "Your function may not change its arguments: copy one first, as in d = p.copy().",
-        "함수는 인자를 바꿀 수 없습니다. d = p.copy()처럼 먼저 복사하세요.",
-    ),
-    "masked": Text(
-        "With numpy.ma, end with .filled(0).",
-        "numpy.ma를 썼다면 마지막에 .filled(0)을 하세요.",
-    ),
-    "truth value of an array": Text(
-        "`if` takes one value; for each element use np.where, or multiply by a comparison.",
-        "`if`는 값 하나만 받습니다. 원소마다 정하려면 np.where를 쓰거나 비교 결과를 곱하세요.",
-    ),
-    "arrays used as indices|only integer": Text(
-        "An index must be whole numbers, or a comparison.",
-        "인덱스는 정수이거나 비교 결과여야 합니다.",
-    ),
-}
-"""What to do about the commonest errors of Python and NumPy, by a pattern of their text."""
-
-
 @cache
 def read(name: str) -> Mapping[str, Any]:
-    """Return an exercise as its file has it."""
+    """Return an exercise, or `common`, as its file has it."""
     path = files("pellucid.apps.teach") / "exercises" / f"{name}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
@@ -269,9 +234,9 @@ def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | N
     for mistake in read(name)["mistakes"].values():
         if _same(yours, called(name, solution(name, mistake["change"]))[i]):
             return Text(*mistake["says"])
-    for says, make in GENERAL.items():
-        if _same(yours, make(right)):
-            return says
+    for says in read("common")["mistakes"]:
+        if _same(yours, getattr(np, says["makes"])(right)):
+            return Text(*says["says"])
     if yours.shape == right.shape and np.isfinite(yours).all():
         factor = float(np.sum(yours * right) / np.sum(right * right))
         if _same(yours, factor * right):
@@ -308,7 +273,8 @@ def _asked_again(
 
 def advice(about: str) -> Text | None:
     """Return what to do about an error of Python or NumPy, if it is a common one."""
-    return next((says for pattern, says in ADVICE.items() if re.search(pattern, about)), None)
+    errors = read("common")["errors"]
+    return next((Text(*one["says"]) for one in errors if re.search(one["pattern"], about)), None)
 
 
 def _counted(name: str, i: int, result: Result) -> Text | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,57 +35,45 @@ class CodeLine(NamedTuple):
     text: str
 
 
-class Place(NamedTuple):
-    """The statement of a function that assigns one variable; "return" names its returns."""
-
-    function: Callable[..., Any]
-    name: str
-    nth: int = 0
-    """Which of them, in their order."""
-
-
-STEPS: dict[str, tuple[Place, ...]] = {
-    "dZ": (Place(ops.linear_backward, "dx"),),
-    "dV": (Place(ops.attention_backward, "dv"),),
-    "dW": (Place(ops.attention_backward, "dw"),),
-    "dA": (Place(ops.attention_backward, "da"), Place(ops.softmax_backward, "return")),
-    "dQ": (Place(ops.attention_backward, "dq"),),
-    "dK": (Place(ops.attention_backward, "dk"),),
-    "dx": (Place(ops.linear_backward, "dx"),),
-    "dlogits": (
-        Place(ops.cross_entropy_backward, "return"),
-        Place(ops.log_softmax_backward, "return"),
-    ),
-    "layer_norm.g": (Place(ops.layer_norm_backward, "g", 1),),
-    "layer_norm.dx": tuple(
-        Place(ops.layer_norm_backward, name) for name in ("mean_g", "mean_gx", "dx")
-    ),
-    "layer_norm.dweight": (Place(ops.layer_norm_backward, "dweight", 1),),
-    "layer_norm.dbias": (Place(ops.layer_norm_backward, "dbias"),),
-    "rms_norm.g": (Place(ops.rms_norm_backward, "g", 1),),
-    "rms_norm.dx": tuple(Place(ops.rms_norm_backward, name) for name in ("mean_gx", "dx")),
-    "rms_norm.dweight": (Place(ops.rms_norm_backward, "dweight", 1),),
-    "feed_forward.da": (Place(ops.linear_backward, "dx"),),
-    "feed_forward.dh": (Place(ops.bias_act_dropout_backward, "dx"),),
-    "feed_forward.dx": (Place(ops.linear_backward, "dx"),),
-    "feed_forward.dW1": (Place(ops.linear_backward, "dweight"),),
-    "output.dlog_p": (Place(ops.cross_entropy_backward, "dlog_p"),),
-    "output.dlogits": (Place(ops.log_softmax_backward, "return"),),
-    "output.dx": (Place(ops.linear_backward, "dx"),),
-    "activation.gelu": (Place(ops.gelu_backward, "return"),),
-    "activation.gelu_tanh": (
-        Place(ops.gelu_backward, "t"),
-        Place(ops.gelu_backward, "slope"),
-        Place(ops.gelu_backward, "return", 1),
-    ),
-    "activation.swiglu": tuple(Place(ops.swiglu_backward, name) for name in ("da", "return")),
+STEPS: dict[str, str] = {
+    "dZ": "linear: dx",
+    "dV": "attention: dv",
+    "dW": "attention: dw",
+    "dA": "attention: da; softmax: return",
+    "dQ": "attention: dq",
+    "dK": "attention: dk",
+    "dx": "linear: dx",
+    "dlogits": "cross_entropy: return; log_softmax: return",
+    "layer_norm.g": "layer_norm: g 2",
+    "layer_norm.dx": "layer_norm: mean_g; layer_norm: mean_gx; layer_norm: dx",
+    "layer_norm.dweight": "layer_norm: dweight 2",
+    "layer_norm.dbias": "layer_norm: dbias",
+    "rms_norm.g": "rms_norm: g 2",
+    "rms_norm.dx": "rms_norm: mean_gx; rms_norm: dx",
+    "rms_norm.dweight": "rms_norm: dweight 2",
+    "feed_forward.da": "linear: dx",
+    "feed_forward.dh": "bias_act_dropout: dx",
+    "feed_forward.dx": "linear: dx",
+    "feed_forward.dW1": "linear: dweight",
+    "output.dlog_p": "cross_entropy: dlog_p",
+    "output.dlogits": "log_softmax: return",
+    "output.dx": "linear: dx",
+    "activation.gelu_tanh": "gelu: t; gelu: slope; gelu: return 2",
+    "activation.swiglu": "swiglu: da; swiglu: return",
 }
-STEPS |= {
-    f"activation.{name}": (Place(activation.op.backward, "return"),)
-    for name, activation in ACTIVATIONS.items()
-    if f"activation.{name}" not in STEPS
-}
-"""What computes each step of the page; steps of a norm begin with its name."""
+"""What computes each step of the page: an op, and the variable that a statement of its backward
+assigns, or "return"; a 2 means the second such statement. Steps of a norm begin with its name, and
+an activation that is not here is computed where its backward returns."""
+
+
+def _functions() -> Iterator[tuple[str, Callable[..., Any], str]]:
+    """Yield each step, a function that computes it, and which of its statements."""
+    for step, places in STEPS.items():
+        for op, _, statement in (place.partition(": ") for place in places.split("; ")):
+            yield step, getattr(ops, f"{op}_backward"), statement
+    for name, activation in ACTIVATIONS.items():
+        if f"activation.{name}" not in STEPS:
+            yield f"activation.{name}", activation.op.backward, "return"
 
 
 @cache
@@ -94,10 +82,11 @@ def code() -> dict[str, list[CodeLine]]:
 
     Raises `LookupError` when a function no longer has the variable that `STEPS` names.
     """
-    return {
-        step: [line for function, name, nth in places for line in statements(function, name)[nth]]
-        for step, places in STEPS.items()
-    }
+    found: dict[str, list[CodeLine]] = {}
+    for step, function, statement in _functions():
+        name, _, second = statement.partition(" ")
+        found.setdefault(step, []).extend(statements(function, name)[1 if second else 0])
+    return found
 
 
 def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]]:
