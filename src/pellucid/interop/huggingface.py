@@ -114,7 +114,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
     for name in tensors:
         if name not in asked and not any(part in name for part in family.unused):
             _log.warning("%s: %s is not used by the model and was left out", path, name)
-    model = family.model(config, dtype=dtype)
+    model: CausalLM | MaskedLM | Seq2Seq = family.model(config, dtype=dtype)
     try:
         model.load_state_dict(state)
     except StateError as error:

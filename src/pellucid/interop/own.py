@@ -41,7 +41,7 @@ def write_as_huggingface(
     tokenizers: the files of its tokenizers, by name. Raises `UserError` naming the settings that no
     family has.
     """
-    names = [n for n, family in FAMILIES.items() if family.values and family.model is type(model)]
+    names = [n for n, family in FAMILIES.items() if family.written and family.model is type(model)]
     ours = {n: FAMILIES[n].rewritten(model.config, model.state_dict()) for n in names}
     lacking = {n: _differences(n, config, model.config) for n, (config, _) in ours.items()}
     name = min(lacking, key=lambda name: len(lacking[name]), default="")
@@ -58,7 +58,7 @@ def write_as_huggingface(
         for part, array in zip(source.names, parts, strict=True):
             skipped = np.zeros((source.skip, *array.shape[1:]), np.float32)
             tensors[part] = np.ascontiguousarray(np.concatenate([skipped, array]))
-    tensors |= family.fixed(config)
+    tensors |= family.further(config)
     named = {n if n in family.apart else family.prefix + n: x for n, x in tensors.items()}
     begin, end = config.bos_token_id, config.eos_token_id
     generation = {
@@ -101,9 +101,7 @@ def _beginning(tokenizer: bytes) -> bytes:
 
 
 def _theirs(name: str, config: StackConfig) -> Foreign:
-    values = FAMILIES[name].values
-    assert values is not None
-    return Foreign({"model_type": name, **values(config)}, Path(CONFIG))
+    return Foreign({"model_type": name, **FAMILIES[name].values(config)}, Path(CONFIG))
 
 
 def _differences(name: str, config: StackConfig, own: StackConfig) -> list[str]:

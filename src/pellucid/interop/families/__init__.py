@@ -1,18 +1,23 @@
-"""Hugging Face's families of checkpoints: `FAMILIES` has the record of each by its model_type.
+"""Hugging Face's families of checkpoints: `FAMILIES` has each by its model_type.
 
-A family is one file with a record, and its row here: its config.json to our settings, and our
-tensors' names to theirs.
+A family is a page, its settings and its tensors' names in ours, and its row here. What a page
+cannot say is in a class of its own.
 """
 
 from __future__ import annotations
 
-from pellucid.interop.families.bart import BART
-from pellucid.interop.families.bert import BERT
+from pellucid.interop.families.bart import Bart, Pegasus
+from pellucid.interop.families.bert import Bert, Electra, Roberta
 from pellucid.interop.families.family import Family, Foreign, Theirs
-from pellucid.interop.families.gpt2 import GPT2
-from pellucid.interop.families.llama import LLAMA
+from pellucid.interop.families.gpt2 import Gpt2
+from pellucid.interop.families.llama import Gemma, Llama, Qwen
 from pellucid.interop.families.t5 import T5
 
-FAMILIES: dict[str, Family] = {**GPT2, **BERT, **LLAMA, **BART, **T5}
+KINDS: dict[str, type[Family]] = {
+    "gpt2": Gpt2, "bert": Bert, "roberta": Roberta, "distilbert": Bert, "electra": Electra,
+    "llama": Llama, "mistral": Llama, "qwen2": Qwen, "qwen3": Qwen, "gemma": Gemma, "bart": Bart,
+    "marian": Bart, "pegasus": Pegasus, "t5": T5,
+}  # fmt: skip
+FAMILIES = {name: kind(name) for name, kind in KINDS.items()}
 
 __all__ = ["FAMILIES", "Family", "Foreign", "Theirs"]

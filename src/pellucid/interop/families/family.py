@@ -1,15 +1,40 @@
-"""The record of a family of checkpoints, and what reads its config.json."""
+"""A family of checkpoints: its page, and what reads its config.json.
+
+A page, NAME.toml, has what of a family is a table:
+
+    like       another family: its page counts where this one says nothing
+    model      our class; prefix: how names begin in files of a model with a head, and apart: the
+               arrays whose names do not
+    unused     parts of names of arrays that are no parameters, or that are not read
+    specials   the texts of the begin, end and mask tokens, where config.json does not give them;
+               the first that a tokenizer has
+    written    the architecture as which a model of ours is written; without it none is
+    only       settings of theirs, with the one value that a model here has
+    settings   ours, with their name and what it is where it is not given
+    fixed      settings of ours that all models of the family have
+    names      our tensors' names, and theirs: # is a layer's number, * at the end weight or bias,
+               {q,k,v} several arrays, stacked; or a table of the fields of `Theirs`, the name `of`
+    tied       their name of the output layer's weight where it is the table of the tokens
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+import tomllib
+from collections.abc import Collection, Mapping
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_type_hints
 
 from pellucid.core.errors import UserError
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.models.config import Activation, StackConfig
+from pellucid.models.config import (
+    Activation,
+    CausalLMConfig,
+    MaskedLMConfig,
+    Seq2SeqConfig,
+    StackConfig,
+)
 from pellucid.models.sizes import array_names
 from pellucid.models.walk import UnsupportedError
 from pellucid.ops.activations import ACTIVATIONS as OURS
@@ -20,6 +45,12 @@ ACTIVATIONS: dict[str, str] = {
 """Our names of Hugging Face's activations."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
 """The gated forms of activations."""
+MODELS: dict[str, tuple[Any, type[StackConfig]]] = {
+    "CausalLM": (CausalLM, CausalLMConfig),
+    "MaskedLM": (MaskedLM, MaskedLMConfig),
+    "Seq2Seq": (Seq2Seq, Seq2SeqConfig),
+}
+Settings = dict[str, Any]
 
 
 def their_activation(name: str) -> str:
@@ -47,40 +78,85 @@ class Theirs(NamedTuple):
     """Added to every number: Gemma keeps a norm's weight less one."""
 
 
-Row = str | tuple[str, ...] | Theirs
+Row = str | Mapping[str, Any]
 Table = Mapping[str, Row]
-"""Our tensors' names, and theirs. # is a layer's number, and * at the end weight or bias."""
+"""Our tensors' names, and theirs, as a page has them."""
 
 
-class Family(NamedTuple):
-    """How to read one kind of checkpoint."""
+def page_of(name: str) -> dict[str, Any]:
+    """Return a family's page, with what it has of the one that it is like."""
+    text = (files("pellucid.interop.families") / f"{name}.toml").read_text(encoding="utf-8")
+    own = tomllib.loads(text)
+    page = page_of(own.pop("like")) if "like" in own else {}
+    for key, value in own.items():
+        page[key] = page.get(key, {}) | value if isinstance(value, dict) else value
+    return page
 
-    model: Callable[..., CausalLM | MaskedLM | Seq2Seq]
-    """Builds our model from a config."""
-    prefix: str
-    """How names begin in files of a model with a head; a bare model's have no prefix."""
-    config: Callable[[Foreign], StackConfig]
-    """From config.json to our settings."""
-    names: Callable[[Any, Foreign], Table]
-    """From (our settings, config.json) to their arrays of every tensor of ours, and of tensors that
-    only other models of the family have."""
-    unused: tuple[str, ...]
-    """Parts of names of arrays that are no parameters, or that are not read."""
-    specials: tuple[tuple[str, str, str], ...] = ()
-    """The texts of the begin, end and mask tokens, where config.json does not give them; the first
-    that a tokenizer has."""
-    values: Callable[[Any], dict[str, Any]] | None = None
-    """From our settings to config.json: `config` undone, for models of ours that the family may
-    hold; None: none is written."""
-    rewritten: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]] = lambda *ours: ours
-    """From (our settings, arrays) to those of a model that computes the same, in the form that the
-    family has: its order of features, its scales."""
-    fixed: Callable[[Any], dict[str, Any]] = lambda _: {}
-    """From our settings to arrays that the family's files have too, and that nothing learns."""
-    apart: tuple[str, ...] = ()
-    """Arrays whose names do not begin with `prefix` in files of a model with a head."""
 
-    def sources(self, config: StackConfig, theirs: Foreign) -> dict[str, Theirs]:
+class Family:
+    """How to read one kind of checkpoint, and to write one.
+
+    What its page cannot say is in methods that a family has of its own.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.page = page = page_of(name)
+        self.model, self.config_class = MODELS[page["model"]]
+        self.prefix, self.unused = page["prefix"], page["unused"]
+        self.apart, self.specials = page.get("apart", ()), page.get("specials", ())
+        self.written = page.get("written", "")
+
+    def given(self, theirs: Foreign) -> Settings:
+        """Return settings of theirs that count in place of the file's."""
+        return {}
+
+    def read(self, theirs: Foreign) -> Settings:
+        """Return settings of ours that follow from theirs by a rule."""
+        return {}
+
+    def write(self, config: Any) -> Settings:
+        """Return settings of theirs that follow from ours by a rule."""
+        return {}
+
+    def renamed(self, config: Any, theirs: Foreign) -> Table:
+        """Return the rows of the table of names that depend on the settings."""
+        return {}
+
+    def rewritten(self, config: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return our settings and arrays as those of a model that computes the same, in the form
+        that the family has: its order of features, its scales."""
+        return config, state
+
+    def further(self, config: Any) -> dict[str, Any]:
+        """Return arrays that the family's files have too, and that nothing learns."""
+        return {}
+
+    def config(self, theirs: Foreign) -> StackConfig:
+        """Return our settings, from config.json."""
+        theirs = Foreign({**theirs.values, **self.given(theirs)}, theirs.path, theirs.arrays)
+        for name, value in self.page.get("only", {}).items():
+            theirs.only(name, value)
+        kinds, asked = get_type_hints(self.config_class), self.page["settings"]
+        found = {ours: theirs.setting(kinds[ours], *names) for ours, names in asked.items()}
+        return self.config_class(**found | self.page.get("fixed", {}) | self.read(theirs))
+
+    def values(self, config: Any) -> Settings:
+        """Return config.json, from our settings: `config` undone."""
+        found = {names[0]: getattr(config, ours) for ours, names in self.page["settings"].items()}
+        if "activation_function" in self.page["settings"]:
+            found["activation_function"] = their_activation(config.activation_function)
+        given = {name: value for name, value in found.items() if value is not None}
+        return {"architectures": [self.written]} | given | self.write(config)
+
+    def names(self, config: Any, theirs: Foreign) -> Table:
+        """Return their arrays of every tensor of ours, and of tensors that only other models of
+        the family have."""
+        table: dict[str, Row] = dict(self.page["names"])
+        if config.ties_output if isinstance(config, Seq2SeqConfig) else config.tie_word_embeddings:
+            table["output.weight"] = self.page["tied"]
+        return {**table, **self.renamed(config, theirs)}
+
+    def sources(self, config: Any, theirs: Foreign) -> dict[str, Theirs]:
         """Return their arrays of every tensor of the model that a config makes.
 
         Raises `UnsupportedError` for a tensor that the family has no name for.
@@ -99,11 +175,13 @@ def _row(table: Table, name: str) -> Theirs | None:
     row = table.get(pattern, table.get(re.sub(r"(weight|bias)$", "*", pattern)))
     if row is None:
         return None
-    source = row if isinstance(row, Theirs) else Theirs((row,) if isinstance(row, str) else row)
-    names = (each.replace("#", number[1]) if number else each for each in source.names)
-    filled = tuple(each.replace("*", kind[1]) if kind else each for each in names)
-    matrix = name.endswith("weight")
-    return source._replace(names=filled, transposed=source.transposed and matrix)
+    fields = {"of": row} if isinstance(row, str) else dict(row)
+    of = fields.pop("of").replace("#", number[1] if number else "#")
+    of = of.replace("*", kind[1] if kind else "*")
+    several = re.fullmatch(r"(.*){(.*)}(.*)", of)
+    names = [several[1] + each + several[3] for each in several[2].split(",")] if several else [of]
+    source = Theirs(tuple(names), **fields)
+    return source._replace(transposed=source.transposed and name.endswith("weight"))
 
 
 class Foreign:
@@ -111,6 +189,18 @@ class Foreign:
 
     def __init__(self, values: Mapping[str, Any], path: Path, arrays: Collection[str] = ()) -> None:
         self.values, self.path, self.arrays = values, path, arrays
+
+    def setting(self, kind: Any, name: str, default: Any = None) -> Any:
+        """Return a value of the kind that a setting of ours has."""
+        if name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
+            return self.first(name, default)
+        if kind == int | None and default is None:
+            return self.maybe_whole(name)
+        if kind in (int, int | None):
+            return self.whole(name, default)
+        if kind is bool:
+            return self.flag(name, default)
+        return self.activation(name, default) if kind is Activation else self.number(name, default)
 
     def whole(self, name: str, default: int | None = None) -> int:
         """Return a whole number. Raises `UserError` when it is absent (without default)."""
