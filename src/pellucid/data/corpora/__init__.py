@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
 from pellucid.core.errors import UsageError
 from pellucid.core.parts import Registry
 from pellucid.core.settings import nearest
-from pellucid.data.corpora.chatbot import CHATBOT_KO, CHATBOT_KO_TOPICS
-from pellucid.data.corpora.chatterbot import CHATTERBOT_KO
-from pellucid.data.corpora.inflections import INFLECTIONS
-from pellucid.data.corpora.multi30k import MULTI30K_DE_EN, MULTI30K_EN_DE
-from pellucid.data.corpora.pronunciations import G2P_EN
-from pellucid.data.corpora.sources import Corpus
+from pellucid.data.corpora.chatbot import read_chatbot, read_topics
+from pellucid.data.corpora.chatterbot import read_chatterbot
+from pellucid.data.corpora.inflections import read_inflections
+from pellucid.data.corpora.multi30k import read_multi30k
+from pellucid.data.corpora.pronunciations import read_pronunciations
+from pellucid.data.corpora.sources import Contents, Corpus, RemoteFile
 from pellucid.data.pairs import Splits
 
-CORPORA: Registry[Corpus] = Registry(
-    (corpus.name, corpus)
-    for corpus in (
-        CHATTERBOT_KO,
-        G2P_EN,
-        CHATBOT_KO,
-        CHATBOT_KO_TOPICS,
-        INFLECTIONS,
-        MULTI30K_DE_EN,
-        MULTI30K_EN_DE,
-    )
-)
+READERS: dict[str, Callable[[Contents, str], Splits]] = {
+    "chatterbot-ko": read_chatterbot,
+    "g2p-en": read_pronunciations,
+    "chatbot-ko": read_chatbot,
+    "chatbot-ko-topics": read_topics,
+    "inflections": read_inflections,
+    "multi30k-de-en": partial(read_multi30k, source="de", target="en"),
+    "multi30k-en-de": partial(read_multi30k, source="en", target="de"),
+}
+"""What reads a split of each."""
+
+
+def _corpora() -> Iterator[tuple[str, Corpus]]:
+    text = (files("pellucid.data.corpora") / "corpora.toml").read_text(encoding="utf-8")
+    pages: dict[str, dict[str, Any]] = tomllib.loads(text)
+    for name, read in READERS.items():
+        page = pages.get(pages[name].pop("like", ""), {}) | pages[name]
+        own = tuple(RemoteFile(**file) for file in page["files"])
+        contents = partial(_content, own, page["licence"])
+        if "splits" in page:
+            page["splits"] = tuple(page["splits"])
+        fields = page | {"files": own, "read": partial(read, contents)}
+        yield name, Corpus(name=name, **fields)
+
+
+def _content(files: Iterable[RemoteFile], licence: str, end: str) -> bytes:
+    return next(file for file in files if file.path.endswith(end)).read(licence)
+
+
+CORPORA: Registry[Corpus] = Registry(_corpora())
 
 
 def find_corpus(name: str) -> Corpus:

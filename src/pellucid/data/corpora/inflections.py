@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from pellucid.data.corpora.sources import Corpus
+from pellucid.data.corpora.sources import Contents
 from pellucid.data.pairs import Splits, TextPair, hash_fraction, split_by_hash
 
 NOUNS, FORMS = 1250, 8
@@ -81,7 +81,8 @@ def decline(noun: str, number: str, owner: str, case: str) -> str:
     return _with(word, ending)
 
 
-def _read_inflections(split: str) -> Splits:
+def read_inflections(_: Contents, __: str) -> Splits:
+    """Return the forms, all of one noun on one side."""
     nouns = dict.fromkeys(_noun(number) for number in range(2 * NOUNS))  # some are drawn twice
     pairs = []
     for noun in [noun for noun in nouns if len(noun) > 2][:NOUNS]:
@@ -91,14 +92,3 @@ def _read_inflections(split: str) -> Splits:
             pairs.append(TextPair(f"{noun}\t{features}", (decline(noun, number, owner, case),)))
     lemma = lambda pair: pair.source.partition("\t")[0]  # noqa: E731
     return split_by_hash(pairs, valid=0.1, test=0.1, key=lemma)
-
-
-INFLECTIONS = Corpus(
-    name="inflections",
-    about="10,000 forms of made nouns by the rules of Turkish, split by noun",
-    origin="made by pellucid.data.corpora.inflections",
-    licence="as Pellucid",
-    citation="none: made nouns",
-    read=_read_inflections,
-    files=(),
-)

