@@ -20,7 +20,7 @@ ACCEPTED := python3.11 python3.12 python3.13 python3.14
 PARALLEL := OMP_NUM_THREADS=1
 SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat quick test test-oracles test-pythons test-processors test-wasm docs wheel setup setup-demo moved \
+.PHONY: help demo chat quick test test-oracles test-pythons test-processors test-wasm docs wheel release setup setup-demo moved \
         lint types format lock clean
 .DEFAULT_GOAL := help
 
@@ -92,6 +92,9 @@ y, backward = pellucid.nn.Linear(3, 2).forward(np.ones((4, 3), np.float32))
 assert backward(np.ones_like(y)).shape == (4, 3) and "site-packages" in pellucid.__file__
 endef
 export THREE_LINES
+
+release: wheel  ## Build what is published, twice, in build/release; CONTRIBUTING says how to publish
+	@$(BIN)/python scripts/release.py build
 
 setup: $(STAMPS)/dev  ## Create .venv with everything the tests need
 

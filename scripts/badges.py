@@ -16,12 +16,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import pellucid
-
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "badges"
 LETTER = 6.6
 """Width of a letter at 11 px, in px; wide enough for any system's sans-serif font."""
+
+
+def released() -> str:
+    """Return the version of the newest release, which the changelog names first."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\d+\.\d+\.\d+) - ", text, re.MULTILINE)
+    assert newest is not None
+    return newest[1]
 
 
 def facts() -> dict[str, tuple[str, str]]:
@@ -34,7 +40,7 @@ def facts() -> dict[str, tuple[str, str]]:
         if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line))
     ]
     badges = {
-        "version": ("version", pellucid.__version__),
+        "version": ("version", released()),
         "python": ("python", " | ".join(python)),
         "licence": ("licence", about["license"]),
     }

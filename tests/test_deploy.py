@@ -11,7 +11,7 @@ import pytest
 import yaml
 from scripts.check_deploy import context, faults, ignored, stages, value
 
-from pellucid import __version__
+from badges import released
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def test_kubernetes_probes_what_the_server_answers() -> None:
     assert deployment["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
     assert service["spec"]["selector"] == pod["metadata"]["labels"]
     (container,) = pod["spec"]["containers"]
-    assert container["image"] == f"pellucid:{__version__}"
+    assert container["image"] == f"pellucid:{released()}"
     open_paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.open}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["path"] in open_paths

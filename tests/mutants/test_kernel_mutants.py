@@ -71,6 +71,72 @@ MUTANTS = {
         "exp(load(log_p, here + j))",
         "engine seq2seq, post-norm",
     ),
+    "a step is not corrected for v beginning at 0": (
+        "kernels/adam.py",
+        "np.sqrt(v_i) * unbias2 + eps",
+        "np.sqrt(v_i) + eps",
+        "kernel adam",
+    ),
+    "the decay of weights is left out": (
+        "kernels/adam.py",
+        "gradient[i] * scale + decay * here",
+        "gradient[i] * scale",
+        "kernel adam, global_norm (decay)",
+    ),
+    "the norm lacks the last number of a slice": (
+        "kernels/global_norm.py",
+        "for i in range(here.size):",
+        "for i in range(here.size - 1):",
+        "kernel adam",
+    ),
+    "a token that comes twice has one gradient": (
+        "kernels/embedding.py",
+        "total[row, j] += updates[i, j]",
+        "total[row, j] = updates[i, j]",
+        "kernel embedding (repeats)",
+    ),
+    "what smoothing gives to other classes is not divided among them": (
+        "kernels/linear_cross_entropy.py",
+        "_f(smoothing / vocabulary)",
+        "_f(smoothing)",
+        "kernel linear_cross_entropy (no bias, smoothed)",
+    ),
+    "the gradient of a norm's weight lacks the input": (
+        "kernels/add_dropout_norm.py",
+        "dgamma[j] += dy[i, j] * x_hat[i, j]",
+        "dgamma[j] += dy[i, j]",
+        "kernel add_dropout_norm (bare)",
+    ),
+    "the mean of a root mean square's gradient is not scaled": (
+        "kernels/norm_rotate.py",
+        "_f(sum_gx * per_number) * r",
+        "_f(sum_gx * per_number)",
+        "kernel norm_rotate (keys and values)",
+    ),
+    "a gate's gradient has the gate's input": (
+        "kernels/bias_act_dropout.py",
+        "dx[i, half + j] = d * value(a)",
+        "dx[i, half + j] = d * a",
+        "kernel bias_act_dropout (swiglu)",
+    ),
+    "attention that dropout keeps is not scaled": (
+        "kernels/flash.py",
+        "context[i, j] * (inverse * keep)",
+        "context[i, j] * inverse",
+        "kernel attention (causal, bool mask, dropout)",
+    ),
+    "an answer is ranked by the penalty of a shorter one": (
+        "compiled/beam.py",
+        "reached / beam.penalties[length + 1]",
+        "reached / beam.penalties[length]",
+        "engine seq2seq, post-norm",
+    ),
+    "greedy search goes on after the end": (
+        "compiled/beam.py",
+        "answers.finished[i] >= beam.size",
+        "answers.finished[i] > beam.size",
+        "engine seq2seq, post-norm",
+    ),
 }
 
 

@@ -42,7 +42,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     ),
 }
 SEARCHES = {
-    "greedy": SearchConfig(max_length=19),
+    "greedy": SearchConfig(max_length=19, length_penalty=3.0),
     "beam 4": SearchConfig(beam=4, best=4, max_length=19),
     "shorter first": SearchConfig(beam=4, best=3, max_length=19, length_penalty=-1.0),
     "constrained": SearchConfig(beam=3, best=3, max_length=19, length_penalty=2.0, constraints=
