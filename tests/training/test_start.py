@@ -155,6 +155,41 @@ def test_ours_is_trained_on_with_its_tokenizers(recipe: Path, tmp_path: Path) ->
     assert bits(third / "model") == bits(second / "model")
 
 
+@pytest.mark.parametrize("family", ["seq2seq", "causal-lm", "masked-lm"])
+def test_new_letters_get_rows_and_the_old_ones_are_kept(
+    family: str, recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    settings = recipe.read_text() + f'[model]\nmodel_type = "pellucid-{family}"\n'
+    recipe.write_text(settings + 'd_model = 12\nnum_attention_heads = 3\nffn_dim = 7\n')
+    assert main(["train", str(recipe), "--run", str(first), "--tokenizer.kind", "char"]) == 0
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(pairs.read_text().replace("a", "AéA"))
+    caplog.set_level("INFO")
+    begun = ["train", str(recipe), "--from", str(first), "--run", str(second)]
+    assert main([*begun, "--training.schedule.lr", "1e-12"]) == 0
+    before, after = pellucid.load(first), pellucid.load(second)
+    new = "é" if family == "seq2seq" else "Aé"  # a source's capital is read as the letter
+    if family == "seq2seq":
+        assert "1 new tokens in the source's vocabulary have rows of their own: 'é'" in caplog.text
+    else:
+        assert f"{len(new)} new tokens in the vocabulary have rows of their own" in caplog.text
+    for old, now in zip(before.tokenizers, after.tokenizers, strict=True):
+        assert now.vocabulary[: old.vocab_size] == old.vocabulary
+        assert set(new) <= set(now.vocabulary[old.vocab_size :])
+        assert now.encode("é") != [3]
+    assert before.tokenizers[0].encode("A") == before.tokenizers[0].encode("a")
+    state, grown = before.model.state_dict(), after.model.state_dict()
+    masks = before.added_tokens
+    for name, array in state.items():
+        own = len(array) - (masks if len(array) < len(grown[name]) else 0)
+        np.testing.assert_allclose(grown[name][:own], array[:own], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(grown[name][own - len(array) or len(grown[name]) :], array[own:])
+    assert main(["train", "--resume", str(second), "--accept-changes", "--training.steps", "4"]) == 0
+    again = pellucid.load(second)
+    assert [t.vocabulary for t in again.tokenizers] == [t.vocabulary for t in after.tokenizers]
+
+
 def test_bpe_dropout_is_kept_and_the_vocabularys_size_is_the_tokenizers(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Literal
 from unicodedata import is_normalized
@@ -116,6 +116,17 @@ class Reading:
         if self.edges == "whitespace":
             return one_spaced(text)
         return _stripped(text) if self.edges else text
+
+    def beside(self, texts: Iterable[str]) -> Reading:
+        """Return a reading that leaves these texts, too, as they are, but for white space."""
+        texts = set(texts)
+        known = set().union(*texts)
+        return replace(
+            self,
+            kept="".join(sorted({*self.kept, *(c for c in known if _UNSEEN.match(c))})),
+            form=self.form if all(is_normalized(self.form, t) for t in texts if self.form) else "",
+            replaced={c: new for c, new in self.replaced.items() if c not in known},
+        )
 
     @cached_property
     def _unseen(self) -> re.Pattern[str]:

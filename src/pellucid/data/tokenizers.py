@@ -248,6 +248,26 @@ class Tokenizer(TokenizerLike):
         counts = Counter(unit for text in texts for unit in self.units(text))
         return {unit: n for unit, n in by_frequency(counts) if unit not in self._ids}
 
+    def with_new(self, texts: Iterable[str], as_written: bool = False) -> Tokenizer:
+        """Return a tokenizer with further tokens for what of these texts it has none.
+
+        They are behind its own, which keep their numbers. as_written: no character of the texts is
+        read as another that looks the same. A tokenizer of bytes stays as it is, and one of words,
+        whose vocabulary is limited.
+
+        >>> train_tokenizer(["ab"], "char").with_new(["bcc"]).encode("abc")
+        [4, 5, 6]
+        """
+        if self.kind in ("bpe", "word"):
+            return self
+        texts, reading = list(texts), self.reading
+        reading = reading.beside(texts) if reading and as_written else reading
+        read = {} if reading is None else {"reading": asdict(reading)}
+        made = Tokenizer(self._file | read, self.kind)
+        units = [unit for unit in made.unknown(texts) if unit not in SPECIALS]
+        vocab = self._vocab() | {unit: i for i, unit in enumerate(units, self.vocab_size)}
+        return Tokenizer(made._file | {"model": self._file["model"] | {"vocab": vocab}}, self.kind)
+
     def _check_features(self, text: str) -> None:
         """Raise `UserError` for a text without the column that the tokenizer learnt to expect."""
         if self.kind == "features" and "\t" not in text:

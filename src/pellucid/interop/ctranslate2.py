@@ -37,8 +37,8 @@ Quantization = Literal["float32", "int8"]
 RMS_NORM = {"layer_norm": False, "rms_norm": True}
 """The norms that CTranslate2 has, and what its specifications call each."""
 
-PER_CALL = {"suppress_tokens": "suppress_sequences", "end_token_ids": "end_token"}
-"""Settings that its folders do not have, and the argument of every call that does the same."""
+NEVER = np.float32(-1e9)
+"""Added to the logit of a token that is never generated."""
 
 READER = walk.Reader(
     "CTranslate2",
@@ -80,15 +80,19 @@ def write_ctranslate2(
     for stack in stacks.values():
         _check(stack, alone="encoder" not in stacks)
     settings = model.config
-    for name, theirs in PER_CALL.items():
-        if value := getattr(settings, name):
-            raise walk.UnsupportedError(
-                f"a CTranslate2 folder cannot hold {name} = {value}: give {theirs} with every call "
-                f"instead, and export a model without {name}"
-            )
+    if ends := settings.end_token_ids:
+        raise walk.UnsupportedError(
+            f"a CTranslate2 folder cannot hold end_token_ids = {ends}: give end_token with every "
+            "call instead, and export a model without end_token_ids"
+        )
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
     spec = _Spec(specs).of(stacks.get("encoder"), stacks["decoder"], model.output)
+    if never := list(settings.suppress_tokens):
+        last = spec.decoder.projection
+        bias = model.output.bias
+        last.bias = np.zeros(len(last.weight), np.float32) if bias is None else bias.learnt.copy()
+        last.bias[never] = NEVER
     # Its quantizer multiplies in place.
     specs.model_spec.visit_spec(spec, _own)
     if "encoder" not in stacks:

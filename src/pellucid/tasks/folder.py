@@ -52,6 +52,7 @@ from pellucid.system.files import (
 )
 from pellucid.system.weights import check_weights, read_weights, to_safetensors
 from pellucid.tasks import TASKS, GenerationTask, Seq2SeqTask, Task, task_of
+from pellucid.tasks.generation import without_unknown
 from pellucid.tasks.task import token_error
 
 T = TypeVar("T")
@@ -200,6 +201,7 @@ def _load(folder: Path, accept_changes: bool) -> Task:
     if task.generates:
         search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
         files.append(GENERATION)
+        config = without_unknown(config, tokenizers[-1])
     model = task.model_class(config)
     check_weights(state, folder / WEIGHTS)
     try:

@@ -27,11 +27,16 @@ _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 
 
 def card(
-    folder: Path, config: RunConfig, scores: Scores | None, examples: Sequence[str] = ()
+    folder: Path,
+    config: RunConfig,
+    scores: Scores | None,
+    examples: Sequence[str] = (),
+    unknown: str = "",
 ) -> str:
     """Return the model card of a run as Markdown, in the layout that Hugging Face shows.
 
-    examples: texts that the model can be given.
+    examples: texts that the model can be given. unknown: a sentence on targets that it cannot
+    write.
     """
     if config.data.train:
         data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
@@ -47,6 +52,7 @@ def card(
             f"It began from the model in {config.start.folder.resolve().name} ({kind}, SHA-256 "
             f"{config.start.sha256[:12]}…), with all that it had learnt."
         )
+    data += [unknown] if unknown else []
     template = files("pellucid.training").joinpath("card.md").read_text(encoding="utf-8")
     return template.format(
         title=folder.resolve().name,

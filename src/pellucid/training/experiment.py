@@ -28,7 +28,7 @@ from pellucid.data.bpe_dropout import bpe_dropout
 from pellucid.data.corpora import load_corpus
 from pellucid.data.files import is_file_of_pairs, is_text_file, read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, as_texts, report_shared
-from pellucid.data.tokenizers import Tokenizer, train_tokenizer
+from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer, train_tokenizer
 from pellucid.interop.huggingface import TARGET_TOKENIZER, write_pretrained
 from pellucid.kernels.device import CPU, Precision, check_device, described, place
 from pellucid.kernels.precision import products_for
@@ -37,6 +37,7 @@ from pellucid.system.command import command
 from pellucid.system.language import Text, plural
 from pellucid.tasks import Seq2SeqTask, Task, task_of
 from pellucid.tasks.folder import CARD, TOKENIZER, folder_size, save_model, tokenizer_files
+from pellucid.tasks.generation import without_unknown
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.passage import columns_of, sentences_together
 from pellucid.tasks.scores import Scores
@@ -53,7 +54,7 @@ from pellucid.training.run import (
     check_resumed,
     read_metrics,
 )
-from pellucid.training.start import Start, opened, warn_of_other_data
+from pellucid.training.start import Start, enlarged, new_tokens, opened, warn_of_other_data
 from pellucid.training.trainer import Result, Trainer, ValidationMetric
 from pellucid.training.workers import Workers
 
@@ -249,7 +250,8 @@ def train_run(
                 "time; to install it: %s",
                 install("kernels"),
             )
-        files = tokenizer_files(trained) if start is None else {}
+        theirs = start is not None and start.config.model_type
+        files = {} if theirs else tokenizer_files(trained)
         files |= Remembered(digest_of(pairs.scored), weights, imports()).file()
         with RunFolder(
             folder,
@@ -366,12 +368,18 @@ def _prepare(
     pairs = read_material(config)
     check_scores(config, pairs)
     if start is not None:
-        trained = start.task(config)
+        trained, size = start.task(config), start.tokenizer.vocab_size
+        if not start.config.model_type:
+            kept = folder if goes_on and (folder / TOKENIZER).is_file() else None
+            made = _tokenizers(config, pairs, kept, workers, trained)
+            size = max(tokenizer.vocab_size for tokenizer in made)
+            trained = enlarged(trained, made, config.seed)
         if not resume:  # the tokenizer's own, whatever the settings allow
-            size = start.tokenizer.vocab_size
             config = replace(config, tokenizer=replace(config.tokenizer, vocab_size=size))
     else:
         made = _tokenizers(config, pairs, folder if goes_on else None, workers)
+        if task_of(config.model).generates and not goes_on:
+            config = replace(config, model=without_unknown(config.model, made[-1]))
         trained = task_of(config.model).build(config.model, made, config.search, config.seed)
     sources = [pair.source for pair in pairs.train]
     if isinstance(trained, Seq2SeqTask):
@@ -402,12 +410,17 @@ def _prepare(
 
 
 def _tokenizers(
-    config: RunConfig, pairs: Splits, kept: Path | None, workers: Workers
+    config: RunConfig,
+    pairs: Splits,
+    kept: Path | None,
+    workers: Workers,
+    before: Task | None = None,
 ) -> Sequence[Tokenizer]:
     """Return a tokenizer for each vocabulary of the model: the first worker's, on every worker.
 
-    kept: the folder of a run that goes on with its tokenizers; None: they are learnt. Raises
-    `UserError` naming a file that is missing or damaged.
+    kept: the folder of a run that goes on with its tokenizers; None: they are learnt, or those of
+    the model `before` get what they lack. Raises `UserError` naming a file that is missing or
+    damaged.
     """
     texts: list[str] = []
     if workers.rank == 0:
@@ -416,7 +429,7 @@ def _tokenizers(
             names = (TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER)
             made: Sequence[Tokenizer] = [Tokenizer.load(kept / name) for name in names]
         else:
-            made = make_tokenizers(config, pairs)
+            made = new_tokens(before, pairs.train) if before else make_tokenizers(config, pairs)
         texts = [tokenizer.to_json() for tokenizer in dict.fromkeys(made)]
     return [Tokenizer.of_json(text) for text in workers.broadcast_json(texts, patient=True)]
 
@@ -442,11 +455,25 @@ def _write_model(
 ) -> None:
     config, trained = prepared.config, prepared.trained
     texts = examples_of(trained.kind, config.data, prepared.pairs.valid)
-    made = note_quantized(card(folder, config, scores, texts), weights)
+    made = note_quantized(card(folder, config, scores, texts, _unknown(prepared)), weights)
     if config.start is not None and config.start.model_type:
         write_pretrained(trained.model, folder / START, folder / "model", {CARD: made.encode()})
     else:
         save_model(folder / "model", trained, made, weights)
+
+
+def _unknown(prepared: Prepared) -> str:
+    """Return a sentence on the targets that the tokenizer could not write whole, if there are."""
+    trained, targets = prepared.trained, prepared.examples.target.tokens
+    if not (trained.generates and isinstance(trained.target, Tokenizer)):
+        return ""
+    if not (count := int((targets == UNK).sum())):
+        return ""
+    return (
+        f"{count:,} of {len(targets):,} target tokens ({count / len(targets):.1%}) were "
+        f"{SPECIALS[UNK]}: text that the vocabulary does not have. The loss counts them; the model "
+        "never generates one."
+    )
 
 
 def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) -> Iterable[Text]:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import from_mapping, to_mapping
+from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.system.files import checksums, folder_atomically
 from pellucid.tasks import TASKS, GenerationTask, Task
@@ -38,6 +42,7 @@ FREE = {
         "attention_dropout",
         "activation_dropout",
         "masked_share",
+        "suppress_tokens",
     ),
     "tokenizer": ("vocab_size", "dropout"),
 }
@@ -90,13 +95,15 @@ class Start(NamedTuple):
             for setting in fields(cast(Any, own)):
                 kept, given = getattr(own, setting.name), getattr(wanted, setting.name)
                 foreign = name == "tokenizer" and self.config.model_type
-                if given != kept and (foreign or setting.name not in FREE[name]):
+                free = (*FREE[name], *self.trained.vocabularies)
+                if given != kept and (foreign or setting.name not in free):
                     known = "" if foreign else f", {kept!r}"
                     raise UsageError(
                         f"{name}.{setting.name} = {given!r}: {here} has its own{known}, which "
                         "training keeps; leave the setting out"
                     )
-        built = type(model)(config.model)
+        sizes = {name: getattr(model.config, name) for name in self.trained.vocabularies}
+        built = type(model)(replace(config.model, **sizes))
         built.load_state_dict(model.state_dict())
         trained = replace(self.trained, model=built.eval())
         if isinstance(trained, GenerationTask):
@@ -137,6 +144,48 @@ def open_start(folder: Path, accept_changes: bool = False) -> Start:
     kind, names = model_files(folder)
     files = {name: folder / name for name in names}
     return Start(trained, StartConfig(folder, _digest(files), kind), files)
+
+
+def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
+    """Return a model's tokenizers, with tokens for what of these pairs they have none."""
+    sources = [pair.source for pair in pairs]
+    targets = [text for pair in pairs for text in pair.targets]
+    one = trained.source is trained.target
+    sides = [("vocabulary", sources + targets)]
+    if not one:
+        sides = [("source's vocabulary", sources), ("target's vocabulary", targets)]
+    made = []
+    for before, (where, texts) in zip((trained.source, trained.target), sides, strict=False):
+        after = before.with_new(texts, trained.kind in ("continue", "fill"))
+        if added := after.vocabulary[before.vocab_size :]:
+            _log.info(
+                "%d new tokens in the %s have rows of their own: %s",
+                len(added),
+                where,
+                shorten(" ".join(map(repr, added)), 99, placeholder=" …"),
+            )
+        made.append(after)
+    return made
+
+
+def enlarged(trained: Task, made: Sequence[Tokenizer], seed: int) -> Task:
+    """Return a model with further rows for the tokens that its tokenizers were given.
+
+    The others are kept bit for bit. Tokens that are no tokenizer's stay the last.
+    """
+    model, ends = trained.model, (made[0], made[-1])[-len(trained.vocabularies) :]
+    sizes = [tokenizer.vocab_size for tokenizer in ends]
+    sizes[-1] += trained.added_tokens
+    config = replace(model.config, **dict(zip(trained.vocabularies, sizes, strict=True)))
+    larger = type(model)(config, seed=seed).eval()
+    state = {name: np.array(x) for name, x in larger.state_dict().items()}
+    for name, old in model.state_dict().items():
+        new = state[name]
+        last = trained.added_tokens if len(old) < len(new) else 0
+        first = len(old) - last
+        new[:first], new[len(new) - last :] = old[:first], old[first:]
+    larger.load_state_dict(state)
+    return replace(trained, model=larger, source=made[0], target=made[-1])
 
 
 def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) -> Start:
