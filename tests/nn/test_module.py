@@ -69,6 +69,15 @@ def test_not_strict_forgives_keys_but_no_shapes() -> None:
         layer.load_state_dict({"weight": np.ones((3, 2))}, strict=False)
 
 
+def test_a_prefix_before_every_key_is_named() -> None:
+    layer = nn.Linear(3, 2)
+    state = {f"module.{name}": array + 1 for name, array in layer.state_dict().items()}
+    for strict in (True, False):
+        with pytest.raises(nn.StateError, match=r"every name begins with module\., .*take it off"):
+            layer.load_state_dict(state, strict)
+    assert layer.load_state_dict({"more.one": np.ones(1)}, False).unexpected_keys == ["more.one"]
+
+
 def test_loading_copies_and_converts() -> None:
     layer, weight = nn.Linear(3, 2, bias=False), np.ones((2, 3))
     assert layer.load_state_dict({"weight": weight}) == ([], [])

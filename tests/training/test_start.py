@@ -161,7 +161,7 @@ def test_new_letters_get_rows_and_the_old_ones_are_kept(
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     settings = recipe.read_text() + f'[model]\nmodel_type = "pellucid-{family}"\n'
-    recipe.write_text(settings + 'd_model = 12\nnum_attention_heads = 3\nffn_dim = 7\n')
+    recipe.write_text(settings + "d_model = 12\nnum_attention_heads = 3\nffn_dim = 7\n")
     assert main(["train", str(recipe), "--run", str(first), "--tokenizer.kind", "char"]) == 0
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(pairs.read_text().replace("a", "AéA"))
@@ -185,7 +185,9 @@ def test_new_letters_get_rows_and_the_old_ones_are_kept(
         own = len(array) - (masks if len(array) < len(grown[name]) else 0)
         np.testing.assert_allclose(grown[name][:own], array[:own], rtol=0, atol=1e-9)
         np.testing.assert_allclose(grown[name][own - len(array) or len(grown[name]) :], array[own:])
-    assert main(["train", "--resume", str(second), "--accept-changes", "--training.steps", "4"]) == 0
+    assert (
+        main(["train", "--resume", str(second), "--accept-changes", "--training.steps", "4"]) == 0
+    )
     again = pellucid.load(second)
     assert [t.vocabulary for t in again.tokenizers] == [t.vocabulary for t in after.tokenizers]
 

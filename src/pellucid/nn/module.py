@@ -266,7 +266,7 @@ class Module:
 
         Raises `StateError`, and changes nothing, if any key is missing, unexpected or of another
         shape, or if the names of one tied parameter hold unequal values. `strict=False` forgives
-        missing and unexpected keys only, and returns them.
+        missing and unexpected keys only, and returns them; not a prefix before every key.
         """
         own = dict(self._state())
         missing = [name for name in own if name not in mapping]
@@ -275,6 +275,16 @@ class Module:
         if strict:
             faults += [f"{name}: missing, expected shape {own[name].shape}" for name in missing]
             faults += [f"{name}: unexpected" for name in unexpected]
+        first = next(iter(unexpected), "")
+        ends = [name for name in own if first.endswith(f".{name}")]
+        wrapper = first.removesuffix(max(ends, key=len, default=first))
+        bare = [name.removeprefix(wrapper) for name in unexpected]
+        if bare and len(bare) == len(mapping) and own.keys() >= set(bare):
+            raise StateError(
+                f"every name begins with {wrapper}, as in a model that was compiled or wrapped "
+                f"when it was saved: take it off, as in {{k.removeprefix({wrapper!r}): x for k, x "
+                "in state.items()}"
+            )
         if faults:
             raise StateError(
                 f"the state does not fit this {type(self).__name__}; change these keys, or load "

@@ -464,7 +464,7 @@ def _write_model(
 
 def _unknown(prepared: Prepared) -> str:
     """Return a sentence on the targets that the tokenizer could not write whole, if there are."""
-    trained, targets = prepared.trained, prepared.examples.target.tokens
+    trained, targets = prepared.trained, prepared.examples.target.without_first().tokens
     if not (trained.generates and isinstance(trained.target, Tokenizer)):
         return ""
     if not (count := int((targets == UNK).sum())):
