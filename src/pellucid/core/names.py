@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -27,6 +28,15 @@ def exported(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
         if isinstance(line, ast.ImportFrom)
         for alias in line.names
     }
+
+    class Package(ModuleType):
+        def __setattr__(self, name: str, value: Any) -> None:
+            # Python puts a module here when it is first imported; one that has the name of what it
+            # holds would hide that.
+            own = isinstance(value, ModuleType) and homes.get(name) == value.__name__
+            super().__setattr__(name, getattr(value, name) if own else value)
+
+    sys.modules[package].__class__ = Package
 
     def attribute(name: str) -> Any:
         if name not in homes:

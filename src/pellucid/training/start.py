@@ -155,7 +155,7 @@ def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
     if not one:
         sides = [("source's vocabulary", sources), ("target's vocabulary", targets)]
     made = []
-    for before, (where, texts) in zip((trained.source, trained.target), sides, strict=False):
+    for before, (where, texts) in zip(trained.tokenizers, sides, strict=False):
         after = before.with_new(texts, trained.kind in ("continue", "fill"))
         if added := after.vocabulary[before.vocab_size :]:
             _log.info(
