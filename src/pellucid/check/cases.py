@@ -1,4 +1,4 @@
-"""What a row of the table is: an op or a layer, arrays that have gradients, and the rest."""
+"""Rows of the table: an op or a layer, the arrays that have gradients, and other arguments."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Scratch(NamedTuple):
     turns: Any
     """(m, D): the cosines and sines of every row's angles."""
     rounded: Rounded
-    """What a product reads in int8."""
+    """The int8 input of a product."""
 
 
 @inner()

@@ -158,7 +158,7 @@ class Engine:
 
     @property
     def kernels(self) -> Kernels:
-        """What computes; another process that the engine is sent to has its own."""
+        """The compiled kernels. They are not sent to another process, which has kernels too."""
         return kernels_of(self._activation)
 
     def room(self, source: Packed) -> Array:

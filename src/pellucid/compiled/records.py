@@ -1,4 +1,4 @@
-"""What the decoding kernels are given: named records of arrays and numbers, and their types.
+"""Arguments of the decoding kernels: named records of arrays and numbers, and their types.
 
 Weights are in one long array (1, all) of each dtype; records say where in it things begin. Matrices
 are in panels of WIDTH columns (`kernels.backend.matmul`, or `.int8`), so that widths come twice: as
@@ -58,9 +58,9 @@ class PackedStack(NamedTuple):
     reach: int
     """The last of them, from −reach on, stand for all distances beyond."""
     scale: Any
-    """What q · k is multiplied by."""
+    """The factor of q · k."""
     softcap: Any
-    """The scores stay within ± this; 0 if anywhere."""
+    """Soft cap of the scores; 0: no cap."""
     eps: Any
     angles: Array
     """(D / 2,): the angle per position that every pair of a head turns by; (0,) without."""
@@ -133,7 +133,7 @@ class Keys(NamedTuple):
 
 
 class Visible(NamedTuple):
-    """What each of the rows computed now attends to."""
+    """The keys that each row of this step attends to."""
 
     keys: Array
     """(m, longest): the row numbers among `Keys`; in an encoder, the first row of the sequence."""
@@ -176,7 +176,7 @@ class Beam(NamedTuple):
     longer_is_kinder: bool
     """Whether the penalty divides log p of longer answers by more (α > 0)."""
     repetition: Any
-    """What log p of a token generated before is multiplied by; 1 for nothing."""
+    """Factor of log p of a token that was generated before; 1 for none."""
     no_repeat: int
     """The tokens of a sequence that must not come twice; 0: any may."""
     least: int

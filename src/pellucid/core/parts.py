@@ -23,7 +23,7 @@ from pellucid.core.errors import UsageError
 T = TypeVar("T")
 
 VARIABLE = "PELLUCID_IMPORT"
-"""Of the environment: files and modules, between them what separates the folders of PATH."""
+"""Environment variable: files and modules, separated as the folders of PATH are."""
 GIVE = "`import` FILE reads a Python file that defines it"
 
 

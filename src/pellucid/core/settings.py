@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class _Text(type):
-    """Of types whose instances are plain texts."""
+    """Metaclass of types whose instances are plain `str` values."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return type(value) is str
@@ -54,7 +54,7 @@ class Name(str, metaclass=_Text):
 
     registry: ClassVar[Registry[Any]] = Registry()
     others: ClassVar[tuple[str, ...]] = ()
-    """What it may be besides."""
+    """Further allowed texts."""
 
     @classmethod
     def words(cls, wanted: object = None) -> tuple[str, ...]:
@@ -84,8 +84,8 @@ def from_mapping(
 ) -> T:
     """Build the dataclass `kind` from `values`; what is absent stays as in `base`, if given.
 
-    `source` names the file in errors, `key` the table within it, `beside` what else may stand there
-    and is read elsewhere.
+    `source` names the file in errors, `key` the table within it. `beside`: further keys
+    that are allowed in the table; they are read elsewhere.
 
     Raises `UsageError` for an unknown key, one that is missing and has no default, a wrong type, or
     a value that the dataclass refuses.

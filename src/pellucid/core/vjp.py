@@ -47,7 +47,7 @@ def pair_of(f: Callable[..., tuple[Any, Any]]) -> Pair:
 
 
 class Declined(NamedTuple):
-    """What a kernel returns for a call that it does not take; the reference op runs then."""
+    """Returned by a kernel for a call that it does not take; the reference op then runs."""
 
     reason: str
 

@@ -87,14 +87,14 @@ def _plain_characters() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is done to a text so that it has the characters of the texts that were learnt from."""
+    """Rewriting of a text into the characters of the training texts."""
 
     kept: str
     """Invisible characters that the texts had; all others are left out."""
     form: Literal["NFC", "NFD", ""]
     """As all texts were; "" where they were neither."""
     replaced: dict[str, str]
-    """What each character becomes."""
+    """The replacement of each character."""
     edges: Literal["whitespace", "strip", ""]
     """Whether texts had no white space at their ends, and no two in a row either."""
 
@@ -105,7 +105,7 @@ class Reading:
 
     @property
     def unseen(self) -> str:
-        """What is left out, as a regular expression."""
+        """The characters to leave out, as a regular expression."""
         return f"(?![{re.escape(self.kept)}])[{INVISIBLE}]" if self.kept else f"[{INVISIBLE}]"
 
     def __call__(self, text: str) -> str:

@@ -34,12 +34,12 @@ FAULTS: dict[str, tuple[str, Callable[[TextPair], bool]]] = {
         lambda pair: any(_placeholders(t) != _placeholders(pair.source) for t in pair.targets),
     ),
 }
-"""What one pair shows by itself."""
+"""Faults that a pair shows by itself."""
 LATER = {
     "duplicates": "the same pair as an earlier one",
     "lengths": f"{FAR} times as long for its source as the median target, or as short",
 }
-"""What only shows next to the others."""
+"""Faults that only show next to other pairs."""
 
 
 def faults(pairs: Sequence[TextPair]) -> list[list[str]]:

@@ -38,7 +38,7 @@ NORMALISERS: dict[str, Callable[[str], str]] = {
     "whitespace": one_spaced,
     "punctuation": partial(re.compile(r"[?.!,]").sub, r" \g<0> "),
 }
-"""What may be done to a text before it is tokenized: compose it (Unicode's NFC), decompose it (NFD:
+"""Steps before a text is tokenized: compose it (Unicode's NFC), decompose it (NFD:
 Hangul into its letters, accents off their letters), lower-case it, make each run of white space one
 space with none at the edges, put a space round each ? . ! and , (article 003)."""
 
@@ -60,14 +60,14 @@ _log = logging.getLogger(__name__)
 
 
 class TokenizerLike(ABC):
-    """What a task needs of a tokenizer, ours or another program's.
+    """Interface that a task needs of a tokenizer, from Pellucid or another program.
 
     A subclass has `encode` or `encode_all`, or both.
     """
 
     vocab_size: int
     unit = "characters"
-    """What `unknown` counts, in the plural."""
+    """The unit that `unknown` counts, in the plural."""
     begins = True
     """Whether a text alone is read behind a begin token."""
 
@@ -112,7 +112,7 @@ class TokenizerLike(ABC):
 
     @cached_property
     def spelled(self) -> Spelled:
-        """What each token writes at the beginning of a text, and elsewhere; a special one nothing.
+        """The bytes of each token at the beginning of a text and elsewhere; none for a special one.
 
         By default a token writes what it is decoded to alone.
         """
@@ -151,7 +151,7 @@ class Tokenizer(TokenizerLike):
         self._ids = {unit: i for unit, i in vocab.items() if i >= len(SPECIALS)}
         read = file.get("reading")
         self.reading = None if read is None else Reading(**read)
-        """What makes a text as it is typed like those that were learnt from."""
+        """Rewriting of typed text into the characters of the training texts."""
         self._steps = () if KINDS[kind].bytewise else _names(file["normalizer"])
         steps = _flat(file["normalizer"])
         forms = [step["type"] for step in steps if step["type"] in ("NFC", "NFD")]
@@ -207,7 +207,7 @@ class Tokenizer(TokenizerLike):
 
     @cached_property
     def spelled(self) -> Spelled:
-        """What each token writes at the beginning of a text, and elsewhere; a special one nothing.
+        """The bytes of each token at the beginning of a text and elsewhere; none for a special one.
 
         >>> [every[4:] for every in train_tokenizer(["so be it"], kind="word").spelled]
         [[b'be', b'it', b'so'], [b' be', b' it', b' so']]
@@ -495,11 +495,11 @@ class TokenizerKind:
     decoder: dict[str, Any]
     """These two are Hugging Face's for the file; their types show of which kind one is."""
     unit: str = "characters"
-    """What its errors are counted in, and what may have no token, in the plural."""
+    """The unit of error rates and of unknown text, in the plural."""
     pattern: re.Pattern[str] = re.compile(r"[\s\S]")
     """Matches the units of a normalised text, one after another."""
     joint: str = ""
-    """What is between the units of an answer."""
+    """The separator between the units of an answer."""
 
     @property
     def bytewise(self) -> bool:

@@ -42,7 +42,7 @@ INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
 TOKENIZER_CONFIG, TARGET_TOKENIZER = "tokenizer_config.json", "target_tokenizer.json"
 """The second is written for models of ours with two vocabularies."""
 TARGET_VOCABULARY = "target_vocab.json"
-"""Of Marian models with two vocabularies."""
+"""File of the second vocabulary of a Marian model."""
 CHOICES = ("eos_token_id", "decoder_start_token_id", "bad_words_ids", "suppress_tokens")
 """Settings that count in generation_config.json first, as in `transformers`."""
 UNREAD = {
@@ -349,7 +349,7 @@ def _named_as_bare(tensors: Mapping[str, Array], family: Family) -> dict[str, Ar
 
 
 def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
-    """Return the array of ours that some of theirs make."""
+    """Return one array of a Pellucid model, made of arrays of a Hugging Face model."""
     parts = [tensors[name] for name in theirs.names]
     array = parts[0] if len(parts) == 1 else np.concatenate(parts)
     array = (array.T if theirs.transposed else array)[theirs.skip :]
@@ -360,9 +360,10 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
 
 
 def scattered(array: Array, theirs: Theirs, lengths: Sequence[int] | None = None) -> list[Array]:
-    """Return their arrays that make one of ours, `gathered` undone, without the rows it skips.
+    """Return the Hugging Face arrays that make one of Pellucid's: the inverse of `gathered`.
 
-    `lengths`: the rows of ours that each of theirs makes; None: all as many.
+    Rows that `gathered` skips are left out. `lengths`: the number of rows that each array makes;
+    None: the same number each.
     """
     array = (array - theirs.plus) / theirs.times
     rows = array[None] if theirs.first else array

@@ -189,7 +189,7 @@ def _turned(g: Graph, x: str, places: Places, attention: Attention) -> tuple[str
 
 @dataclass(frozen=True)
 class _State:
-    """What was read: keys and values of a source (N, G, S, D) and its mask, or the mask of a text,
+    """State of decoding: keys, values (N, G, S, D) and mask of a source, or the mask of a text,
     and the keys and values so far (N, G, T, D)."""
 
     memory: dict[str, Array]

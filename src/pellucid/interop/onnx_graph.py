@@ -25,7 +25,7 @@ Array = np.ndarray
 
 OPSET = 20
 FORBIDDEN = -1e9
-"""What is added to the score of a key that a query may not see."""
+"""Number added to the score of a key that a query may not see."""
 
 
 def package(name: str) -> Any:

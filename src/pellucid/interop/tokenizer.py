@@ -113,7 +113,7 @@ class ForeignTokenizer(TokenizerLike):
 
     @cached_property
     def spelled(self) -> Spelled:
-        """What each token writes at the beginning of a text, and elsewhere."""
+        """The bytes of each token at the beginning of a text, and elsewhere."""
         return spelled_by(self._core)
 
     def units(self, text: str) -> list[str]:
@@ -186,7 +186,7 @@ class SentencePieceTokenizer(TokenizerLike):
 
     @cached_property
     def spelled(self) -> Spelled:
-        """What each token writes at the beginning of a text, and elsewhere."""
+        """The bytes of each token at the beginning of a text, and elsewhere."""
         pieces = (self._written.get(i, "<unk>") for i in range(self.vocab_size))
         every = [b"" if one in SPECIAL else one.replace("▁", " ").encode() for one in pieces]
         return [[one.removeprefix(b" ") for one in every], every]

@@ -49,7 +49,7 @@ class FunctionStep:
     """A user's function as a step: two of one text are one step, and have one kernel."""
 
     column: int
-    """Of its first parameter."""
+    """Column of the first parameter."""
     digest: str
     function: Function = field(compare=False)
 
@@ -68,7 +68,7 @@ _NO_DISTANCES = np.empty((0, 0), np.float32)
 
 
 class Terms(NamedTuple):
-    """What a rule is to the kernels."""
+    """A rule in the form that the kernels read."""
 
     first: Array  # (T,) int64: the first key of each query, in its sequence
     last: Array  # (T,) int64: one after the last

@@ -47,7 +47,7 @@ class _Compared(NamedTuple):
 
 
 _Results = tuple[list[Any], list[Any], list[Any]]
-"""Of the kernel, of the reference in float32, and in float64."""
+"""Results of the kernel, of the reference in float32, and of the reference in float64."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ Array = np.ndarray
 
 
 class Batch(NamedTuple):
-    """What the kernels must know of the sequences of a call."""
+    """The sequences of a call, as the kernels read them."""
 
     spans: flash.Spans
     prepared: Prepared

@@ -1,4 +1,4 @@
-"""What people train."""
+"""Models to train."""
 
 from pellucid.core.names import exported
 

@@ -1,4 +1,4 @@
-"""What every model is made of, and the encoder-decoder: what article 003 varies is a value here."""
+"""Settings of models; everything that article 003 varies is a setting here."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ RANGES = {
     }.items()
     for name in names.split()
 }
-"""What these settings may be, where a model has them."""
+"""Allowed ranges of these settings, where a model has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,12 +142,12 @@ class StackConfig:
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
     attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none", "learned"] | float = "sqrt_d_k"
-    """What the scores are divided by; a number multiplies them; "learned": each head learns its
+    """Divisor of the scores; a number multiplies them; "learned": each head learns its
     own, from 1/sqrt_d_k."""
     embedding_scale: Literal["sqrt_d_model"] | float = "sqrt_d_model"
-    """What token embeddings are multiplied by."""
+    """Factor of the token embeddings."""
     position_scale: Literal["1/sqrt_d_model"] | float = 1.0
-    """What positions are multiplied by."""
+    """Factor of the positions."""
     output_bias: bool = True
     """A bias in the output layer."""
     token_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
@@ -271,7 +271,7 @@ class StackConfig:
 
     @property
     def attention(self) -> AttentionConfig:
-        """What the settings say of self-attention."""
+        """The configuration of self-attention."""
         scheme, rule = POSITIONS[self.positions], EVERYTHING
         if self.attention_softcap is not None:
             rule = rules.soft_cap(self.attention_softcap)
@@ -300,7 +300,7 @@ class StackConfig:
 
     @property
     def score_factor(self) -> float:
-        """What q·k is multiplied by; 1 where the queries carry a learned scale already."""
+        """The factor of q·k; 1 where the queries carry a learned scale already."""
         if isinstance(self.attention_scale, str):
             d_k = self.head_width
             powers = {"sqrt_d_k": 0.5, "d_k": 1.0, "d_k^2": 2.0, "none": 0.0, "learned": 0.0}
@@ -380,7 +380,7 @@ class LanguageConfig(StackConfig):
     positions: PositionScheme = "learned"
     """How a token's position is known: the paper's fixed table, a learned one, or another."""
     embedding_scale: Literal["sqrt_d_model"] | float = 1.0
-    """What token embeddings are multiplied by."""
+    """Factor of the token embeddings."""
     token_init: Literal["xavier", "1/sqrt_d_model"] | float = 0.02
     """Initialisation of token tables: Xavier's uniform, or normal with this standard deviation."""
     position_init: Literal["xavier", "1/sqrt_d_model"] | float = 0.02

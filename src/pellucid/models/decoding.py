@@ -82,7 +82,7 @@ class Hypothesis(NamedTuple):
     log_p: float
     """Σ log p of the tokens, the end token included if it was generated."""
     score: float
-    """What answers are ranked by: log p of the tokens and of the end, generated or not, divided by
+    """Score that ranks answers: log p of the tokens and of the end, generated or not, divided by
     the length penalty."""
     finished: bool
     """Whether the end token was generated; False at the maximum length."""

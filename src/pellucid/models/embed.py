@@ -1,4 +1,4 @@
-"""What enters a stack: tokens and their positions, as rows."""
+"""The input of a stack: tokens and their positions, as rows."""
 
 from __future__ import annotations
 

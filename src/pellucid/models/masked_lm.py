@@ -22,7 +22,7 @@ from pellucid.nn.module import Forward, single_use
 Pooling = Literal["mean", "first", "pooler"]
 
 MASKED, CHANGED = 0.8, 0.1
-"""Of the tokens chosen, these shares become the mask and a random token; the rest stay."""
+"""Shares of the chosen tokens that become the mask, and a random token; the rest stay."""
 
 
 class Masked(NamedTuple):

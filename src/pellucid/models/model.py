@@ -1,4 +1,4 @@
-"""What all models share: their stacks, the loss of the rows that predict, and decoding."""
+"""Base of all models: stacks, the loss of the predicting rows, and decoding."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Spelled = Sequence[Sequence[bytes]]
 
 @dataclass(frozen=True)
 class Prefix:
-    """What an answer must begin with: the tokens that are allowed, state by state."""
+    """A required beginning of an answer: the allowed tokens, state by state."""
 
     steps: Sequence[Mapping[int, int]]
     """The state after each token that is allowed in a state, from 0 on; `FREE` behind the end."""

@@ -17,7 +17,7 @@ Array = np.ndarray
 
 WeightFormat = Literal["float32", "float16", "int8"]
 Arithmetic = Literal["float32", "int8"]
-"""What compiled decoding multiplies."""
+"""Number type that compiled decoding multiplies."""
 SCALE = ".int8_scale"
 
 

@@ -1,4 +1,4 @@
-"""What every model consists of: a stack of layers, and the embeddings that enter it."""
+"""A stack of layers with the embeddings that enter it; every model consists of these."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
     layer: int
     number: int
-    """Of the step within its layer, from 0."""
+    """Number of the step within its layer, from 0."""
     block: Block
     norm_first: bool
 

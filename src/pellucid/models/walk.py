@@ -107,7 +107,7 @@ SIZES: Mapping[str, Values] = dict.fromkeys(
 EVERY_ATTENTION: Mapping[str, Values] = dict.fromkeys(("qk_norm", "relative", "angles")) | {
     "rule": (SoftCap, Window, Fixed)
 }
-"""What a reader supports that computes all that attention varies, but for rotations."""
+"""Support of every variant of attention except rotations."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a Transformer layer is made of: sublayers, each inside a residual step with its norm.
+"""Parts of a Transformer layer: sublayers, each inside a residual step with its norm.
 
 A layer is a list of blocks run in order, so another list is another layer (`models.layers` puts
 more feed-forward networks before or after attention, the exercise of article 004).
@@ -91,7 +91,7 @@ class Block(NamedTuple):
 
     @property
     def sublayer(self) -> Sublayer:
-        """What runs between the norm and the dropout."""
+        """The function between the norm and the dropout."""
         if self.memory and isinstance(self.body, Attention):
             return self.body.run_cross
         return self.body.run
@@ -181,7 +181,7 @@ def dropout_of(dropout: Dropout, context: Context) -> tuple[float, Rng | None]:
 
 
 class TransformerLayer(Module):
-    """What encoder and decoder layers share: self-attention and a feed-forward network."""
+    """Base of encoder and decoder layers: self-attention and a feed-forward network."""
 
     attends_to_memory: ClassVar[bool] = False
     activation: str | Module

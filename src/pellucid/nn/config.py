@@ -1,4 +1,4 @@
-"""What a body is built from: frozen settings, the defaults the paper's."""
+"""Frozen settings that layers are built from; the defaults are the paper's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Relative(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
-    """What an attention layer is: sizes, and where it differs from the paper's.
+    """Settings of an attention layer: its sizes, and departures from the paper.
 
     Raises `ValueError` for sizes that are not positive or do not divide, and numbers that are not
     finite.
@@ -52,9 +52,9 @@ class AttentionConfig:
     qkv_bias: bool | None = None
     """Whether the projections to q, k and v have biases. None: as `bias`."""
     dropout: float = 0.0
-    """Of the weights, while training."""
+    """Dropout of the attention weights, while training."""
     scale: float | Literal["learned"] | None = None
-    """What multiplies the scores. None: 1/√D. "learned": one number for each head, which begins at
+    """Factor of the scores. None: 1/√D. "learned": one number for each head, which begins at
     1/√D."""
     key_value_heads: int | None = None
     """Heads of keys and values; each is shared by as many neighbouring query heads (Ainslie et al.
@@ -65,12 +65,12 @@ class AttentionConfig:
     """The epsilon of an RMSNorm over every query and key, head by head, before any rotation
     (Henry et al. 2020; here as in Qwen 3). None: no norm."""
     rule: Rule = EVERYTHING
-    """What is done to the scores of self-attention and who may look at whom: `ops.rules`. The
+    """Which keys a query of self-attention may see, and changes to the scores: `ops.rules`. The
     context adds to it."""
     relative: Relative | None = None
     """A learned number for every head and distance is added to the scores (T5)."""
     function: Function | None = None
-    """Of self-attention's scores, after all else that changes them; the layer learns its numbers.
+    """A function applied last to self-attention's scores; the layer learns its parameters.
     """
     sinks: bool = False
     """Every head learns a score that no key has; a query that gives it weight looks at nothing."""

@@ -1,4 +1,4 @@
-"""What a layer must know of its rows, and the keys and values kept between decoding steps.
+"""Context of a layer's rows, and the keys and values kept between decoding steps.
 
 Everything inside works on rows x (T, E): sequences one after another. Training on packed batches, a
 padded torch call, one-token decoding and a recorded run are different contexts of the same
@@ -94,7 +94,7 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a layer must know of its rows x (T, E).
+    """The context of a layer's rows x (T, E).
 
     cu_seqlens (N + 1,): rows cu_seqlens[n] : cu_seqlens[n + 1] are one sequence.
     causal: a row may not look at later rows of its sequence.

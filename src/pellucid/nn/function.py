@@ -1,4 +1,4 @@
-"""What every function of torch's names shares: a checked call of an op, and what it refuses."""
+"""Shared by the functions with torch's names: a checked call of an op."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pellucid.nn.differences import rule
 from pellucid.nn.init import Init, generator
 
 Forward = tuple[Any, Callable[..., Any]]
-"""What `forward` returns: the output (one array, or a tuple) and its backward."""
+"""Result of `forward`: the output (one array, or a tuple) and its backward."""
 
 _accumulating = threading.Lock()
 """Held while a gradient is added: threads may run backward through one parameter."""
@@ -318,7 +318,7 @@ def _kept(buffer: Buffer) -> Array:
 
 
 class Incompatible(NamedTuple):
-    """What `load_state_dict(strict=False)` passed over, under torch's names."""
+    """The names that `load_state_dict(strict=False)` ignored, in torch's format."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]

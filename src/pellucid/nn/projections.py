@@ -39,7 +39,7 @@ class Projections(NamedTuple):
 
 
 class Projected(Module):
-    """What projects rows to heads: one matrix for q, k and v, or three where widths differ."""
+    """Projections of rows to heads: one matrix for q, k and v, or three where widths differ."""
 
     def __init__(self, config: AttentionConfig, dtype: Any) -> None:
         c, self.head_width = config, config.head_width

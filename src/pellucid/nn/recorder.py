@@ -16,7 +16,7 @@ from pellucid.ops.dropout import dropout_backward
 
 @dataclass
 class AttentionMap:
-    """What one attention layer did, all heads: (N, H, L, S) arrays unless they say otherwise."""
+    """Record of one attention layer, all heads: (N, H, L, S) arrays unless stated otherwise."""
 
     probabilities: Array
     """After the softmax, before dropout."""
@@ -30,7 +30,7 @@ class AttentionMap:
     v: Array
     """Values, (N, H, S, D)."""
     scale: float | Array
-    """What q·k was multiplied by: a number, or what each head has learnt, (H, 1, 1)."""
+    """The factor of q·k: a number, or a learnt one for each head, (H, 1, 1)."""
     causal: bool
     """Whether key s > query l was forbidden."""
     doutputs: Array | None = None
@@ -49,7 +49,7 @@ class AttentionMap:
 
 @dataclass
 class Rows:
-    """What one part of a model was given and what it returned, rows (T, E)."""
+    """Input and output of one part of a model, rows (T, E)."""
 
     x: Array
     y: Array

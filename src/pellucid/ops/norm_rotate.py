@@ -1,4 +1,4 @@
-"""What happens to the heads before attention: queries and keys are normalised, then rotated."""
+"""Normalise queries and keys, then rotate them, before attention."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pellucid.optim.optimizer import Optimizer
 
 
 class Moments(NamedTuple):
-    """What Adam remembers of one parameter: running means of its gradient and of the square."""
+    """Adam's state for one parameter: running means of the gradient and of its square."""
 
     exp_avg: Array
     exp_avg_sq: Array

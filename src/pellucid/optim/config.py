@@ -106,7 +106,7 @@ class StepConfig:
     accumulate: int = 1
     """Process each batch in this many parts: less memory, the same result to rounding."""
     loss_normalisation: Literal["token", "sentence", "sum"] = "token"
-    """What a step's summed loss is divided by: its target tokens, its sentences, or nothing."""
+    """Divisor of a step's summed loss: its target tokens, its sentences, or nothing."""
     label_smoothing: float = 0.0
     """Share of the target's probability that is spread over the whole vocabulary."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)

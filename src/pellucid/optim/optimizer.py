@@ -17,7 +17,7 @@ class Optimizer:
 
     name: str
     about: str
-    """What it is, in a few words for tables, with its source."""
+    """A short description for tables, with its source."""
     states: tuple[str, ...]
     """Names of the arrays that it remembers of each parameter; a checkpoint has STATE.PARAMETER."""
     step: Callable[..., tuple[Array, tuple[Array, ...]]]

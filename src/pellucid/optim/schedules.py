@@ -93,7 +93,7 @@ class Schedule:
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Of `ScheduleConfig`'s lr, warmup and end, total (steps) and d_model (the width)."""
+        """Arguments of `rate`: `ScheduleConfig`'s lr, warmup and end, total (steps), d_model."""
         return tuple(signature(self.rate).parameters)[1:]
 
 

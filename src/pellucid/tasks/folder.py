@@ -61,7 +61,7 @@ FORMAT = 1
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 TOKENIZER, CARD = "tokenizer.json", "README.md"
 REMEMBERED = "remembered.toml"
-"""Of a run folder."""
+"""File in a run folder."""
 
 
 def save_model(

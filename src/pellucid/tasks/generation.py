@@ -1,4 +1,4 @@
-"""What the kinds that generate text share: searched, sampled or streamed answers."""
+"""Base of the tasks that generate text: searched, sampled or streamed answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SETTINGS: dict[str, Any] = {
     for field in fields(kind)
     if field.name != "constraints"
 } | {"max_length": SearchConfig, "prefix": str}
-"""What `generate` may be given, and where it belongs."""
+"""The settings that `generate` takes, and the class of each."""
 ALIASES = {
     "num_beams": "beam",
     "num_return_sequences": "best",
@@ -57,7 +57,7 @@ ALIASES = {
     "min_new_tokens": "min_length",
     "no_repeat_ngram_size": "no_repeat_ngram",
 }
-"""What transformers calls settings that have another name here; both are taken."""
+"""transformers' names of settings that have another name here; both are accepted."""
 PEERS = {
     "beam_size": "beam",
     "num_hypotheses": "best",
@@ -66,7 +66,7 @@ PEERS = {
     "sampling_topk": "top_k",
     "sampling_topp": "top_p",
 }
-"""What CTranslate2 calls them: named in the error."""
+"""CTranslate2's names; the error names ours."""
 
 
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,14 +176,14 @@ class TokenScores(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """What is read of a text before its answer."""
+    """A tokenized text, read before its answer."""
 
     source: list[int]
     """Tokens of the text."""
     beginning: Prefix | None
-    """What the answer begins with."""
+    """The tokens that the answer begins with."""
     text: str = ""
-    """What comes before the answer when both are decoded: a decoder alone continues its text."""
+    """Text before the answer when both are decoded: a decoder alone continues its text."""
 
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
@@ -213,7 +213,7 @@ class GenerationTask(Task):
     """The text that every answer begins with, except the empty one to an empty text; it may end
     inside a word or a token."""
     arithmetic: Arithmetic = "float32"
-    """What compiled decoding multiplies; int8 for a model that was stored in it."""
+    """Number type that compiled decoding multiplies; int8 for a model stored in int8."""
 
     def __post_init__(self) -> None:
         if (count := self.prefix_length) >= NEVER:
@@ -233,7 +233,7 @@ class GenerationTask(Task):
 
     @cached_property
     def beginning(self) -> Prefix | None:
-        """What every answer begins with, in all the ways that tokens write it."""
+        """The beginning of every answer, in all the ways that tokens can write it."""
         text, closed_to = self.target.beginning(self.prefix)
         if not text:
             return None

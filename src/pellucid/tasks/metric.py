@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Measured(NamedTuple):
-    """What a metric found."""
+    """The result of a metric."""
 
     values: Mapping[str, float]
     """By the names of its scores."""

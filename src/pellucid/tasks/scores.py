@@ -13,7 +13,7 @@ from pellucid.system.language import Language, Text
 from pellucid.tasks.metric import Measured
 
 Kind = Literal["answer", "continue", "fill", "label"]
-"""What a model does with a text."""
+"""Kinds of tasks, by the use of a text."""
 
 _PREDICTED = {
     "answer": Text("target token", "정답 토큰"), "continue": Text("token", "토큰"),
@@ -62,13 +62,13 @@ class Scores:
     kind: Kind = "answer"
     """By it, what was predicted: targets, whole texts, masked tokens, or labels."""
     measured: Measured | None = None
-    """What the metric of the settings found, if they name one."""
+    """The result of the metric in the settings, if they name one."""
     accuracy: float | None = None
     """Share of the masked tokens, or labels, that the model predicts first."""
 
     @property
     def unit(self) -> str:
-        """What is counted: pairs or texts."""
+        """The unit that is counted: pairs or texts."""
         return "pairs" if self.kind == "answer" else "texts"
 
     @property

@@ -1,4 +1,4 @@
-"""What all tasks share: a kind of model is a class, a model with its tokenizers an instance."""
+"""Base of all tasks: a kind of model is a class, a model with its tokenizers an instance."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Task(ABC):
     about: ClassVar[str]
     """One sentence for model cards."""
     kind: ClassVar[Kind]
-    """What it does with a text: answers it, continues it, fills [MASK] in it, or labels it.
+    """The use of a text: answer it, continue it, fill [MASK] in it, or label it.
 
     It learns from pairs, whole texts, texts of which some tokens are masked, or texts with labels;
     a metric can compare answers with the targets.
@@ -135,7 +135,7 @@ class Task(ABC):
     target: TokenizerLike
     """The tokenizer of what the model makes of them; it may be the same."""
     metric: str = field(default="none", kw_only=True)
-    """What it is scored by where nothing else is asked for: a name in `METRICS`."""
+    """The metric that is computed by default: a name in `METRICS`."""
     columns: int = field(default=1, kw_only=True)
     """How many columns each source had that it learnt from, with tabs between them."""
 

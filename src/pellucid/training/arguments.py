@@ -16,7 +16,7 @@ PEERS = {
     "num_train_epochs": "epochs",
     "per_device_train_batch_size": "batch_size",
 }
-"""What other libraries call settings."""
+"""Names of settings in other libraries."""
 
 
 def refuse_unknown(given: Iterable[str], settings: Any, *own: str) -> None:

@@ -63,13 +63,13 @@ class TrainerState:
 
 @dataclass(frozen=True)
 class SavedState:
-    """What state.json holds besides the format and the step."""
+    """The content of state.json besides the format and the step."""
 
     trainer: TrainerState
     metrics_lines: int
     environment: dict[str, str]
     judged_by: dict[str, str] = field(default_factory=dict)
-    """What held-out scores depend on besides the weights."""
+    """Settings and data that held-out scores depend on, besides the weights."""
     metrics_sha256: str | None = None
     """The digest of the metrics' lines; 0.1.0 wrote none."""
     scored_since: int = 0

@@ -128,13 +128,13 @@ class TokenizerConfig:
 
     @property
     def same(self) -> Callable[[str], str]:
-        """What makes one text of all that people, or the tokenizer, cannot tell apart."""
+        """A function that maps texts that look or tokenize alike to one text."""
         normal = normaliser([*self.normalise, *["whitespace"] * (self.kind == "word")])
         return lambda text: entry(normal(text))
 
     @property
     def group(self) -> Callable[[str], str]:
-        """What makes one text of all sources that a split puts on one side: all forms of a word."""
+        """A function that maps sources that must be on one side of a split to one text."""
         same = self.same
         return same if self.kind != "features" else lambda text: same(text.rpartition("\t")[0])
 
@@ -168,7 +168,7 @@ class StartConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """What is scored on held-out pairs besides the loss."""
+    """Scores on held-out pairs besides the loss."""
 
     metric: MetricName = "none"
     """error_rates: edits per character, or per word where the target's tokenizer is one of words
@@ -203,7 +203,7 @@ class TrainingConfig(StepConfig):
     validate_every: int = 1
     """How often there is a validation, with a checkpoint."""
     validate_unit: Literal["epochs", "steps"] = "epochs"
-    """What validate_every counts."""
+    """The unit of validate_every."""
     checkpoint_every: int | None = None
     """Steps between further checkpoints; unset: only those at validations."""
     monitor: str = "loss"

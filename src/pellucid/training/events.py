@@ -51,14 +51,14 @@ class Trained(Event):
     loss_per_sentence: float
     learning_rate: float
     gradient_norm: float
-    """Of the last step, before clipping."""
+    """Norm of the last step's gradient, before clipping."""
     clipped: float
     """Share of the steps whose gradient was shortened."""
     tokens: int
     """Useful tokens, source and target without padding, since training began."""
     tokens_per_second: float
     seconds: float
-    """Of training since it began, resumed parts included."""
+    """Seconds of training since it began, resumed parts included."""
     seconds_left: float | None
 
 

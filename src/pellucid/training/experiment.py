@@ -494,7 +494,7 @@ def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) ->
 def _longer(config: TrainingConfig, folder: Path, result: Result, since: int = 0) -> Iterable[Text]:
     """Return how to train longer, where a limit ended a run whose score still improved.
 
-    since: the step up to which the scores are of other data or settings.
+    since: scores up to this step are not compared; data or settings changed there.
     """
     limit = result.reason.rpartition(" ")[2].removesuffix("s") + "s"
     records = [each for each in read_metrics(folder) if each["step"] > since]

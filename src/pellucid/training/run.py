@@ -53,7 +53,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a run remembers that is no setting."""
+    """Facts that a run keeps besides its settings."""
 
     held_out: str = ""
     """Digest of the data that its final scores are of."""
@@ -161,7 +161,7 @@ class RunFolder:
         self.checkpoint: checkpoint.Checkpoint | None = None
         self.changed = False
         self.rescored: set[str] = set()
-        """What held-out scores depend on and is another than at the checkpoint."""
+        """Changes since the checkpoint that make held-out scores incomparable."""
         self.scored_since = 0
         self._scoring = {key: str(value) for key, value in flat(scoring or {}).items()}
         self._begun, self._kept = False, b""

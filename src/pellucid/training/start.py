@@ -1,4 +1,4 @@
-"""What a run begins with in place of a new model: one that exists, ours or Hugging Face's.
+"""An existing model to begin a run with, from Pellucid or Hugging Face.
 
 Its sizes, settings, weights and tokenizers are kept; a recipe gives the data and the training. The
 run keeps a copy of the folder, from which it is resumed.
@@ -61,7 +61,7 @@ class Start(NamedTuple):
     trained: Task
     config: StartConfig
     files: Mapping[str, Path]
-    """What its folder holds, by name."""
+    """The files of its folder, by name."""
 
     @property
     def tokenizer(self) -> TokenizerConfig:

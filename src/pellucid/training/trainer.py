@@ -49,7 +49,7 @@ EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 UNSETTLED_STEPS, SETTLED = 3, 3.0
 """Steps that a pace leaves out, and the seconds after them from which on it is known."""
 STOPS = ("", "SIGINT", "SIGTERM", "SIGPIPE")
-"""What ends training early; workers exchange its index."""
+"""Signals that end training early; workers exchange the index."""
 
 
 class TrainingData(Protocol):

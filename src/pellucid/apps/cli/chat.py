@@ -23,7 +23,7 @@ CANNOT_TALK = "{}: generates no text, so it cannot talk; use pellucid train and 
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command: the recipe or the run gives the search its defaults."""
+    """Run the command. The search settings of the recipe or the run are the defaults."""
     named = value_of(arguments, "--recipe") or RECIPE
     folder = run_folder(named, arguments)
     begun = (folder / "config.toml").is_file()

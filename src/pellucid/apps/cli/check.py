@@ -29,7 +29,7 @@ SHOWN = 10
 
 
 class _Rows(NamedTuple):
-    """What is to be checked, by name."""
+    """The rows to check, by name."""
 
     derivatives: dict[str, Any]
     kernels: dict[str, Any]

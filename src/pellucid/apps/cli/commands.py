@@ -38,7 +38,7 @@ COMMANDS = {
     "completion": "print what bash or zsh completes commands and options with",
     "env": "list versions, processor and threads: what a bug report needs",
 }
-"""What each command does, in one line."""
+"""One line about each command."""
 
 UNFINISHED = (
     ["demo"],

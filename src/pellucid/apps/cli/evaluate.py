@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command: the model named first gives the search its defaults."""
+    """Run the command. The first word is the model; its search settings are the defaults."""
     name, rest, trained = named_model(
         arguments, "which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first"
     )

@@ -1,4 +1,4 @@
-"""What the command line prints in the user's language: `--lang`, PELLUCID_LANG or the locale.
+"""The user's language, from `--lang`, PELLUCID_LANG or the locale, and translation into it.
 
 Texts are written in English where they are used; `korean.toml` has the Korean of each.
 """
@@ -25,7 +25,7 @@ FILLER = "\x01"
 SETTING, OPTIONS = re.compile(r"`([a-z_.]+)`"), {"start": "from"}
 """A setting as the library names it in a message, and options that have another name."""
 HOLE, NEAREST = re.escape("{}"), r"((?: \(did you mean .*?\?\))?)"
-"""Of an error's template: where the program puts text in, and where it names what is close."""
+"""In an error's template: a placeholder, and the place of a "did you mean" hint."""
 
 
 def take_language(arguments: list[str]) -> Language | None:

@@ -37,7 +37,7 @@ from pellucid.tasks.folder import load_model, shipped_models
 from pellucid.tasks.generation import sampling_of
 
 RULES = ConstructorRegistry()
-"""What tyro makes options of, where it differs from its own rules."""
+"""Our rules for the types that tyro does not turn into options as we want."""
 
 T = TypeVar("T")
 Flat = Annotated[T, tyro.conf.arg(name="")]

@@ -1,4 +1,4 @@
-"""What tyro says of arguments that a command does not take, as one line in our own words."""
+"""One-line messages in place of tyro's error boxes for wrong arguments."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pellucid.training.config import load_recipe
 from pellucid.training.experiment import Prepared, make_tokenizers, read_material, score
 
 BARS = {"g2p": ("speedrun-g2p", 0.105)}
-"""Of each task the recipe that holds the record, and the validation PER to reach."""
+"""For each task: the recipe that holds the record, and the validation PER to reach."""
 CHILD = "import sys; from pellucid.apps.cli.speedrun import timed; timed(*sys.argv[1:])"
 
 

@@ -34,7 +34,7 @@ PAGE, FILM_PAGE = Path("attention.html"), "film.html"
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command: the model named first gives the search its defaults."""
+    """Run the command. The first word is the model; its search settings are the defaults."""
     name, rest = named(arguments, USE)
     folder = Path(name or "")
     filmed = name is not None and bool(frames(folder))

@@ -14,13 +14,13 @@ from pellucid.training.config import RunConfig
 from pellucid.training.experiment import Prepared, make_tokenizers, read_material
 
 FORGETS = 0.9
-"""Of the mean of the losses, which leaves out the noise of single batches."""
+"""Decay of the running mean of the losses, which smooths out single batches."""
 EXPLODED = 4.0
 """Times the lowest loss at which the test ends."""
 
 
 class RangeTest(NamedTuple):
-    """What happened at each rate."""
+    """The loss at each learning rate."""
 
     rates: list[float]
     losses: list[float]

@@ -178,6 +178,7 @@ def _points(findings: Findings, change: str, key: str) -> list[Points]:
 
 
 def _forest(comparisons: Sequence[Comparison]) -> Plot:
+    """Return the plot of all differences; its caption says how runs that diverged are drawn."""
     never = any(math.isinf(d) for c in comparisons for d in c.differences)
     about = captions()["forest"] + captions()["never"] * never
     return Plot("forest.svg", tr("Differences, seed by seed"), draw_forest(comparisons), about)

@@ -46,9 +46,9 @@ class Comparison:
     pending: int = 0
     """Pairs of which a run is not done yet."""
     median: float | None = None
-    """Of the differences."""
+    """Median of the differences."""
     interval: tuple[float, float] | None = None
-    """Of the median, by order statistics; from two pairs on."""
+    """Interval for the median, by order statistics; needs two pairs or more."""
     coverage: float | None = None
     """How often such an interval holds the true median, if no two differences are equal."""
     p: float | None = None

@@ -35,7 +35,7 @@ class Contrast:
 
     @property
     def asked(self) -> tuple[frozenset[str], str]:
-        """What two contrasts share that compare the same, in either direction."""
+        """A key that two contrasts share if they compare the same, in either direction."""
         return frozenset((self.change, self.against)), self.metric
 
 
@@ -94,13 +94,13 @@ class Plan:
     seeds: tuple[int, ...]
     """Each seeds the initial weights, the order of the data, and dropout."""
     metrics: tuple[str, ...]
-    """What is compared (`pellucid.apps.lab.metrics`), the most important first."""
+    """The metrics to compare (`pellucid.apps.lab.metrics`), the most important first."""
     minutes_per_run: float
     """The budget: about how long one run takes on one core."""
     gigabytes_per_run: float = 1.0
     """Memory that one run needs; it limits how many run at a time."""
     measures: tuple[str, ...] = ()
-    """What is recorded inside the model and drawn (`pellucid.apps.lab.measures`); unset: all."""
+    """Measures to record inside the model and draw (`pellucid.apps.lab.measures`); unset: all."""
     imports: tuple[str, ...] = ()
     """Python files with measures of the study's own: next to it, or shipped (exponents.py)."""
     about_base: str = ""
@@ -118,7 +118,7 @@ class Plan:
     reference: tuple[Reference, ...] = ()
     bounds: tuple[Bound, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader of the report should know."""
+    """Notes for the reader of the report."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is refused in a study before anything runs: what could not be compared, run or measured."""
+"""Checks of a study before anything runs: whether it can be run, measured and compared."""
 
 from __future__ import annotations
 

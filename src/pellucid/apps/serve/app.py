@@ -41,7 +41,7 @@ class Endpoint(NamedTuple):
     method: str
     work: Work
     fields: type[Struct] | None = None
-    """Of the body of a POST, of the address of a GET."""
+    """The fields of a POST's body, or of a GET's query string."""
     open: bool = False
     """Whether it needs no API key."""
 

@@ -39,11 +39,11 @@ OPENING_TOKENS = 2048
 """Tokens of the inputs that join a batch together."""
 
 ROUNDS = 4
-"""Tokens that are generated, at most, before a batch looks round."""
+"""Most tokens that are generated before a batch checks for new and finished rows."""
 
 FEW = 4
-"""A batch goes on for another token while it has more than so many times the rows that wait, or
-that have ended: to look round takes about as long whatever it finds."""
+"""A batch generates another token before the next check while its rows outnumber those that wait,
+or have ended, by more than this factor. A check takes about the same time whatever it finds."""
 
 KINDS = 8
 """Kinds of search whose memory is kept while nobody asks for them."""
@@ -57,11 +57,11 @@ class Job:
     """The tokens that the model reads; there is room for an answer after them."""
     config: SearchConfig | SampleConfig
     beginning: Prefix | None = None
-    """What the answer begins with."""
+    """The tokens that the answer begins with."""
     notify: Callable[[Job], object] = lambda job: None
     """Called by the model's thread after every round in which the answer grew or ended."""
     number: int = 0
-    """What sampling is keyed by, with the seed and the step."""
+    """Together with the seed and the step, the key of the random numbers for sampling."""
     client: str = ""
     """Whose it is: clients take turns."""
     each: bool = False

@@ -18,7 +18,7 @@ from pellucid.apps.serve.limits import Limits
 
 
 class State(ServerState):
-    """What a server's connections share."""
+    """State that all connections of a server share."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__()

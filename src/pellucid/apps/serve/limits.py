@@ -1,4 +1,4 @@
-"""What requests may ask for."""
+"""Limits of requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS = 256
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for, and all together."""
+    """Limits for one request, and for all together."""
 
     body: int = 262_144
     """Bytes of a request's body."""

@@ -39,7 +39,7 @@ class Served:
     languages: tuple[str, str] | None
     """From which language it translates into which, if its name says so."""
     use: Use
-    """What people do with it."""
+    """The use of the model."""
     example: str
     """A text that it reads well; "": it reads no texts."""
     about: str = ""

@@ -53,7 +53,7 @@ Copies = Annotated[int, Meta(ge=1, le=64)]
 
 
 class Generation(Struct, kw_only=True):
-    """What /v1/chat/completions and /v1/completions share."""
+    """The fields that /v1/chat/completions and /v1/completions share."""
 
     model: ModelName
     max_tokens: Annotated[Tokens | None, about("Longest answer, in tokens.")] = None

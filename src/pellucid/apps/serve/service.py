@@ -1,4 +1,4 @@
-"""What every endpoint has: the models, their thread, the limits, and one request's exchange."""
+"""Shared by all endpoints: the models, their thread, the limits, and one request's exchange."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Worker:
         self._stopping = False
         self._changed: deque[asyncio.Event] = deque()
         self._active: list[list[Batcher]] = [[] for _ in range(threads.available())]
-        """Of each thread, those with jobs."""
+        """For each thread, the batchers that have jobs."""
         self._threads = [
             threading.Thread(target=self._run, args=(mine,), name=f"pellucid-{i}", daemon=True)
             for i, mine in enumerate(self._active)

@@ -52,7 +52,7 @@ EXERCISES = (
 """In order: each uses the ones before."""
 
 STEP = 1e-5
-"""Of the central differences, whose error is then below 1e-9."""
+"""Step of the central differences; their error is then below 1e-9."""
 
 TOLERANCE = 1e-6
 """Relative; a right answer is off by less, and every mistake by far more."""
@@ -61,13 +61,13 @@ Array = np.ndarray
 
 
 class Result(NamedTuple):
-    """What the learner's function returned under one name, and the right array."""
+    """One array that the learner's function returned, and the correct one."""
 
     name: str
     yours: Array
     right: Array
     mistake: Text | None = None
-    """What is wrong with it, where that is recognised."""
+    """The mistake, if it is a known one."""
 
     @property
     def off(self) -> float:

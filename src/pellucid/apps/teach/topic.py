@@ -53,7 +53,7 @@ NAMES: dict[str, Any] = {
     "schedules": schedules, "search_once": search_once, "penalty": penalty,
     "kept_probabilities": kept_probabilities,
 }  # fmt: skip
-"""What `>>>` and `{code: …}` may name."""
+"""Names that `>>>` and `{code: …}` may use."""
 
 TOPIC_LINK = re.compile(r"\[([^\]]+)\]\((\w+)(?:\.ko)?\.md\)")
 """A link to a topic: its title and its name."""
@@ -86,7 +86,7 @@ class Block(NamedTuple):
     """A key of `SHAPES`."""
     text: str = ""
     of: str = ""
-    """What {…} names."""
+    """The name inside {…}."""
     step: int = 0
     """Number of the step that it is, or is part of; 0 outside of steps."""
 

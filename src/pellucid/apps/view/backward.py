@@ -61,7 +61,7 @@ STEPS: dict[str, str] = {
     "activation.gelu_tanh": "gelu: t; gelu: slope; gelu: return 2",
     "activation.swiglu": "swiglu: da; swiglu: return",
 }
-"""What computes each step of the page: an op, and the variable that a statement of its backward
+"""The code of each step of the page: an op, and the variable that a statement of its backward
 assigns, or "return"; a 2 means the second such statement. Steps of a norm begin with its name, and
 an activation that is not here is computed where its backward returns."""
 

@@ -49,7 +49,7 @@ class Captured(NamedTuple):
     logits: Array
     """(L, V): row l predicts the token after token l of the last stack."""
     rows: dict[str, Rows]
-    """What every part returned, and its gradient, by the part's name."""
+    """The output of every part and its gradient, by the part's name."""
 
 
 def capture(

@@ -18,7 +18,7 @@ from pellucid.apps.view.record import Array, Derivation, Derived, Part, Side
 from pellucid.ops.norms import NORMS
 
 STEP = 1e-6
-"""What a number is moved by, either way."""
+"""Step of the finite differences, in both directions."""
 TERMS = 3
 """Products of a sum that are kept."""
 
@@ -31,8 +31,8 @@ def derive(
 ) -> tuple[Derivation, ...]:
     """Return the backward pass through every norm, feed-forward network and the loss.
 
-    `rows` has the row in view of each side, in whose place another is taken where its gradient is
-    0; `expected` the token that a row of logits (T, V) should predict. The last part comes first.
+    `rows`: the row in view of each side; where its gradient is 0, another row is shown. `expected`:
+    the target token of each row of logits (T, V). The last part comes first.
     """
     found = []
     for before, part in pairwise(parts):

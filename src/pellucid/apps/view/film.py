@@ -34,9 +34,9 @@ LARGEST = 400_000
 COARSE = (PRECISIONS[-1], Precision(8, 8, 8, 8))
 """Bits of a frame's numbers: the first that fit."""
 CHANGING = ("loss", "maps", "steps", "tree", "own")
-"""What of a record differs from frame to frame."""
+"""The fields of a record that differ from frame to frame."""
 SHOWN = {"title", "model", "notes", "korean", "opens", "source", "target", "off", *CHANGING}
-"""What a frame has of a record."""
+"""The fields of a record that a frame keeps."""
 
 _log = logging.getLogger(__name__)
 

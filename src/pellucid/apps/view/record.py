@@ -44,7 +44,7 @@ class Map:
     layer: int
     """Counted from 1."""
     scale: float | Array
-    """What q·k is multiplied by: a number, or what each head has learned, (H, 1, 1)."""
+    """The factor of q·k: a number, or a learned one for each head, (H, 1, 1)."""
     q: Array
     k: Array
     v: Array
@@ -56,7 +56,7 @@ class Map:
     dkeys: Array | None = None
     """The same for the rows that keys and values are made of: (S, E)."""
     added: Array | None = None
-    """What distances −(n − 1) … n − 1 of query from key add to the scores, (H, 2 n − 1)."""
+    """Added to the scores for distances −(n − 1) … n − 1 of query from key, (H, 2 n − 1)."""
     rule: Rule = EVERYTHING
     """Who attends to whom, and what happens to a score."""
     dscores: Array | None = None
@@ -69,7 +69,7 @@ class Map:
 
     @property
     def scales(self) -> Array:
-        """What each head's q·k is multiplied by, (H,)."""
+        """The factor of each head's q·k, (H,)."""
         return np.broadcast_to(np.ravel(self.scale), len(self.q))
 
     @property
@@ -163,7 +163,7 @@ class Node(NamedTuple):
     """Index of the node before it; −1 for the begin token."""
     label: Label
     probability: float
-    """Of this token after those before it."""
+    """Probability of this token after those before it."""
     log_p: float
     """Σ log p of all tokens up to this one."""
     state: Literal["kept", "dropped", "end"]
@@ -191,16 +191,16 @@ class Part:
     block: int | None = None
     """The residual step of the layer, from 0."""
     kind: str = ""
-    """What the model calls it: "rms_norm", "swiglu"; several words where several apply:
+    """The model's name for the part: "rms_norm", "swiglu"; several words where several apply:
     "qk_norm rotary"."""
     shape: tuple[tuple[str, int], ...]
-    """Of what it returns: the letter and the size of each axis."""
+    """Shape of the output: the letter and the size of each axis."""
     tensors: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     """Its parameters: name, shape, and the name of the parameter it shares its array with."""
     modules: tuple[Any, ...] = ()
     """The layers that they are of, which the page has by their names only."""
     factor: float | None = None
-    """What it multiplies by."""
+    """The factor that the part multiplies by."""
     map: str = ""
     """The attention layer that it is a part of, by its full name."""
     rows: Array | None = None
@@ -214,7 +214,7 @@ class Derived(NamedTuple):
 
     name: str
     gradient: Array
-    """Of the row in view (n,), or of a parameter."""
+    """Gradient of the row in view (n,), or of a parameter."""
     entry: tuple[int, ...]
     """Where in the gradient the number is; a weight's has two indices."""
     value: float
@@ -225,7 +225,7 @@ class Derived(NamedTuple):
     rest: int = 0
     """How many products there are besides."""
     numbers: tuple[float, ...] = ()
-    """What its equation has in its place, where it is no sum."""
+    """The numbers of the equation, where it is no sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,12 +246,12 @@ class Derivation:
 
 
 class Edge(NamedTuple):
-    """What one query of an attention sends back to one key."""
+    """The gradient that one query of an attention sends back to one key."""
 
     query: int
     key: int
     length: float
-    """Of the gradients of the key, its value and, in self-attention, the own query."""
+    """Length of the gradients of key and value and, in self-attention, of the key token's query."""
 
 
 class Stage(NamedTuple):
@@ -269,7 +269,7 @@ class Stage(NamedTuple):
     edges: tuple[Edge, ...] = ()
     """The longest, in descending order."""
     memory: Array | None = None
-    """What cross-attention sends to the encoder's rows, (S,)."""
+    """Length of the gradient that cross-attention sends to each encoder row, (S,)."""
 
 
 class Flow(NamedTuple):
@@ -320,7 +320,7 @@ class Record:
     flows: tuple[Flow, ...] = ()
     """Gradients of single tokens, followed back."""
     name: str = ""
-    """What the model is called, where two are compared."""
+    """The model's name, where two are compared."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

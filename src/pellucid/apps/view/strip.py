@@ -66,7 +66,7 @@ class _Strip:
             yield self._norm(self.stack.norm)
 
     def head(self) -> Iterator[Part]:
-        """What follows the last stack on the way to the tokens."""
+        """The parts between the last stack and the tokens."""
         if isinstance(self.model, MaskedLM) and self.model.head is not None:
             head = self.model.head
             seen = self.rows.get("head")

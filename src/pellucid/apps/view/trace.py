@@ -107,7 +107,7 @@ SHOWN = Reader(
 
 
 class Asked(NamedTuple):
-    """What a record is made of, next to the model; see `attention`."""
+    """The request that a record answers, besides the model; see `attention`."""
 
     pipeline: Any
     """Has the tokenizers and the search; None: ids only."""

@@ -28,7 +28,7 @@ READERS: dict[str, Callable[[Contents, str], Splits]] = {
     "multi30k-de-en": partial(read_multi30k, source="de", target="en"),
     "multi30k-en-de": partial(read_multi30k, source="en", target="de"),
 }
-"""What reads a split of each."""
+"""The reader of each corpus, which returns a split."""
 
 
 def _corpora() -> Iterator[tuple[str, Corpus]]:

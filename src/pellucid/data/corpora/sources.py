@@ -127,7 +127,7 @@ class Corpus:
     read: Callable[[str], Splits]
     """read(split) -> the pairs; split is one of `splits`, the first by default."""
     files: tuple[RemoteFile, ...]
-    """What is downloaded if PELLUCID_DATA does not have it."""
+    """The files to download if PELLUCID_DATA does not have them."""
     splits: tuple[str, ...] = ("default",)
     copied: bool = True
     """Whether its terms let a model card have some of its texts."""

@@ -99,7 +99,7 @@ def round_across(a, at, row_step, rows, numbers, words, to, words_row, steps, wi
 
 @inner(signature="i8,i8,f4[:,:],f4[:,::1]")
 def pack(task, tasks, b, packed):
-    """Do a task of `matmul.panels`; the numbers of B are next to each other along one axis."""
+    """Do a task of `Products.panels`; the numbers of B are next to each other along one axis."""
     k, n = b.shape
     first, last = threads.slice_of(task, tasks, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _PACKAGES = ("pellucid.kernels", "pellucid.compiled")
 """Where code that is compiled comes from; other modules are called from Python only."""
 _COMPILER = "pellucid.kernels.backend.numba_text"
-"""What all kernels are made by, and none imports."""
+"""Module of the compiler, whose source counts for every kernel although none imports it."""
 _BYTES = 32  # of a file's digest
 _KNOWN = "sources"
 

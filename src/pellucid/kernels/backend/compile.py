@@ -58,7 +58,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
-"""What may be done to sums, so that they vectorise. inf and NaN keep their meaning."""
+"""Reordering allowed in sums, so that they vectorise. inf and NaN keep their meaning."""
 EXACT = frozenset({"contract"})
 """Operations stay in the order written; a product may be fused into the sum that takes it."""
 
@@ -75,7 +75,7 @@ class NoCompilerError(RefusedError):
 
 
 class Inner:
-    """What kernels call; Numba is told of it when a kernel is compiled from its source.
+    """A function that kernels call. Numba learns of it only when a kernel is compiled from source.
 
     So a process that finds its kernels in the cache does without Numba, whose import takes longer
     than a short answer.
@@ -87,7 +87,7 @@ class Inner:
 
     @cached_property
     def made(self) -> Any:
-        """What Numba knows."""
+        """Numba's version of the function."""
         return self._make()
 
 
@@ -119,7 +119,7 @@ class Kernel:
     """
 
     about = _ANY
-    """What is said to be compiled."""
+    """The name in the message that something is compiled."""
 
     def __init__(
         self, f: Callable[..., Any], signature: tuple[Any, ...], flags: frozenset[str] = FAST

@@ -29,10 +29,10 @@ FEATURES = frozenset(built.features() or _FEATURES.split(","))
 TARGET = (
     VERSION, llvm.get_process_triple(), PROCESSOR, _FEATURES, object.__basicsize__
 )  # fmt: skip
-"""What machine code depends on, besides the kernel; the last: a Python with or without its lock."""
+"""Machine code depends on this and the kernel; the last entry tells Pythons without a GIL apart."""
 
 REFUSED = 1 << 40
-"""What a call returns for arguments that a kernel is not compiled for; 0 is success."""
+"""Status of a call with arguments that the kernel is not compiled for; 0 is success."""
 
 _i8, _i16, _i32, _i64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _object, _integers, _double = _i8.as_pointer(), _i64.as_pointer(), ir.DoubleType()
@@ -46,7 +46,7 @@ _PYTHON = (
     "PyLong_AsLongLong", "PyFloat_AsDouble", "PyObject_IsTrue", "PyErr_Occurred",
     "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLongLong",
 )  # fmt: skip
-"""What an `entry` needs of Python, all of it in the stable interface."""
+"""Functions of Python that an `entry` calls, all in the stable interface."""
 
 _FIELDS: dict[str, tuple[int, Any]] = {
     "type": (-8, _object), "data": (0, _object), "ndim": (8, _i32), "shape": (16, _integers),

@@ -18,7 +18,7 @@ _SUMS = 16  # partial sums of one kernel at most
 
 
 class Bits(NamedTuple):
-    """What a kernel needs to draw dropout's bits of rows; threshold 0 keeps everything."""
+    """Inputs from which a kernel draws dropout's random bits; threshold 0 keeps everything."""
 
     names: Array  # (T,) uint32: the names of the rows, empty without dropout
     site: np.uint32

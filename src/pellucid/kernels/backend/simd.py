@@ -23,7 +23,7 @@ from pellucid.kernels.backend.machine_code import FEATURES, call_named
 LANES = 16 if "+avx512f" in FEATURES else 4 if "+simd128" in FEATURES else 8
 VNNI = ("+avx512vnni" if LANES == 16 else "+avxvnni") in FEATURES
 PAIRS = not VNNI and ("+avx512bw" if LANES == 16 else "+avx2") in FEATURES
-"""What products of 8-bit integers are made of; see `int8`."""
+"""Whether products of 8-bit integers multiply pairs; see `int8`."""
 WIDTH = 2 * LANES
 """Columns of a panel, the part of a matrix that one pass of a product reads."""
 
@@ -36,7 +36,7 @@ class Vector(NamedTuple):
     llvm: Any
     element: str
     numbers: tuple[str, ...]
-    """What may be on the other side of an operator, rounded to this type."""
+    """Types of numbers allowed as the other operand; they are rounded to this type."""
 
     def __str__(self) -> str:
         return f"{self.element}x{LANES}"
@@ -83,7 +83,7 @@ OPERATORS: tuple[tuple[Any, Vector, Vector, str, tuple[str, ...]], ...] = (
     (operator.or_, uints, uints, "or_", ()),
     (operator.ge, uints, truths, "icmp_unsigned", (">=",)),
 )
-"""Of two vectors, or a vector and a number: the vectors' type, the result's, how it is emitted."""
+"""For two vectors, or a vector and a number: operand type, result type, how it is emitted."""
 UNARY = (
     (operator.neg, floats, "fneg"),
     (operator.neg, ints, "neg"),

@@ -101,9 +101,9 @@ def pool() -> int:
 class ParallelKernel(Kernel):
     """A kernel f(task, tasks, *arguments); a call (tasks, *arguments) runs every task.
 
-    One of several stages is f(task, *ends, *arguments): the tasks of a stage are those from the end
-    of the one before it to its own, and they begin when all of that one's are over. The last end is
-    the number of tasks.
+    A kernel of several stages is f(task, *ends, *arguments). Stage i has the tasks ends[i − 1] to
+    ends[i] − 1, and begins when all tasks of stage i − 1 are done. The last end is the number of
+    tasks.
     """
 
     def __init__(self, f: Callable[..., Any], signature: tuple[Any, ...], stages: int = 1) -> None:
@@ -111,7 +111,7 @@ class ParallelKernel(Kernel):
         self.stages = stages
 
     def __call__(self, *arguments: Any) -> None:
-        """Run every task: arguments are the ends of the stages and what follows them."""
+        """Run all tasks. The first arguments are the ends of the stages, then come those of f."""
         stages = self.stages
         super().__call__(pool() if arguments[stages - 1] > stages else 0, _ALL, *arguments)
 

@@ -1,4 +1,4 @@
-"""What a measure is: something recorded inside a model while it trains, and how it is shown."""
+"""Measures: numbers recorded inside a model while it trains, and how they are shown."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Probe = Mapping[str, Any]
-"""What the measures recorded after one step."""
+"""The values that the measures recorded after one step."""
 Lines = Mapping[str, Sequence["Line"]]
 """The lines of finished runs, by variant."""
 KINDS = ("encoder", "decoder", "cross")
-"""Of attention: `kind_of` returns a layer's."""
+"""Kinds of attention; `kind_of` returns the kind of a layer."""
 TIMES: Mapping[str, int | None] = {"at first": 0, "after 100 steps": 100, "at the end": None}
 """When a table shows a value: the heading, and the step; None for the last."""
 MOST = 8

@@ -52,7 +52,7 @@ def record_memory(seen: Pass) -> dict[str, Any]:
 
 
 def show_memory(findings: Findings) -> Sequence[Block]:
-    """Return a table of the variance and of the share of it within sentences."""
+    """Return a table of the memory's variance, and the share of it that is within sentences."""
 
     def total(probe: Probe) -> list[float]:
         return [m["within"] + m["between"] for m in [probe.get("memory")] if m]
