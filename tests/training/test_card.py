@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 import pytest
 
 from pellucid.data.pairs import TextPair
+from pellucid.training.card import about_and_examples, examples_of, note_quantized, with_scores
 from pellucid.training.card import card as run_card
-from pellucid.training.card import examples_of, note_quantized, with_scores
-from pellucid.training.config import DataConfig, RunConfig, TrainingConfig
+from pellucid.training.config import DataConfig, RunConfig, TrainingConfig, load_recipe
 
 
 def card(scores: dict[str, str]) -> str:
@@ -31,6 +32,20 @@ def test_a_card_says_what_it_was_given() -> None:
     ):
         assert line in found
     assert any(line.endswith("Spells sounds.") for line in found)
+
+
+def test_a_recipes_words_are_not_about_a_users_data() -> None:
+    recipe = load_recipe("chatbot-ko")
+    files = replace(recipe.data, corpus="", train=(Path("inflection.tsv"),))
+    own = replace(recipe, data=files)
+    described = replace(own, description="Forms of words.")
+    for config, text in (
+        (recipe, f" {recipe.description}"),
+        (own, ""),
+        (described, " Forms of words."),
+    ):
+        about, _ = about_and_examples(run_card(Path("a"), config, None))
+        assert about == f"An encoder-decoder Transformer.{text}"
 
 
 def test_new_scores_take_the_place_of_those_of_their_names_and_of_no_others() -> None:

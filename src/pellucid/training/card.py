@@ -17,7 +17,7 @@ from pellucid.models.quantize import WeightFormat
 from pellucid.tasks import task_of
 from pellucid.tasks.masked_lm import MASK
 from pellucid.tasks.scores import Scores
-from pellucid.training.config import DataConfig, RunConfig
+from pellucid.training.config import DataConfig, RunConfig, load_recipe, recipe_names
 
 SCORES_HEADING, NO_SCORES = "## Scores on held-out data", "None were taken."
 EXAMPLES, LONGEST_EXAMPLE = 3, 60
@@ -36,9 +36,13 @@ def card(
     """Return the model card of a run as Markdown, in the layout that Hugging Face shows.
 
     examples: texts that the model can be given. unknown: a sentence on targets that it cannot
-    write.
+    write. A recipe's description is of its own data: a model of other files has none, unless the
+    user gave one.
     """
+    about = config.description
     if config.data.train:
+        if about in (load_recipe(name).description for name in recipe_names()):
+            about = ""
         data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
     else:
         corpus = find_corpus(config.data.corpus)
@@ -56,7 +60,7 @@ def card(
     template = files("pellucid.training").joinpath("card.md").read_text(encoding="utf-8")
     return template.format(
         title=folder.resolve().name,
-        about=f"{task_of(config.model).about} {config.description}".strip(),
+        about=f"{task_of(config.model).about} {about}".strip(),
         scores="\n".join(_table("score", "value", scores.written() if scores else {})),
         examples="\n".join(f"- {text}" for text in examples) or NO_EXAMPLES,
         data="\n".join(f"- {line}" for line in data),
