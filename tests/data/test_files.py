@@ -88,7 +88,7 @@ def test_columns_by_number_in_a_file_that_does_not_name_them(
     assert first == TextPair("walk\tV;PST", ("walked",))
     assert second == TextPair("go\tV;PST", ("went",))
     assert not caplog.text
-    with pytest.raises(UserError, match=r"line 1: expected columns 1, 4, .* it has 3; --data.col"):
+    with pytest.raises(UserError, match=r"line 1: expected columns 1, 4, .* it has 3; `data.col"):
         read_pairs(path, ("1", "4"))
     with pytest.raises(UserError, match="line 1: expected columns 0, 2, counted from 1"):
         read_pairs(path, ("0", "2"))

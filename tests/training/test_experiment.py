@@ -110,7 +110,7 @@ def test_other_data_do_not_change_what_the_tokens_of_a_run_are(
     assert sorted(before) == names
     assert tokenizers(run / "model") == before
     write_pairs(data, "gfedcba")
-    with pytest.raises(UserError, match=r"training data is not what.*--accept-changes"):
+    with pytest.raises(UserError, match=r"training data is not what.*`accept_changes`"):
         train_run(load_recipe(str(run)), run, resume=True)
     go_on(run)
     assert tokenizers(run) == tokenizers(run / "model") == before

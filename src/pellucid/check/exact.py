@@ -1,7 +1,7 @@
 """An op's derivative, compared exactly: over finite fields, where nothing is rounded.
 
-The op's own forward runs on dual numbers of `field`, which gives ẏ, the derivative of y in the
-direction ẋ of one input; its own backward runs on plain numbers and gives the gradient g. With a
+The forward of the op runs on dual numbers of `field`, which gives ẏ, the derivative of y in the
+direction ẋ of one input. The backward runs on plain numbers and gives the gradient g. With a
 random projection r of the output both are numbers of the field of p0 = 2¹⁴¹ elements or more, and
 are equal or not:
 

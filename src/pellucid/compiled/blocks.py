@@ -90,7 +90,7 @@ def norm_rows(x, width, w, at, stack, y):
 
 @inner()
 def norm_heads(x, at, heads, w, norm, stack):
-    """Apply an RMSNorm of its own to each of `heads` heads from x[at] on, in place."""
+    """Apply an RMSNorm to each of `heads` heads from x[at] on, in place."""
     row = stack.padded_head
     for head in range(heads):
         here = at + head * row

@@ -198,7 +198,7 @@ def scatter_add(index: Array, updates: Array, rows: int) -> Array:
 
     `index` is (T,) integers, `updates` (T, …); y is (rows, …). This is the gradient of a
     table look-up. The standard has no such function and libraries differ in what indexed assignment
-    does to a repeated index, so each known library is asked in its own words; an unknown one gets a
+    does to a repeated index. Each known library has a function for it; others get a
     product with a one-hot matrix. In NumPy the additions happen in the order of `index`.
 
     >>> scatter_add(np.array([0, 2, 0]), np.array([1.0, 10.0, 100.0]), 3)

@@ -110,7 +110,7 @@ def _signature(op: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]
 
 Run = Callable[[Call], Result]
 Observer = Callable[[Call, Run], Result]
-"""observer(call, run) -> run(call), perhaps with a backward around its own."""
+"""observer(call, run) -> run(call); it may wrap the backward."""
 _observers: ContextVar[tuple[Observer, ...]] = ContextVar("pellucid_observers", default=())
 _prefix: ContextVar[str] = ContextVar("pellucid_prefix", default="")
 

@@ -529,7 +529,7 @@ class TokenizerKind:
 
 
 _FEATURES = r"\t[^\t;]*|;[^\t;]*(?![^\t]*\t)|[\s\S]"
-"""A tab with the feature after it; behind the last tab a semicolon with its own; any character."""
+"""A tab and its feature; after the last tab, a semicolon and its feature; any character."""
 
 
 def _split(pattern: str) -> dict[str, Any]:
@@ -656,7 +656,7 @@ def checked_text(text: str) -> str:
 
 
 def _kind_of(file: Any) -> str | None:
-    """Return what a parsed tokenizer.json holds, or None if it is not one of ours."""
+    """Return the kind of a parsed tokenizer.json, or None if Pellucid did not write it."""
     model, vocab = file["model"], file["model"]["vocab"]
     if sorted(vocab.values()) != list(range(len(vocab))):
         return None

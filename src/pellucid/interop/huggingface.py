@@ -37,10 +37,10 @@ Config = TypeVar("Config", bound=StackConfig)
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.spm", "target.spm")
 INT8_WEIGHTS = "model.int8.safetensors"
-"""A name of its own, so that `transformers` does not read int8 numbers as weights."""
+"""Another name than usual, so that `transformers` does not read int8 numbers as weights."""
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
 TOKENIZER_CONFIG, TARGET_TOKENIZER = "tokenizer_config.json", "target_tokenizer.json"
-"""The second is written for models of ours with two vocabularies."""
+"""The second is written for Pellucid models with two vocabularies."""
 TARGET_VOCABULARY = "target_vocab.json"
 """File of the second vocabulary of a Marian model."""
 CHOICES = ("eos_token_id", "decoder_start_token_id", "bad_words_ids", "suppress_tokens")

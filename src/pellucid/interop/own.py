@@ -1,4 +1,4 @@
-"""Models of ours as Hugging Face's: where one of its families computes the same.
+"""Write Pellucid models as Hugging Face's, where one of its families computes the same.
 
 Which settings a family has is decided by reading: our settings become a config.json, that is read
 as any other is, and what then differs is what the family does not have.
@@ -105,7 +105,7 @@ def _theirs(name: str, config: StackConfig) -> Foreign:
 
 
 def _differences(name: str, config: StackConfig, own: StackConfig) -> list[str]:
-    """Return the settings of ours that a family does not have, with their values in `own`."""
+    """Return the settings that a family does not have, with their values in `own`."""
     try:
         read = FAMILIES[name].config(_theirs(name, config))
     except UserError:  # its activation: nothing else that is written may be refused

@@ -1,7 +1,7 @@
 """Attention on padded batches, by the kernels of packed ones; see `flash`.
 
 Rows of a padded batch stay where they are, L (or S) to a sequence. Where those of a head are
-together, as in a new array (…, H, L, D), each head is a sequence of its own, (…, H, 1, L, D).
+together, as in a new array (…, H, L, D), each head is one sequence, (…, H, 1, L, D).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A user's function of scores (`ops.rules.function`) as a step of the fused kernels.
 
-The function is the user's own, in whose globals the vocabulary means vectors. It is compiled into
-kernels of its own, once for each text of a function; they are in the cache as any other.
+The user's function runs with globals in which the vocabulary means vectors. It is compiled into
+separate kernels, once for each function's text, which are cached as any other.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
 
 
 def refused(error: Exception) -> Declined:
-    """Return why a function runs on the page: what Numba says first is its own stage."""
+    """Return why a function runs as its reference, from Numba's message without its first part."""
     if isinstance(error, NoCompilerError):
         return Declined(str(error))
     text = re.sub(r"\x1b\[\d*m", "", str(error))  # colours

@@ -249,7 +249,7 @@ class StackConfig:
                 )
 
     def dropout_of(self, what: Literal["embedding", "attention", "activation"]) -> float:
-        """Return a dropout of its own if it has one, else that of the sublayers."""
+        """Return this dropout if it is set, else that of the sublayers."""
         own: float | None = getattr(self, f"{what}_dropout")
         return self.dropout if own is None else own
 

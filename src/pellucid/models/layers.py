@@ -45,7 +45,7 @@ def _separate(attention: Attention) -> None:
 
 
 class FurtherNetwork(nn.Module):
-    """One more position-wise network with its own norm; article 004's exercise."""
+    """One more position-wise network with a norm; article 004's exercise."""
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         e, f = config.d_model, config.ffn_dim

@@ -116,7 +116,7 @@ class AttentionConfig:
 
     @property
     def width(self) -> int:
-        """H · D, the width of all queries: E but for a `head_dim` of its own."""
+        """H · D, the width of all queries: E unless `head_dim` is set."""
         return self.num_heads * self.head_width
 
     def of_memory(self) -> AttentionConfig:

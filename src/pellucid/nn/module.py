@@ -249,7 +249,7 @@ class Module:
         return self
 
     def narrow(self, dtype: Any) -> Self:
-        """Compute in a narrower dtype of the arrays' library; what is learnt keeps its own."""
+        """Compute in a narrower dtype of the arrays' library; learnt arrays keep their dtype."""
         for parameter in self.parameters():
             parameter.narrow(dtype)
         return self
@@ -298,7 +298,7 @@ class Module:
 
 
 def _assign(buffer: Buffer, value: Array) -> None:
-    """Copy host values into a buffer, in its own library and dtype."""
+    """Copy host values into a buffer, in the buffer's library and dtype."""
     old = buffer.data
     if isinstance(old, host.ndarray):
         # row by row: the kernels take no other order, and loaded arrays may be transposed

@@ -20,7 +20,7 @@ from pellucid.ops.rule import Rule
 
 
 class MultiheadAttention(Attention):
-    """`Attention` with torch.nn.MultiheadAttention's arguments, and one of ours, `scale`.
+    """`Attention` with torch.nn.MultiheadAttention's arguments, and `scale`, which torch lacks.
 
     `scale` multiplies the scores (default 1/√D); "learned" makes it a parameter, `head_scale` (H,),
     one number for each head, which begins at 1/√D and is put into the queries (`ops.head_scale`).

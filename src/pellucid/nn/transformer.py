@@ -28,7 +28,7 @@ from pellucid.ops.rule import EVERYTHING, Rule
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention, then a feed-forward network. torch.nn.TransformerEncoderLayer's arguments.
 
-    src: (S, N, E), or (N, S, E) with batch_first, or (S, E). Of ours: `scale` of the scores, a
+    src: (S, N, E), or (N, S, E) with batch_first, or (S, E). torch lacks `scale`, of the scores: a
     number or "learned".
     Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
 
@@ -63,8 +63,8 @@ class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to the encoder's memory, then a feed-forward network.
 
     torch.nn.TransformerDecoderLayer's arguments; tgt (L, N, E), memory (S, N, E), or batch first,
-    or without N. `backward(dy)` returns (dtgt, dmemory). Of ours: `scale` of the scores, a number
-    or "learned".
+    or without N. `backward(dy)` returns (dtgt, dmemory). torch lacks `scale`, of the
+    scores: a number or "learned".
     Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
 
     >>> import numpy as np
@@ -260,7 +260,7 @@ def _run_padded(
 
 
 def _check_parts(module: Module) -> None:
-    """Raise `TypeError` for a part with a forward of its own, which nothing here would call."""
+    """Raise `TypeError` for a part that overrides `forward`, which nothing here would call."""
     for name, inner in module.named_modules():
         kind: Any = type(inner)  # a class has a hash, which mypy denies
         if not _only_forward(kind):
@@ -275,7 +275,7 @@ def _check_parts(module: Module) -> None:
 
 @cache
 def _only_forward(kind: type[Module]) -> bool:
-    """Whether a class has a forward of its own where layers call Pellucid's `run`, or read p."""
+    """Return whether a class overrides `forward` where layers call `run`, or read p."""
     forward, run = (
         getattr(getattr(kind, name, None), "__module__", "").startswith("pellucid.")
         for name in ("forward", "run")

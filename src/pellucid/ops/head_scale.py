@@ -17,7 +17,7 @@ def head_scale(
 ) -> tuple[Annotated[Array, "… H D"], Saved]:
     """Return q' with q'_h = s_h q_h, so that q'·k = s_h (q·k): attention then needs no scale.
 
-    Raises `ValueError` when q has another number of heads. Of ours: torch has no such layer. It is
+    Raises `ValueError` when q has another number of heads. torch has no such layer. It is
     article 003's question put to the gradient: s_h begins at 1/√D, and −log s_h / log D is the p of
     1/D^p that training makes of it.
 

@@ -116,7 +116,7 @@ def tokenizers_in(folder: Path) -> dict[str, bytes]:
 
 
 def model_files(folder: Path) -> tuple[str, list[str]]:
-    """Return Hugging Face's model_type of a model folder, "" for one of ours, and its files."""
+    """Return Hugging Face's model_type of a model folder ("" for a Pellucid one) and its files."""
     settings = read_json(folder / CONFIG)
     if is_huggingface(settings):
         return settings["model_type"], pretrained_files(folder)

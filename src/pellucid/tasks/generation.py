@@ -66,7 +66,7 @@ PEERS = {
     "sampling_topk": "top_k",
     "sampling_topp": "top_p",
 }
-"""CTranslate2's names; the error names ours."""
+"""CTranslate2's names of settings; an error about one names Pellucid's."""
 
 
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,7 +319,7 @@ class GenerationTask(Task):
     def likeliest(
         self, source: Sequence[int], answer: Sequence[int], count: int
     ) -> list[tuple[float, list[tuple[int, float]]]]:
-        """Return, for each token of an answer, its log p, and the `count` likeliest with theirs."""
+        """Return log p of each token of an answer, and the `count` likeliest in its place."""
         log_p = choices(self._log_p(self._batch([(source, answer)])), self.model.config)
         orders = np.argsort(-log_p, kind="stable")[:, :count]
         return [

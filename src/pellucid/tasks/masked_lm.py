@@ -118,7 +118,7 @@ class MaskedLMTask(Task):
         return {"encoder": ids}
 
     def spaced(self, text: str) -> str:
-        """Return a text with each [MASK] a word of its own, where tokens are words."""
+        """Return a text with spaces around each [MASK], where tokens are words."""
         words = getattr(self.source, "kind", None) == "word"
         return GLUED.sub(" ", text) if words else text
 

@@ -49,7 +49,7 @@ class Seq2SeqTask(GenerationTask):
     was not recorded; None: as many as it can read."""
 
     def ensemble(self, *others: Seq2SeqTask) -> Self:
-        """Return the task that answers with its own model and those of others.
+        """Return the task that answers with this model and others together.
 
         The probability of each token is the mean of what the models give it. Attention is that of
         the first model. Raises `UsageError` for a model with other tokens.

@@ -145,7 +145,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint and check every byte of it.
 
-    Raises `UserError` naming the file that is missing, damaged or not ours.
+    Raises `UserError` naming the file that is missing, damaged or not a checkpoint's.
     """
     files = _whole_files(path)
     try:

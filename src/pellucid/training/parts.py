@@ -2,7 +2,7 @@
 
 The tree halves the parts: 8 parts give ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). Floating-point
 addition depends on its order, and the order here depends on nothing but the number of parts. A
-worker has consecutive parts and adds the subtrees that are wholly its own; so the sum has the same
+worker has consecutive parts and adds the subtrees that lie within them. So the sum has the same
 bits however many workers there are.
 """
 

@@ -189,7 +189,7 @@ def enlarged(trained: Task, made: Sequence[Tokenizer], seed: int) -> Task:
 
 
 def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) -> Start:
-    """Open the model that a run begins with: from its own copy where it has one.
+    """Open the model that a run begins with, from the run's copy if there is one.
 
     run: a run folder that is resumed. Raises `UserError` when it is not the model of `config`.
     """
@@ -229,7 +229,7 @@ def folder_of(recipe: str) -> Path:
 def settings_of(
     recipe: str, folder: Path, start: Path | None, resume: bool, accept_changes: bool = False
 ) -> RunConfig:
-    """Return the settings that a run begins with: its own where it is resumed, or a recipe's.
+    """Return the settings to begin with: those of the resumed run, or of the recipe.
 
     start: the folder of the model that a new run begins with. Raises `UsageError` for one where a
     run is resumed.

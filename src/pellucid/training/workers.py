@@ -22,7 +22,7 @@ class LostWorkerError(UserError):
 
 
 class Workers:
-    """A process that trains alone: every exchange gives it its own numbers back.
+    """A process that trains alone: every exchange returns the numbers that were put in.
 
     A subclass is one of several processes. All of them call the same exchanges in the same order.
     `patient` is for an exchange after work that has no limit of time: wait as long as it takes.

@@ -220,7 +220,7 @@ def pellucid_step(
 def torch_step(
     source: np.ndarray, target: np.ndarray, precision: Precision = "float32"
 ) -> Callable[[], float]:
-    """Return the same in PyTorch: its own layers, fused attention and fused Adam."""
+    """Return the same step in PyTorch, with PyTorch's layers, fused attention and fused Adam."""
     torch = importlib.import_module("torch")
     torch.set_num_threads(available())
     nn, x, y = torch.nn, torch.from_numpy(source), torch.from_numpy(target)

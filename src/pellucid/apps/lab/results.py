@@ -188,7 +188,7 @@ def _append(path: Path, text: bytes) -> None:
 
 
 def _is_whole(tail: bytes) -> bool:
-    """Return whether the text after the last line end is a line that only lacks its own."""
+    """Return whether the text after the last line end is a whole line without its line end."""
     try:
         return isinstance(json.loads(tail), dict)
     except (ValueError, RecursionError):

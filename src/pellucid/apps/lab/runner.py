@@ -127,7 +127,7 @@ def describe(line: Line) -> str:
 
 
 def _stop(path: Path, ours: dict[futures.Future[Any], Trial], say: Say) -> None:
-    """Create the file that runs look for; start no more of our own processes."""
+    """Create the file that runs look for, and start no further process."""
     for future in [future for future in ours if future.cancel()]:
         del ours[future]
     also = "interrupt again to leave without waiting; the same command resumes them"

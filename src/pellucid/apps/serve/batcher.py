@@ -1,8 +1,8 @@
 """Continuous batching: inputs join a running batch between tokens, and leave it when answered.
 
 The rows of a compiled model keep their bits in any batch, so every answer is the one that its
-input gets alone. A model without that property draws its answers side by side, each in a batch of
-its own, and makes its beam searches one after another.
+input gets alone. A model without that property samples its answers side by side, each in a separate
+batch, and runs its beam searches one after another.
 
 A model has a batch for each processor, and each is generated on a thread of its own (`worker`). It
 keeps the answers of one search in the engine (`compiled.answering`), which returns to Python when

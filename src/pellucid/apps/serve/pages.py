@@ -32,7 +32,7 @@ async def docs(exchange: Exchange) -> Response:
 
 
 def _own_page(name: str, exchange: Exchange) -> Response:
-    """Return a page of ours in the browser's language; only its own script runs."""
+    """Return a page in the browser's language; only the script in the page may run."""
     nonce = secrets.token_urlsafe(16)
     language = preferred(exchange.request.headers.get("accept-language", ""))
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def policy(script: str) -> str:
 
 
 def preferred(accepted: str) -> Language:
-    """Return the first language of ours in an Accept-Language header.
+    """Return the first supported language in an Accept-Language header.
 
     >>> preferred("ko-KR,ko;q=0.9,en;q=0.8"), preferred("en, ko;q=0.5"), preferred("fr")
     ('ko', 'en', 'en')

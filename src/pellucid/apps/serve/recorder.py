@@ -115,7 +115,7 @@ def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:
 
 
 class Recorder:
-    """Makes records on a thread of its own: one at a time, and at most one for a client."""
+    """Makes records on a separate thread: one at a time, and at most one for a client."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -242,7 +242,7 @@ class Exchange:
 
 
 class Metrics(Collector):
-    """Counters and histograms of one server, in a registry of its own."""
+    """Counters and histograms of one server, in a separate registry."""
 
     def __init__(self, worker: Worker) -> None:
         self.registry, self.worker = CollectorRegistry(), worker

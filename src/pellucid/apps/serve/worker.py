@@ -85,7 +85,7 @@ class Worker:
             self._condition.notify_all()
 
     async def call(self, function: Callable[..., T], *arguments: object) -> T:
-        """Return what a function returns, called on a thread of its own, one after another.
+        """Call a function on a separate thread, one call after another; return its result.
 
         Raises `BusyError` if the queue is full, and what the function raises. A call that nobody
         waits for any more is left out.

@@ -201,7 +201,7 @@ def masks_future() -> Any:
 
 @at_most(1e-14)
 def multi_head_loop() -> Any:
-    """Compare the layer with a loop over its heads, each with its own matrices."""
+    """Compare the layer with a loop over its heads, each with separate matrices."""
     E, H = 6, 2
     layer = nn.MultiheadAttention(E, H, bias=False, batch_first=True, dtype=np.float64)
     x, heads = normal(5, E), []

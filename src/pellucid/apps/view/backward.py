@@ -1,4 +1,4 @@
-"""The backward pass of attention as the page shows it: our own lines, and a finite difference."""
+"""The backward pass of attention as the page shows it: lines of `ops`, and a finite difference."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
 
 
 def _rows(x: Array) -> dict[str, Any]:
-    """Return x (n,) or (T, n) row by row, each with a factor of its own."""
+    """Return x (n,) or (T, n) row by row, each with a separate factor."""
     return as_text(np.atleast_2d(x)[:, None], INPUT_BITS)
 
 
@@ -293,7 +293,7 @@ def _quantise(x: Array, bits: int) -> tuple[Array, Array]:
 
 
 def learn_page() -> str:
-    """Return the page that trains a model by itself; it has no data of ours."""
+    """Return the page that trains a model by itself; no data is put into it."""
     return _built("learn.html")
 
 

@@ -39,7 +39,7 @@ class Picture:
     model: Mapping[str, Any] | None = None
     """The model itself (`runnable`), for a page that runs it."""
     other: Record | None = None
-    """The record that the page compares with its own."""
+    """Another record, which the page compares with the first."""
 
     def beside(self, other: Picture, names: tuple[str, str] = ("", "")) -> Picture:
         """Return a picture whose page has two models' or two texts' maps under one cursor.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "<unk>"
 UNKNOWNS = (UNKNOWN, "[UNK]")
-"""How tokenizers, ours and others, write a character that they do not know."""
+"""How tokenizers, Pellucid's and others, write a character that they do not know."""
 SPECIALS = 4
 """Ids below are padding, begin, end and unknown, in every tokenizer of Pellucid's."""
 MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\N{NO-BREAK SPACE}": "⍽"}

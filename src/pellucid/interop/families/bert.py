@@ -16,7 +16,7 @@ class Bert(Family):
         return {"head": head, "pooler": "pooler.dense.weight" in theirs.arrays}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return the bias that an output layer of its own has in newer files."""
+        """Return the bias of the output layer, which newer files name separately."""
         own = self.page["names"]["output.weight"].replace("weight", "bias")
         apart = not config.tie_word_embeddings and own in theirs.arrays
         return {"output.bias": own} if apart else {}

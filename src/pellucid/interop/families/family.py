@@ -54,7 +54,7 @@ Settings = dict[str, Any]
 
 
 def their_activation(name: str) -> str:
-    """Return Hugging Face's name of an activation, or ours where it has none.
+    """Return Hugging Face's name of an activation, or Pellucid's if there is none.
 
     >>> their_activation("gelu_tanh")
     'gelu_new'
@@ -80,7 +80,7 @@ class Theirs(NamedTuple):
 
 Row = str | Mapping[str, Any]
 Table = Mapping[str, Row]
-"""Our tensors' names, and theirs, as a page has them."""
+"""The names of tensors in Pellucid and in Hugging Face's files, as a page lists them."""
 
 
 def page_of(name: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def page_of(name: str) -> dict[str, Any]:
 class Family:
     """How to read one kind of checkpoint, and to write one.
 
-    What its page cannot say is in methods that a family has of its own.
+    A family overrides methods for what its page cannot express.
     """
 
     def __init__(self, name: str) -> None:
@@ -107,15 +107,15 @@ class Family:
         self.written = page.get("written", "")
 
     def given(self, theirs: Foreign) -> Settings:
-        """Return settings of theirs that count in place of the file's."""
+        """Return Hugging Face settings that replace those of the file."""
         return {}
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return settings of ours that follow from theirs by a rule."""
+        """Return Pellucid settings that are computed from Hugging Face's."""
         return {}
 
     def write(self, config: Any) -> Settings:
-        """Return settings of theirs that follow from ours by a rule."""
+        """Return Hugging Face settings that are computed from Pellucid's."""
         return {}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
@@ -169,7 +169,7 @@ class Family:
 
 
 def _row(table: Table, name: str) -> Theirs | None:
-    """Return the row of a tensor of ours, with a layer's number and a kind filled in."""
+    """Return the row of a Pellucid tensor, with the layer's number and kind filled in."""
     number, kind = re.search(r"\.(\d+)\.", name), re.search(r"(weight|bias)$", name)
     pattern = name.replace(number[0], ".#.") if number else name
     row = table.get(pattern, table.get(re.sub(r"(weight|bias)$", "*", pattern)))
@@ -191,7 +191,7 @@ class Foreign:
         self.values, self.path, self.arrays = values, path, arrays
 
     def setting(self, kind: Any, name: str, default: Any = None) -> Any:
-        """Return a value of the kind that a setting of ours has."""
+        """Return a value converted to the type of a Pellucid setting."""
         if name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
             return self.first(name, default)
         if kind == int | None and default is None:

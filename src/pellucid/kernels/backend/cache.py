@@ -172,7 +172,7 @@ def _outline(node: Any) -> Any:
 
 
 def _imports(body: list[ast.stmt]) -> Iterator[str]:
-    """Yield the kernel modules that a module's statements import; ours are imported absolutely."""
+    """Yield the kernel modules that a module imports; all of them are imported absolutely."""
     for statement in body:
         if isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]

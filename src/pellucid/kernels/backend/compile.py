@@ -26,7 +26,7 @@ compiling = threading.RLock()
 """Held while kernels are imported or compiled; Numba compiles in one thread at a time anyway.
 
 A fork waits for it. A child has only the thread that forked: a lock that another thread held in
-that moment, ours, Numba's or that of a module being imported, would stay locked in it for ever.
+that moment (this one, Numba's or that of a module being imported) would stay locked for ever.
 """
 
 _log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The module and name of the function; every kernel has its own."""
+        """The module and name of the function; unique for every kernel."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     def body(self) -> Callable[..., Any]:
@@ -186,7 +186,7 @@ class Kernel:
         return machine_code.function(self.name, code)
 
     def _compile(self, digest: str) -> tuple[list[str], bytes]:
-        """Return the names of the functions of ours that it calls, and its machine code."""
+        """Return the names of the kernels that it calls, and its machine code."""
         from pellucid.kernels.backend import machine_code, prepared
 
         module = machine_code.parsed(prepared.text(self.name, digest) or self.text())
@@ -240,7 +240,7 @@ def modules_of(f: Callable[..., Any]) -> frozenset[str]:
 
 
 def variant(f: Any, name: str) -> Any:
-    """Return one of several functions made by the same lines, with a name of its own."""
+    """Return one of several functions made by the same lines, under a separate name."""
     f.__qualname__ = f"{f.__name__}.{name}"
     return f
 

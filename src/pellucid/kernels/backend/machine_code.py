@@ -276,7 +276,7 @@ def called(address: int) -> Callable[..., int]:
 
 
 def call_named(builder: Any, name: str, result: Any, *values: Any) -> Any:
-    """Emit a call of a function of this name: of LLVM, of the C library, of Python or of ours."""
+    """Emit a call of a function by name: LLVM's, the C library's, Python's or a kernel."""
     kind = ir.FunctionType(result, [value.type for value in values])
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
     return builder.call(function, values)

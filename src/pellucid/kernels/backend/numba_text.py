@@ -212,7 +212,7 @@ def _operation(
 
 
 def _numba_type(kind: Any, given: tuple[Any, ...] = ()) -> Any:
-    """Return Numba's type for one of ours; a function finds it by those that are given."""
+    """Return Numba's type for a type of `signature`; a callable computes it from those given."""
     match kind:
         case "void":
             return types.void

@@ -116,7 +116,7 @@ class ParallelKernel(Kernel):
         super().__call__(pool() if arguments[stages - 1] > stages else 0, _ALL, *arguments)
 
     def body(self) -> Callable[..., Any]:
-        """Return what is compiled: f, inside a function that distributes its own tasks."""
+        """Return the function to compile: f inside a function that distributes the tasks."""
         from numba import njit
 
         _, *names = inspect.signature(self.function).parameters
