@@ -21,6 +21,7 @@ from pellucid.training.config import load_recipe, recipe_names
 ROOT = Path(__file__).parents[1]
 ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"
 ARTICLES = ROOT / "docs" / "articles.md", ROOT / "docs" / "articles.ko.md"
+PREFIX = ROOT / "docs" / "prefix.md", ROOT / "docs" / "prefix.ko.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 GUIDES = [ROOT / "CONTRIBUTING.md", *DOCS]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -59,10 +60,16 @@ def test_every_number_of_the_corrections_is_computed() -> None:
     assert (found.failed, found.attempted > 50) == (0, True)
 
 
-def test_both_languages_of_the_corrections_have_the_same_code() -> None:
-    english, korean = (blocks(path, "python") for path in ARTICLES)
+def test_every_number_on_prefixes_is_computed() -> None:
+    found = doctest.testfile(str(PREFIX[0]), False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert (found.failed, found.attempted > 20) == (0, True)
+
+
+@pytest.mark.parametrize("pages", [ARTICLES, PREFIX])
+def test_both_languages_of_what_is_computed_have_the_same_code(pages: tuple[Path, Path]) -> None:
+    english, korean = (blocks(path, "python") for path in pages)
     assert english == korean
-    assert headings(ARTICLES[0]) == headings(ARTICLES[1])
+    assert headings(pages[0]) == headings(pages[1])
 
 
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tests.small import exactly
 
 from pellucid import reference
+from pellucid.compiled.answering import Answering
 from pellucid.compiled.engine import Engine
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
@@ -22,7 +24,9 @@ from pellucid.generation import (
     sample,
     search,
 )
+from pellucid.generation.search import ranked, search_once
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.models.prefix import Prefix, Spelling
 from pellucid.models.quantize import dequantize, quantize
 
 V = 37
@@ -379,3 +383,49 @@ def test_int8_multiplies_the_weights_that_were_stored() -> None:
     np.testing.assert_array_equal(inputs.rounded, stored["target.tokens.weight"])
     scales = stored["target.tokens.weight.int8_scale"].ravel()
     np.testing.assert_allclose(inputs.scales, scales, rtol=2**-23)
+
+
+@pytest.mark.parametrize("family", [Seq2Seq, CausalLM])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_compiled_search_keeps_beginnings_as_the_plain_one_does(family: Any, beam: int) -> None:
+    sides = ("source_vocab_size", "target_vocab_size") if family is Seq2Seq else ("vocab_size",)
+    kind = Seq2SeqConfig if family is Seq2Seq else CausalLMConfig
+    model = shaken(family(kind(**dict.fromkeys(sides, V), **SHAPE), seed=2))
+    letters = Spelling([b""] * 4 + [bytes(x) for n in (1, 2, 3) for x in product(b"abc", repeat=n)])
+    letters = Spelling(letters[:V])
+    texts = [b"abcab", b"", b"cb", b"a", b"bca", b"bb", b""]
+    prefixes = [Prefix.of_text(t, (letters, letters), {2}) if t else None for t in texts]
+    rng = np.random.default_rng(3)
+    source = Packed.of([rng.integers(4, V, 3 + i).tolist() for i in range(len(texts))])
+    engine = Engine(model)
+    for constraints in (Constraints(), Constraints(no_repeat_ngram=2, min_length=5)):
+        config = SearchConfig(beam=beam, best=beam, max_length=7, constraints=constraints)
+        found = search(engine, source, config, prefixes)
+        plain = [ranked(one.done)[:beam] for one in search_once(engine, source, config, prefixes)]
+        free = search(engine, source, config)
+        for text, ours, theirs, without in zip(texts, found, plain, free, strict=True):
+            assert [(a.tokens, a.finished) for a in ours] == [
+                (a.tokens, a.finished) for a in theirs
+            ]
+            np.testing.assert_allclose([a.log_p for a in ours], [a.log_p for a in theirs], 1e-5)
+            assert all(b"".join(letters[i] for i in a.tokens).startswith(text) for a in ours)
+            assert text or ours == without
+
+
+def test_a_place_that_is_free_again_forgets_how_its_answer_began() -> None:
+    model = shaken(CausalLM(CausalLMConfig(vocab_size=V, **SHAPE)))
+    engine, letters = (
+        Engine(model),
+        Spelling([b"", b"", b"", b""] + [b"%02d" % i for i in range(33)]),
+    )
+    begun = [Prefix.of_text(b"%02d%02d" % (i, i + 1), (letters, letters)) for i in (3, 9)]
+    source, first = Packed.of([[5, 6], [7, 8, 9]]), np.array([4, 4])
+    answering = Answering(engine, SearchConfig(max_length=5), 2)
+    free = [one[0].tokens for one in engine.search(source, SearchConfig(max_length=5), first)]
+    for prefixes in (begun, [None, begun[1]], [None, None], [begun[0], None]):
+        places = answering.join(source, np.array([5, 5]), first, prefixes)
+        answering.run()
+        for place, prefix, own in zip(places, prefixes, free, strict=True):
+            tokens = answering.take(place)[0].tokens
+            number = 4 + (3, 9)[begun.index(prefix)] if prefix else 0
+            assert tokens == own if prefix is None else tokens[:2] == (number, number + 1)

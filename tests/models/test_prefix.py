@@ -4,13 +4,13 @@ from itertools import product
 
 import pytest
 
-from pellucid.models.prefix import FREE, NEVER, Prefix
+from pellucid.models.prefix import FREE, NEVER, Prefix, Spelling
 
-SPELLED = [b"", b"t", b"th", b"he", b"the", b"e", b"ere", b"there", b"x", b"h"]
-BEHIND = [b"", b" t", b" th", b"he", b"the", b"e", b"ere", b" there", b"x", b"h"]
+SPELLED = Spelling([b"", b"t", b"th", b"he", b"the", b"e", b"ere", b"there", b"x", b"h"])
+BEHIND = Spelling([b"", b" t", b" th", b"he", b"the", b"e", b"ere", b" there", b"x", b"h"])
 
 
-def text_of(tokens: tuple[int, ...], behind: list[bytes]) -> bytes:
+def text_of(tokens: tuple[int, ...], behind: Spelling) -> bytes:
     return b"".join((behind if i else SPELLED)[token] for i, token in enumerate(tokens))
 
 
@@ -25,7 +25,7 @@ def accepted(prefix: Prefix, tokens: tuple[int, ...], most: int) -> bool:
 @pytest.mark.parametrize("behind", [SPELLED, BEHIND])
 @pytest.mark.parametrize("text", [b"t", b"the", b"ther", b"there th", b"thex"])
 def test_a_text_is_accepted_when_it_begins_with_the_prefix_or_is_its_beginning(
-    text: bytes, behind: list[bytes]
+    text: bytes, behind: Spelling
 ) -> None:
     prefix, seen = Prefix.of_text(text, (SPELLED, behind)), set()
     for tokens in product(range(1, len(SPELLED)), repeat=3):
@@ -62,7 +62,8 @@ def test_tokens_in_front_write_nothing() -> None:
 
 
 def test_what_would_change_the_end_may_not_follow_it_in_pieces_either() -> None:
-    spelled = [b"", b"e", b"\xcc", b"\x81", b"\x80", b"e\xcc\x81", b"e\xcc\x81\x80", b"ex"]
+    tokens = [b"", b"e", b"\xcc", b"\x81", b"\x80", b"e\xcc\x81", b"e\xcc\x81\x80", b"ex"]
+    spelled = Spelling(tokens)
     prefix = Prefix.of_text(b"e", (spelled, spelled), closed_to=(b"\xcc\x81",))
     assert prefix.allowed([], 9) == [1, 7]
     assert prefix.steps[0][7] == FREE

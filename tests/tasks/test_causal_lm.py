@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
+import pellucid
 from pellucid import ops
+from pellucid.apps.cli.answers import described
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import Constraints, SampleConfig, SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig
 from pellucid.tasks import CausalLMTask
+from pellucid.tasks.generation import Opening
 
 TEXTS = ["안녕 🙂", "abc", "", "가나다라마바사", "x"]
 
@@ -145,3 +149,98 @@ def test_a_text_is_drawn_from_nothing_as_likely_as_it_is_scored(trained: CausalL
     silent = copy(trained.source)
     silent.begins = False  # nothing to begin with
     assert replace(short, source=silent).generate([""]) == [""]
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[CausalLMTask, list[str]]:
+    """A model of pieces that knows sixteen sentences, and these."""
+    who = ["the cat", "the other cat", "another child", "no one there"]
+    does = ["reads there", "is reading", "sleeps then", "eats the rest"]
+    texts, folder = [" ".join(both) for both in product(who, does)], tmp_path_factory.mktemp("gpt")
+    (folder / "texts.txt").write_text("\n".join(texts))
+    schedule = {"lr": 5e-3, "warmup": 20}
+    task = pellucid.train(
+        "gpt-ko", train=folder / "texts.txt", run=folder / "run", steps=250, data={"held_out": 0},
+        model={"d_model": 32, "ffn_dim": 64, "num_attention_heads": 2, "dropout": 0.0},
+        training={"minutes": None, "validate_every": 250, "schedule": schedule},
+        tokenizer={"kind": "bpe", "vocab_size": 330},
+    )  # fmt: skip
+    return task, texts
+
+
+def test_every_beginning_of_a_sentence_is_continued_to_a_sentence(
+    learnt: tuple[CausalLMTask, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, texts = learnt
+    begun = [text[:end] for text in texts for end in range(1, len(text) + 1)]
+    answers = [answers[0] for answers in task.generate_answers(begun)]
+    for text, answer in zip(begun, answers, strict=True):
+        assert answer.text.startswith(text)
+        assert answer.text in texts, (text, answer)
+    for text, answer in list(zip(begun, answers, strict=True))[::7]:
+        assert "".join(task.stream(text)) == answer.text
+        (drawn,) = task.generate([text], temperature=1.5, seed=3)
+        assert drawn.startswith(text)
+        assert task.generate([text], beam=3)[0] in texts
+        (found,) = described(task, [text], [[answer]])
+        assert sum(found["answers"][0]["token_log_p"]) == pytest.approx(answer.log_p, abs=1e-3)
+    own = Opening  # the naive form: a prompt's own tokens, as they are
+    monkeypatch.setattr(
+        CausalLMTask, "opening", lambda self, text: own(self.source.encode(text), None, text)
+    )
+    naive = task.generate(begun)
+    assert sum(text in texts for text in naive) < len(begun) / 3
+
+
+def test_a_prefix_of_a_continuation_is_text_behind_its_text(
+    learnt: tuple[CausalLMTask, list[str]],
+) -> None:
+    task, texts = learnt
+    for text in texts[::5]:
+        for at in range(0, len(text), 3):
+            for end in range(at + 1, len(text) + 1, 5):
+                (found,) = task.generate([text[:at]], prefix=text[at:end])
+                assert found == task.generate([text[:end]])[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "again", "before"),
+    [
+        ("the ca", ["the"], 3, "the ca"),
+        ("the cat ", ["the", " cat"], 1, "the cat "),
+        ("th", [], 2, "th"),
+        ("", [], 0, ""),
+        ("the zoo", ["the", " ", "z", "o", "o"], 0, "the zoo"),
+    ],
+)
+def test_what_a_token_could_reach_beyond_is_not_read(
+    learnt: tuple[CausalLMTask, list[str]], text: str, read: list[str], again: int, before: str
+) -> None:
+    task = learnt[0]
+    opening = task.opening(text)
+    assert task.source.tokens(opening.source) == read
+    assert (opening.again, opening.text) == (again, before)
+    assert (opening.beginning is None) == (again == 0)
+
+
+@pytest.mark.parametrize("normalise", [(), ("nfd",)])
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_no_answer_changes_its_text(kind: str, normalise: tuple[str, ...]) -> None:
+    texts = ["안녕하세요 반가워요 고마워요", "안녕 각하 é", "the there other"]
+    tokenizer = train_tokenizer(texts, kind, 300 if kind == "bpe" else None, normalise)
+    shape = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 17, "num_hidden_layers": 1}
+    model = CausalLM(CausalLMConfig(vocab_size=tokenizer.vocab_size, **shape), seed=5).eval()
+    for parameter in model.parameters():
+        noise = np.random.default_rng(2).standard_normal(parameter.shape).astype(np.float32)
+        parameter.data = parameter.data + np.float32(0.3) * noise
+    for begins in (True, False):
+        own = copy(tokenizer)
+        own.begins = begins
+        task = CausalLMTask(model, own, own, SearchConfig(max_length=5))
+        given = [text[:end] for text in texts for end in range(1, len(text) + 1)]
+        given = [text for text in given if tokenizer.knows(text)]
+        for text, (answer, *_) in zip(given, task.generate_answers(given), strict=True):
+            unknown = tokenizer.unknown([text])
+            single = not begins and len(tokenizer.encode(text)) < 2
+            assert unknown or single or answer.text.startswith(text), (text, answer)
+            assert not unknown or answer.text.startswith(tokenizer.decode(tokenizer.encode(text)))

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from pellucid.compiled.decode import ENDS, READ, ROUNDS, ROWS_LEFT, STEPS, SWAPPED, USED
-from pellucid.compiled.records import Answers, Beam, Hypotheses, Inputs, Memory, Source
+from pellucid.compiled.records import (
+    Answers,
+    Beam,
+    Beginnings,
+    Hypotheses,
+    Inputs,
+    Memory,
+    Source,
+)
 from pellucid.core.batch import Packed
 from pellucid.models.decoding import Hypothesis, SearchConfig, penalty
+from pellucid.models.prefix import FREE, Prefix, joined
 
 if TYPE_CHECKING:
     from pellucid.compiled.engine import Engine
@@ -44,7 +53,9 @@ class Answering:
         self._free: list[int] = []
         self._source, self._read = _NOTHING, 0  # what `run` encodes first, and where to
         size, n = config.beam, _NONE
-        self._inputs = Inputs(np.empty((0, 2), np.int64), n, n, n)
+        self._inputs = Inputs(np.empty((0, 2), np.int64), n, n, n, n)
+        self._prefixes: dict[int, Prefix] = {}
+        self._beginnings = Beginnings(*joined([])[0])
         self._now = Hypotheses(
             n, np.empty(0), n, n, np.empty((0, 0), np.int64), np.empty((0, 0), np.int32)
         )
@@ -56,8 +67,17 @@ class Answering:
         self._beam = self._rules(0)
         self._grow(inputs, 0, 0)
 
-    def join(self, source: Packed, limits: Array, first: Array) -> list[int]:
-        """Add inputs, with the longest answer and the first token of each; return their places."""
+    def join(
+        self,
+        source: Packed,
+        limits: Array,
+        first: Array,
+        prefixes: Sequence[Prefix | None] = (),
+    ) -> list[int]:
+        """Add inputs; return their places.
+
+        Each has the longest answer, the token that is fed before it, and what it begins with.
+        """
         read, spans = self.engine.sources_of(source)
         prompts, names = self.engine.prompts_of(source, self.keys)
         n, wide, longest = len(source), names.shape[1], int(limits.max(initial=0))
@@ -72,12 +92,26 @@ class Answering:
         inputs, now, answers = self._inputs, self._now, self._answers
         inputs.sources[places], inputs.prompts[places] = spans, prompts
         inputs.limits[places], inputs.lengths[places] = limits, 0
+        for place in places:
+            self._prefixes.pop(place, None)
+        inputs.beginnings[places] = FREE
+        begun = {p: own for p, own in zip(places, prefixes, strict=False) if own is not None}
+        if begun:
+            self._begin(begun)
         answers.scores[places], answers.ends[places], answers.finished[places] = -np.inf, 0, 0
         rows = slice(self.rows, self.rows + n)
         now.owners[rows], now.totals[rows], now.tokens[rows] = places, 0.0, first
         now.names[rows, :wide] = names
         self.rows += n
         return places
+
+    def _begin(self, prefixes: dict[int, Prefix]) -> None:
+        """Take what answers to new inputs begin with; leave out those of inputs that are gone."""
+        kept = {place: own for place, own in self._prefixes.items() if place in self._places}
+        self._prefixes = kept | prefixes
+        table, starts = joined(list(self._prefixes.values()))
+        self._beginnings = Beginnings(*table)
+        self._inputs.beginnings[list(self._prefixes)] = starts
 
     def run(self, rounds: int = FOREVER, ends: int = FOREVER) -> None:
         """Generate tokens: at most `rounds`, until all is answered, or `ends` of the inputs."""
@@ -89,8 +123,8 @@ class Answering:
             progress[SWAPPED], before = 0, progress[ROUNDS]
             self.engine.kernels.search(
                 self.engine.packed, self._source, Memory(self.memory.rows, self.memory.capacity),
-                self.keys.here(), self._inputs, self._beam, self._now, self._next, self._answers,
-                progress, self.stop,
+                self.keys.here(), self._inputs, self._beginnings, self._beam, self._now,
+                self._next, self._answers, progress, self.stop,
             )  # fmt: skip
             self._source, self._read = _NOTHING, self.memory.used
             self.keys.used = int(progress[USED])
@@ -161,7 +195,7 @@ class Answering:
             return
         most = n * size
         self._free += range(before, n)
-        self._inputs = _larger(self._inputs, [(n, 2), (n,), (n,), (n,)])
+        self._inputs = _larger(self._inputs, [(n, 2), *[(n,)] * 4])
         shapes: list[tuple[int, ...]] = [(most,)] * 4 + [(most, wide), (most, long)]
         self._now, self._next = _larger(self._now, shapes), _larger(self._next, shapes)
         self._answers = _larger(

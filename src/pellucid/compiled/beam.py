@@ -92,6 +92,33 @@ def likeliest(log_p, i, vocabulary, values, tokens):
 
 
 @inner()
+def begin(log_p, i, generated, row, length, left, state, beginnings):
+    """Leave of row i what agrees with how its answer begins; return whether it is inside that.
+
+    It is `models.prefix.Prefix.allowed`, from the first state on.
+    """
+    for j in range(length):
+        if state >= 0:
+            at = beginnings.starts[state]
+            while beginnings.tokens[at] != generated[row, j]:
+                at += 1
+            state = beginnings.after[at]
+    if state < 0:
+        return False
+    at, end = beginnings.starts[state], beginnings.starts[state + 1]
+    kept = empty(end - at, np.float32)
+    for j in range(at, end):
+        after = beginnings.after[j]
+        free = after < 0 or beginnings.fewest[after] < left
+        kept[j - at] = log_p[i, beginnings.tokens[j]] if free else _f(-np.inf)
+    for token in range(log_p.shape[1]):
+        log_p[i, token] = -np.inf
+    for j in range(at, end):
+        log_p[i, beginnings.tokens[j]] = kept[j - at]
+    return True
+
+
+@inner()
 def constrain(log_p, i, generated, row, length, beam):
     """Apply the constraints to row i of log p, after `length` tokens of a row of `generated`.
 

@@ -14,12 +14,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.compiled.beam import ROW_BATCH, advance, constrain, keep, likeliest, log_probabilities
+from pellucid.compiled.beam import (
+    ROW_BATCH,
+    advance,
+    begin,
+    constrain,
+    keep,
+    likeliest,
+    log_probabilities,
+)
 from pellucid.compiled.blocks import embed, norm_heads, run_blocks_with, scratch
 from pellucid.compiled.products import fill, prepare
 from pellucid.compiled.records import (
     ANSWERS,
     BEAM,
+    BEGINNINGS,
     HYPOTHESES,
     INPUTS,
     KEYS,
@@ -112,8 +121,9 @@ def kernels_of(activation: str) -> Kernels:
             log_probabilities(some, between.rounded, stack.width, model.w, model.output, out)
 
     def search(
-        model, source, memory, own, inputs, beam, current, following, answers, progress, stop
-    ):
+        model, source, memory, own, inputs, beginnings, beam, current, following, answers,
+        progress, stop,
+    ):  # fmt: skip
         """Extend every hypothesis token by token, by the rules of `generation.search`.
 
         New sources are encoded first, into the rows of `memory` from progress[READ] on. It returns
@@ -137,9 +147,6 @@ def kernels_of(activation: str) -> Kernels:
         )
         counts, positions = empty(most, np.int64), empty(most, np.int64)
         sources = empty((most, 2), np.int64)
-        constrained = (
-            beam.no_repeat > 0 or beam.repetition != 1.0 or beam.forced >= 0 or beam.least > 0
-        )
         ended = 0
         while m > 0 and progress[ROUNDS] > 0 and used + m <= own.capacity:
             for i in range(m):
@@ -161,7 +168,10 @@ def kernels_of(activation: str) -> Kernels:
                     owner, total = current.owners[i], current.totals[i]
                     length = inputs.lengths[owner]
                     if length < inputs.limits[owner]:
-                        if constrained:
+                        state, left = inputs.beginnings[owner], inputs.limits[owner] - length
+                        if not begin(
+                            some, i - first, current.generated, i, length, left, state, beginnings
+                        ):
                             constrain(some, i - first, current.generated, i, length, beam)
                         likeliest(some, i - first, model.output.vocabulary, candidates.log_p[i],
                                   candidates.tokens[i])  # fmt: skip
@@ -198,6 +208,17 @@ def kernels_of(activation: str) -> Kernels:
         kernel(MODEL, SOURCE, LOG_P)(variant(encode, activation)),
         kernel(MODEL, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P)(variant(step, activation)),
         kernel(
-            MODEL, SOURCE, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS
+            MODEL,
+            SOURCE,
+            MEMORY,
+            KEYS,
+            INPUTS,
+            BEGINNINGS,
+            BEAM,
+            HYPOTHESES,
+            HYPOTHESES,
+            ANSWERS,
+            ROWS,
+            ROWS,
         )(variant(search, activation)),
     )

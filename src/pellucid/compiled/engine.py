@@ -5,6 +5,7 @@ The bits of a row do not depend on the batch, so answers need no margins here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from pellucid.core.batch import Packed
 from pellucid.kernels.backend import threads
 from pellucid.models.decoding import Decodes, Hypothesis, SearchConfig, limits_of
 from pellucid.models.embed import check_positions
+from pellucid.models.prefix import Prefix
 from pellucid.models.quantize import Arithmetic
 
 Array = np.ndarray
@@ -199,14 +201,15 @@ class Engine:
         source: Packed,
         config: SearchConfig,
         first: Array | None = None,
+        prefixes: Sequence[Prefix | None] = (),
         batch_size: int = BATCH_SIZE,
     ) -> list[list[Hypothesis]]:
-        """Return each input's best answers; `generation.search` without prefixes.
+        """Return each input's best answers, by the rules of `generation.search`.
 
         Inputs of similar length are answered together, at most `batch_size` of them by one thread.
         """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
-        limits = limits_of(self, source, config.max_length)
+        limits = limits_of(self, source, config.max_length, prefixes)
         if first is None:
             first = np.full(len(source), self.config.bos_token_id)
         order = np.argsort(-source.lengths, kind="stable")
@@ -215,7 +218,8 @@ class Engine:
 
         def answer(chunk: Array) -> None:
             answering = Answering(self, config, len(chunk))
-            places = answering.join(source.select(chunk), limits[chunk], first[chunk])
+            begun = [prefixes[i] for i in chunk] if prefixes else ()
+            places = answering.join(source.select(chunk), limits[chunk], first[chunk], begun)
             answering.run()
             for i, place in zip(chunk, places, strict=True):
                 found[i] = answering.take(place)

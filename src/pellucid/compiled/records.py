@@ -163,6 +163,17 @@ class Inputs(NamedTuple):
     """(N,): the most tokens of its answer."""
     lengths: Array
     """(N,): the tokens that its hypotheses have."""
+    beginnings: Array
+    """(N,): the first state of what its answer begins with; −1 for nothing."""
+
+
+class Beginnings(NamedTuple):
+    """What answers begin with: `models.prefix.Table`."""
+
+    starts: Array
+    tokens: Array
+    after: Array
+    fewest: Array
 
 
 class Beam(NamedTuple):
@@ -235,7 +246,8 @@ SOURCE = record(Source, "i8[::1],i8[::1],i8[::1]")
 KEYS = record(Keys, "f4[:,::1],i8,i8")
 VISIBLE = record(Visible, "i8[:,::1],i8[::1],i8[:,::1]")
 MEMORY = record(Memory, "f4[:,::1],i8")
-INPUTS = record(Inputs, "i8[:,::1],i8[::1],i8[::1],i8[::1]")
+INPUTS = record(Inputs, "i8[:,::1],i8[::1],i8[::1],i8[::1],i8[::1]")
+BEGINNINGS = record(Beginnings, "i8[::1],i8[::1],i8[::1],i8[::1]")
 BEAM = record(Beam, "i8,i8,i8,f8[::1],b1,f4,i8,i8,i8")
 HYPOTHESES = record(Hypotheses, "i8[::1],f8[::1],i8[::1],i8[::1],i8[:,::1],i4[:,::1]")
 ANSWERS = record(Answers, "i4[:,:,::1],i8[:,:,::1],f8[:,::1],f8[:,::1],i8[::1]")

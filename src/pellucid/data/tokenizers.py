@@ -24,7 +24,7 @@ from typing import Any
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.settings import nearest
 from pellucid.data.appearance import WHITE, Reading, one_spaced
-from pellucid.models.prefix import Spelled
+from pellucid.models.prefix import Spelled, Spelling
 from pellucid.system.files import MOST_BYTES, read_file
 
 PAD, BOS, EOS, UNK = range(4)
@@ -116,8 +116,8 @@ class TokenizerLike(ABC):
 
         By default a token writes what it is decoded to alone.
         """
-        both = [self.decode([token]).encode() for token in range(self.vocab_size)]
-        return [both, both]
+        both = Spelling(self.decode([token]).encode() for token in range(self.vocab_size))
+        return both, both
 
     def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
         """Return how tokens write a text that goes on, and the characters that may not follow it.
@@ -215,7 +215,8 @@ class Tokenizer(TokenizerLike):
         special = [b""] * len(SPECIALS)
         alone = [token.encode() for token in self.vocabulary[len(SPECIALS) :]]
         joint = KINDS[self.kind].joint.encode()
-        return [special + alone, special + [joint + token for token in alone]]
+        behind = [joint + token for token in alone]
+        return Spelling(special + alone), Spelling(special + behind)
 
     def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
         """Return how tokens write a text that goes on, and the characters that may not follow it.
@@ -368,7 +369,10 @@ def spelled_by(core: Any, silent: Collection[int] = ()) -> Spelled:
         known = _byte_letters()
         return bytes(known[c] for c in name) if set(name) <= known.keys() else text.encode()
 
-    return [[spelled(*each) for each in enumerate(texts)] for texts in (alone, behind)]
+    first, later = (
+        Spelling(spelled(*each) for each in enumerate(texts)) for texts in (alone, behind)
+    )
+    return first, later
 
 
 @cache

@@ -36,9 +36,13 @@ class Searches(Protocol):
     """A model whose rows keep their bits in any batch, and which searches by itself."""
 
     def search(
-        self, source: Packed, config: SearchConfig, first: Array | None = None
+        self,
+        source: Packed,
+        config: SearchConfig,
+        first: Array | None = None,
+        prefixes: Sequence[Prefix | None] = (),
     ) -> list[list[Hypothesis]]:
-        """Return, for each input in order, its best answers, best first; `first` as in `search`."""
+        """Return each input's best answers, by the rules of `search`."""
 
 
 # How close two sums of log-probabilities may come before rounding could have swapped them: over ten
@@ -91,8 +95,8 @@ def search(
     compiles it once.
     """
     model = compile_model(model)
-    if isinstance(model, Searches) and all(prefix is None for prefix in prefixes):
-        return model.search(source, config, first)
+    if isinstance(model, Searches):
+        return model.search(source, config, first, prefixes)
     searches = search_once(model, source, config, prefixes, first)
     answers = [ranked(one.done)[: config.best] for one in searches]
     models = model.models if isinstance(model, Ensemble) else (model,)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pellucid.core.errors import UserError, optional, pip_install
 from pellucid.data.tokenizers import TokenizerLike, library, read_json_text, spelled_by
-from pellucid.models.prefix import Spelled
+from pellucid.models.prefix import Spelled, Spelling
 
 SPECIAL = ("<pad>", "</s>", "<s>", "<unk>")
 
@@ -189,7 +189,7 @@ class SentencePieceTokenizer(TokenizerLike):
         """The bytes of each token at the beginning of a text, and elsewhere."""
         pieces = (self._written.get(i, "<unk>") for i in range(self.vocab_size))
         every = [b"" if one in SPECIAL else one.replace("▁", " ").encode() for one in pieces]
-        return [[one.removeprefix(b" ") for one in every], every]
+        return Spelling(one.removeprefix(b" ") for one in every), Spelling(every)
 
     def _pieces(self, text: str) -> list[str]:
         language = re.match(r">>.+?<<", text)

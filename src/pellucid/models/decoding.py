@@ -25,12 +25,16 @@ WIDEST = 4096
 
 
 def limits_of(
-    model: Decodes, source: Packed, max_length: int, prefixes: Sequence[Prefix | None] = ()
+    model: Decodes,
+    source: Packed,
+    max_length: int | Sequence[int],
+    prefixes: Sequence[Prefix | None] = (),
 ) -> Array:
     """Return the most tokens that the answer to each input may have: (N,).
 
-    Raises `ValueError` for an input that leaves no room to begin, for a prefix longer than its
-    answer may be, and when there is not a prefix for each input (or none at all).
+    Those that write the end of the input again do not count. Raises `ValueError` for an input that
+    leaves no room to begin, for a prefix longer than its answer may be, and when there is not a
+    prefix for each input (or none at all).
     """
     if prefixes and len(prefixes) != len(source):
         raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
@@ -41,7 +45,10 @@ def limits_of(
             f"a text of {int(source.lengths[room.argmin()])} tokens leaves no room for an answer "
             f"among the model's {model.config.max_position_embeddings} positions; shorten it"
         )
-    limits: Array = np.minimum(room, min(max_length, np.iinfo(room.dtype).max))
+    asked = [max_length] * len(source) if isinstance(max_length, int) else max_length
+    again = [0 if one is None else one.rewritten for one in prefixes] or [0] * len(source)
+    most = [min(n, np.iinfo(room.dtype).max // 2) + m for n, m in zip(asked, again, strict=True)]
+    limits: Array = np.minimum(room, np.array(most, room.dtype))
     for prefix, limit in zip(prefixes, limits, strict=bool(prefixes)):
         if prefix is not None and (count := prefix.fewest[0]) > limit:
             raise ValueError(f"a prefix of {count} tokens for an answer of at most {limit}")

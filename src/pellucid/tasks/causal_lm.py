@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
+from pellucid.models.prefix import NEVER, Prefix
 from pellucid.tasks.generation import GenerationTask, Opening
 
 Array = np.ndarray
@@ -51,9 +53,39 @@ class CausalLMTask(GenerationTask):
         return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
 
     def opening(self, text: str) -> Opening:
-        """Return what is read of a text, and what its answer begins with."""
-        row = self.source.encode(text)
-        return Opening(row, self.beginning, self.decode(row, ()))
+        """Return what is read of a text, and what its answer begins with.
+
+        A token may reach beyond the end of a text, as "world" does beyond "wor". So what one token
+        could write together with something that follows is not read: the answer writes its bytes
+        again, in any tokens.
+        """
+        row, spelled = self.source.encode(text), self.target.spelled
+        whole, closed_to = self.target.beginning(text + self.prefix)
+        end = len(self.target.beginning(text)[0] if self.prefix else whole)
+        first = max(0, end - max(map(attrgetter("longest"), spelled)) + 1)
+        reaching = (p for p in range(first, end) if spelled[p > 0].reaches(whole[p:], end - p))
+        cut = min(next(reaching, end), end - bool(closed_to))
+        kept, at, before = list(row), end, self.decode(row, ())
+
+        def last() -> bytes:
+            return spelled[len(kept) > 1][kept[-1]]
+
+        if kept and not whole[:end].endswith(last()):  # white space at the end has no token
+            at = len(whole[:end].rstrip())
+            before += whole[at:end].decode()
+        while at > cut and len(kept) > (not self.begins) and last():
+            if not whole[:at].endswith(last()):
+                break
+            at -= len(last())
+            kept.pop()
+        if not (rest := whole[at:]):
+            return Opening(row, None, before)
+        behind = (spelled[bool(kept)], spelled[1])
+        again = len(row) - len(kept)
+        beginning = Prefix.of_text(rest, behind, self.never, (), closed_to, again)
+        if beginning.fewest[0] >= NEVER:
+            return Opening(row, self.beginning, self.decode(row, ()))
+        return Opening(kept, beginning, before, end - at)
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]

@@ -31,7 +31,7 @@ from pellucid.generation import (
     search,
     stepped,
 )
-from pellucid.models.decoding import Hypothesis
+from pellucid.models.decoding import Hypothesis, limits_of
 from pellucid.models.model import choices
 from pellucid.models.prefix import NEVER, Prefix
 from pellucid.models.quantize import Arithmetic
@@ -184,6 +184,8 @@ class Opening(NamedTuple):
     """The tokens that the answer begins with."""
     text: str = ""
     """Text before the answer when both are decoded: a decoder alone continues its text."""
+    again: int = 0
+    """Bytes of the text that are not among its tokens, but written again by the answer."""
 
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
@@ -237,9 +239,13 @@ class GenerationTask(Task):
         text, closed_to = self.target.beginning(self.prefix)
         if not text:
             return None
+        return Prefix.of_text(text, self.target.spelled, self.never, self._frame(), closed_to)
+
+    @property
+    def never(self) -> set[int]:
+        """The tokens that are not generated, and those that end an answer."""
         config = self.model.config
-        never = {config.eos_token_id, *config.end_token_ids, *config.suppress_tokens}
-        return Prefix.of_text(text, self.target.spelled, never, self._frame(), closed_to)
+        return {config.eos_token_id, *config.end_token_ids, *config.suppress_tokens}
 
     @property
     def prefix_length(self) -> int:
@@ -554,7 +560,7 @@ class GenerationTask(Task):
 
     def _streamed(self, piece: str, key: int, decoder: Callable[[], Decodes]) -> Iterator[str]:
         """Yield the answer to a piece as it is generated."""
-        source, beginning, _ = self.opening(piece)
+        source, beginning, *_ = self.opening(piece)
         if not self.prompt_ids(source):
             return
         length, constraints = self.search.max_length, self.search.constraints
@@ -583,7 +589,7 @@ class GenerationTask(Task):
         prefixes = [opening.beginning for opening in openings for _ in range(many)]
         if self.sampling is not None:
             sampled = sample(decoder, source, self.sampling, prefixes, first)
-            longest = [min(int(room), self.sampling.max_length) for room in decoder.room(source)]
+            longest = limits_of(decoder, source, self.sampling.max_length, prefixes).tolist()
             found = [
                 [Hypothesis(own, 0.0, 0.0, len(own) < most)]
                 for own, most in zip(sampled, longest, strict=True)

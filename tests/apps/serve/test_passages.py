@@ -103,3 +103,23 @@ def test_a_sentence_that_is_too_long_is_named(server: Running) -> None:
         in answer["error"]["message"]
     )
     assert ask(server, PATHS[0], body(PATHS[0], "hello there. " * 40))[0] == 200
+
+
+def test_a_prompt_that_ends_inside_a_token_is_continued_as_generate_does(server: Running) -> None:
+    task, path = PIPELINES["story"], "/v1/completions"
+    rewritten = 0
+    for end in range(1, len("hello there")):
+        prompt = "hello there"[:end]
+        rewritten += task.opening(prompt).again > 0
+        for how in ({}, {"temperature": 1.0, "seed": 2}, {"max_tokens": 1}):
+            names = {"max_tokens": "max_length"}
+            (right,) = task.generate([prompt], **{names.get(k, k): v for k, v in how.items()})
+            asked = {"text": prompt, "model": "story", **how}
+            text, answer = answered(server, path, logprobs=1, **asked)
+            assert prompt + text == prompt + streamed(server, path, **asked)[0] == right
+            found = answer["choices"][0]["logprobs"]
+            assert "".join(found["tokens"]).startswith(text.split("\ufffd")[0])
+            assert max([0, *found["text_offset"]]) <= len(text)
+            whole = answered(server, path, echo=True, **asked)[0]
+            assert whole == right
+    assert rewritten > 5

@@ -28,7 +28,14 @@ from pellucid.core.batch import Packed
 from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
 from pellucid.generation.search import Searches, ranked, search_once
 from pellucid.kernels.backend import threads
-from pellucid.models.decoding import Array, Decodes, Hypothesis, SearchConfig, constrain
+from pellucid.models.decoding import (
+    Array,
+    Decodes,
+    Hypothesis,
+    SearchConfig,
+    constrain,
+    limits_of,
+)
 from pellucid.models.prefix import Prefix
 from pellucid.tasks.causal_lm import without_last
 
@@ -56,8 +63,6 @@ class Job:
     opening: Sequence[int]
     """The tokens that the model reads; there is room for an answer after them."""
     config: SearchConfig | SampleConfig
-    beginning: Prefix | None = None
-    """The tokens that the answer begins with."""
     notify: Callable[[Job], object] = lambda job: None
     """Called by the model's thread after every round in which the answer grew or ended."""
     number: int = 0
@@ -66,6 +71,8 @@ class Job:
     """Whose it is: clients take turns."""
     each: bool = False
     """Whether to notify after each token, not only at the end."""
+    beginning: Prefix | None = None
+    """The tokens that the answer begins with."""
     cancelled: bool = False
     """Set by `cancel`."""
     answer: list[int] = field(default_factory=list)
@@ -265,7 +272,10 @@ class Batcher:
         first = np.full(len(jobs), self.bos)
         if self._continues:
             source, first = without_last(source)
-        most = np.minimum(self.decoder.room(source), [job.config.max_length for job in jobs])
+        most = limits_of(
+            self.decoder, source, [job.config.max_length for job in jobs],
+            [job.beginning for job in jobs],
+        )  # fmt: skip
         for job, limit in zip(jobs, most.tolist(), strict=True):
             job.limit = limit
             if limit <= 0:
@@ -275,16 +285,17 @@ class Batcher:
             return 0
         source, most, first = source.select(kept), most[kept], first[kept]
         jobs = [jobs[i] for i in kept]
+        begun = [job.beginning for job in jobs]
         if isinstance(kind, SearchConfig):
             if kind not in self.searches:
                 self.searches[kind] = _Search(Answering(self.decoder, kind, stop=self._stop))
             search = self.searches[kind]
-            places = search.answering.join(source, most, first)
+            places = search.answering.join(source, most, first, begun)
             search.jobs.update(zip(places, jobs, strict=True))
             return 0
         config = jobs[0].config
         if isinstance(config, SearchConfig) and config.beam > 1:
-            best = ranked(search_once(self.decoder, source, config, (), first)[0].done)[0]
+            best = ranked(search_once(self.decoder, source, config, begun, first)[0].done)[0]
             jobs[0].take(best)
             return config.beam * len(best.tokens)
         group = _Group(self.decoder.start(source), first, jobs)
@@ -348,7 +359,8 @@ class Batcher:
         config = job.config
         if isinstance(config, SearchConfig):
             config = SampleConfig(top_k=1, constraints=config.constraints)
-        allowed = constrain(log_p, job.answer, config.constraints, None, self.eos, 1)
+        left = job.limit - len(job.answer)
+        allowed = constrain(log_p, job.answer, config.constraints, job.beginning, self.eos, left)
         draws = uniform_draws(config.seed, len(job.answer), np.array([job.number]))
         token = choose(allowed, config, draws[0])
         job.finished = token == self.eos

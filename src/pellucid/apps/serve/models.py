@@ -60,6 +60,8 @@ class Served:
         whole = str(self.pipeline.decode(opening.source, answer))
         if whole.startswith(opening.text):
             return whole[len(opening.text) :]
+        if opening.again:  # its end is not yet written again
+            return ""
         # The first letter belongs to the source's last character (NFD): it is sent by itself.
         return str(self.pipeline.target.decode(list(answer)))
 

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -478,28 +477,24 @@ async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str,
     each, others, offsets = list[Any](), list[Any](), list[int]()
     before = len(answer.passage.kept[0])
     for place, (opening, tokens) in enumerate(zip(answer.openings, answer.tokens, strict=True)):
-        read = list(opening.source)
+        read, again = list(opening.source), opening.again
         if _echoed(asked, answer):
-            read, tokens = [], [*read, *tokens]
+            read, tokens, again = [], [*read, *tokens], 0
         unread = 0 if read or task.begins else 1  # the first is predicted behind a begin token
         behind = [*read, *tokens[:unread]], tokens[unread:]
         call = exchange.service.worker.call
         found = await call(task.likeliest, *behind, count) if behind[1] else []
         likeliest = [*[(None, [])] * unread, *found]
         inside = bool(read) and task.kind == "continue"  # the answer begins inside a text
-        pieces = [task.target.spelled[inside or i > 0] for i in range(len(tokens))]
-        each += [
-            _entry(*one)
-            for one in zip(pieces, tokens, (log_p for log_p, _ in likeliest), strict=True)
-        ]
-        others += [
-            [_entry(own, *one) for one in best]
-            for own, (_, best) in zip(pieces, likeliest, strict=True)
-        ]
-        begun = accumulate(
-            (own[token] for own, token in zip(pieces, tokens, strict=True)), initial=b""
-        )
-        offsets += [before + len(text.decode(errors="ignore")) for text in begun][:-1]
+        text = b""
+        for i, (token, (log_p, best)) in enumerate(zip(tokens, likeliest, strict=True)):
+            spelled = task.target.spelled[inside or i > 0]
+            cut = max(0, again)  # what is written of the prompt again is no part of the answer
+            each.append(_entry(spelled, token, log_p, cut))
+            others.append([_entry(spelled, other, theirs, cut) for other, theirs in best])
+            offsets.append(before + len(text.decode(errors="ignore")))
+            text += spelled[token][cut:]
+            again -= len(spelled[token])
         before += len(answer.whole[place]) if place < len(answer.whole) else 0
     if chat:
         content = [one | {"top_logprobs": best} for one, best in zip(each, others, strict=True)]
@@ -515,9 +510,9 @@ async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str,
     }
 
 
-def _entry(spelled: Sequence[bytes], token: int, log_p: float | None) -> dict[str, Any]:
-    """Return a token, what it writes and its log p."""
-    own = spelled[token]
+def _entry(spelled: Sequence[bytes], token: int, log_p: float | None, cut: int) -> dict[str, Any]:
+    """Return a token, what it writes behind so many bytes, and its log p."""
+    own = spelled[token][cut:]
     finite = None if log_p is None else max(log_p, -9999.0)  # JSON has no infinity
     return {"token": own.decode(errors="backslashreplace"), "logprob": finite, "bytes": list(own)}
 

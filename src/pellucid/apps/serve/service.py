@@ -187,7 +187,9 @@ class Exchange:
         """Return the job of a piece, which waits for `submit`; one with nothing to read is done."""
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
         read = served.pipeline.prompt_ids(opening.source)
-        job = Job(read, config, opening.beginning, number=number, client=self.client, each=each)
+        job = Job(
+            read, config, number=number, client=self.client, each=each, beginning=opening.beginning
+        )
         if read:
             self.waiting.append((served, job))
         else:

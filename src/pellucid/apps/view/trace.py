@@ -25,6 +25,7 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes, SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.prefix import Prefix
 from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
@@ -144,7 +145,10 @@ def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
     # An int8 model searches as it answers elsewhere: by int8 products, which only the kernels have.
     int8 = pipeline is not None and pipeline.arithmetic == "int8"
     decoder = pipeline.decoder() if int8 else model
-    answer, expected, found = _answered(decoder, source_ids, first, target_side, target_ids, asked)
+    prefix = None if pipeline is None else pipeline.beginning
+    answer, expected, found = _answered(
+        decoder, source_ids, first, target_side, target_ids, prefix, asked
+    )
     rest = len(framed)
     read = [config.bos_token_id, *answer]
     return _recorded(
@@ -177,20 +181,24 @@ def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
     vocabulary = Vocabulary(
         "the sentence", tokenizer, config.vocab_size, longest, specials_of(config)
     )
-    ids = vocabulary.ids(source)
+    ids, beginning = vocabulary.ids(source), None
+    if pipeline and isinstance(source, str) and target is None:
+        ids, beginning, *_ = pipeline.opening(source)
     decoder = model if pipeline is None else pipeline.decoder()
     opening = [*ids, config.bos_token_id] if pipeline is None else pipeline.prompt_ids(ids)
     room = config.max_position_embeddings - len(opening)
     given = (
         None if target is None else replace(vocabulary, name="the output", longest=room).ids(target)
     )
-    if not opening or not (ids or given):
+    if not opening or not (source or given):
         raise UserError(EMPTY)
     opened = vocabulary.labels(opening)
     at = 0 if pipeline is None else len(opening) - len(ids)
     opened[at : at + len(ids)] = vocabulary.labels(ids, source)
     first = opening[-1], opened[-1]
-    generated, expected, found = _answered(decoder, opening[:-1], first, vocabulary, given, asked)
+    generated, expected, found = _answered(
+        decoder, opening[:-1], first, vocabulary, given, beginning, asked
+    )
     places = range(len(opening) - 1, len(opening) - 1 + len(expected))
     text = [*opening, *generated]
     return _recorded(
@@ -280,6 +288,7 @@ def _answered(
     first: tuple[int, Label],
     vocabulary: Vocabulary,
     given: list[int] | None,
+    prefix: Prefix | None,
     asked: Asked,
 ) -> tuple[list[int], list[int], dict[str, Any]]:
     """Search; return the answer, `given` or the best, the tokens expected, and a record's fields.
@@ -288,7 +297,6 @@ def _answered(
     it returns as many answers as its beam holds.
     """
     search = asked.search or (SearchConfig() if asked.pipeline is None else asked.pipeline.search)
-    prefix = None if asked.pipeline is None else asked.pipeline.beginning
     widest = replace(search, best=search.beam)
     answers, tree = search_tree(model, read, widest, vocabulary, first, prefix)
     answer = list(answers[0].tokens) if given is None else given
