@@ -179,7 +179,10 @@ def test_every_corpus_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     "ask, says",
     [
-        (lambda: find_corpus("g2p"), r"no corpus 'g2p' .did you mean g2p-en..; there are: chatter"),
+        (
+            lambda: find_corpus("g2p"),
+            r"data.corpus = 'g2p' is not known .did you mean g2p-en..; there are: ",
+        ),
         (
             lambda: load_corpus("chatbot-ko", "al"),
             r"no split 'al' .did you mean all.*has: by_answer",

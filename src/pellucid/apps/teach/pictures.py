@@ -242,17 +242,6 @@ def style(text: str) -> Iterator[None]:
 
     from pellucid.apps.view.fonts import families_for
 
-    settings: Any = {
-        "font.family": families_for(text + "·√′−"),
-        "axes.edgecolor": INK,
-        "text.color": INK,
-        "axes.labelcolor": INK,
-        "axes.titlesize": 11,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "legend.frameon": False,
-    }
-    with rc_context(settings):
+    fonts: Any = {"font.family": families_for(text + "·√′−")}
+    with rc_context(fonts, Path(__file__).with_name("pictures.mplstyle")):
         yield

@@ -21,6 +21,8 @@ STEP = 1e-6
 """Step of the finite differences, in both directions."""
 TERMS = 3
 """Products of a sum that are kept."""
+PLACE = ("role", "kind", "stack", "side", "layer", "block")
+"""Fields of a part that say which one it is."""
 
 
 def derive(
@@ -52,19 +54,8 @@ def derive(
             elif part.role == "feed_forward":
                 steps = tuple(_feed_forward(part, x, dy, row))
         if steps:
-            found.append(
-                Derivation(
-                    role=part.role,
-                    kind=part.kind,
-                    stack=part.stack,
-                    side=part.side,
-                    row=row,
-                    name=part.tensors[0][0],
-                    steps=steps,
-                    layer=part.layer,
-                    block=part.block,
-                )
-            )
+            place = {name: getattr(part, name) for name in PLACE}
+            found.append(Derivation(**place, row=row, name=part.tensors[0][0], steps=steps))
     return tuple(reversed(found))
 
 

@@ -53,11 +53,7 @@ CORPORA: Registry[Corpus] = Registry(_corpora())
 
 def find_corpus(name: str) -> Corpus:
     """Return a corpus by its name. Raises `UsageError` with the nearest name that exists."""
-    if name not in CORPORA:
-        raise UsageError(
-            f"no corpus {name!r}{nearest(name, CORPORA)}; there are: {', '.join(CORPORA)}"
-        )
-    return CORPORA[name]
+    return CORPORA.find(name, "data.corpus")
 
 
 def load_corpus(name: str, split: str | None = None) -> Splits:
