@@ -1,0 +1,13 @@
+from pellucid.tasks.causal_lm import CausalLMTask as CausalLMTask
+from pellucid.tasks.classifier import ClassifierTask as ClassifierTask
+from pellucid.tasks.generation import Answer as Answer
+from pellucid.tasks.generation import GenerationTask as GenerationTask
+from pellucid.tasks.generation import TokenScores as TokenScores
+from pellucid.tasks.generation import TooLongError as TooLongError
+from pellucid.tasks.kinds import TASKS as TASKS
+from pellucid.tasks.kinds import task_of as task_of
+from pellucid.tasks.masked_lm import Blank as Blank
+from pellucid.tasks.masked_lm import Guess as Guess
+from pellucid.tasks.masked_lm import MaskedLMTask as MaskedLMTask
+from pellucid.tasks.seq2seq import Seq2SeqTask as Seq2SeqTask
+from pellucid.tasks.task import Task as Task
