@@ -71,7 +71,7 @@ def _fixed(name: str, x: Any, kinds: str) -> Any:
 
 
 def _wrong(forward: Forward, inputs: Sequence[Exact]) -> int:
-    """Return how many gradients are not the derivatives."""
+    """Count the gradients that differ from the exact derivative."""
     ys, backward = forward(*inputs)
     generator = np.random.default_rng(3)
     rs = [None if y is None else _drawn(generator.standard_normal(y.shape)) for y in listed(ys)]

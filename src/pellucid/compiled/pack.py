@@ -90,7 +90,7 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
         PackedOutput(*at, entries, _up(entries, WIDTH), ends, suppressed),
     )
     networks = (each for stack in stacks.values() for each in stack.networks())
-    activation = _the("activation", (network.activation for network in networks), "relu")
+    activation = _common("activation", (network.activation for network in networks), "relu")
     return made, str(ACTIVATIONS[activation].kernel)
 
 
@@ -98,7 +98,7 @@ def _up(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-def _the(what: str, values: Iterable[Any], default: Any) -> Any:
+def _common(what: str, values: Iterable[Any], default: Any) -> Any:
     """Return the one value that all blocks share; `default` if there are no blocks."""
     different = list(dict.fromkeys(values))
     if len(different) > 1:
@@ -121,7 +121,7 @@ class _Weights:
         return PackedWeights(self._floats.joined(), self._bytes.joined())
 
     def inputs(self, stack: ModelStack) -> PackedInputs:
-        """Pack what a stack reads."""
+        """Pack the embeddings that enter a stack."""
         embed = stack.embed
         tokens, scales = embed.tokens.weight.learnt, np.empty(0, np.float32)
         rounded = np.empty((0, tokens.shape[1]), np.int8)
@@ -147,10 +147,10 @@ class _Weights:
         lines = [self._block(step) for step in steps]
         # The kernels compute every block of a stack alike.
         no_layers = AttentionConfig(embed_dim=1, num_heads=1, scale=1.0)
-        config = _the("self-attention", (each.config for each in own), no_layers)
+        config = _common("self-attention", (each.config for each in own), no_layers)
         every = [*own, *stack.attentions(memory=True)]
-        _the("attention", (each.config.of_memory() for each in every), None)
-        activation, inner = _the(
+        _common("attention", (each.config.of_memory() for each in every), None)
+        activation, inner = _common(
             "feed-forward network",
             ((each.activation, each.linear2.in_features) for each in stack.networks()),
             ("relu", 1),
@@ -159,7 +159,7 @@ class _Weights:
         kinds = [(norm.kind, norm.eps) for norm in norms if norm is not None]
         if config.qk_norm is not None:
             kinds.append((kinds[0][0], config.qk_norm))
-        kind, eps = _the("norm", kinds, ("layer_norm", 0.0))
+        kind, eps = _common("norm", kinds, ("layer_norm", 0.0))
         at, reach = self._distances(stack)
         width, head_width = stack.embed.config.d_model, config.head_width
         window, cap = config.rule.part(Window), config.rule.part(SoftCap)
@@ -175,7 +175,7 @@ class _Weights:
             key_heads=config.groups,
             head_width=head_width,
             padded_head=_up(head_width, LANES),
-            pre_norm=int(_the("norm placement", (step.norm_first for step in steps), True)),
+            pre_norm=int(_common("norm placement", (step.norm_first for step in steps), True)),
             centred=int(CENTRED[kind]),
             final_norm=-1 if stack.norm is None else self._norm(stack.norm),
             window=_ANYWHERE if window is None else window.size,

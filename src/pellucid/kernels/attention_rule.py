@@ -260,7 +260,7 @@ def scores_at(products, at, j, low, count, scale, rows, cap):
 
 @inner()
 def pulled(da, raw, j, scale, rows, cap):
-    """The gradient of scores j, j + 1, … before the rule: without one, da."""
+    """Return the gradient of scores j, j + 1, … before the rule; da where there is no rule."""
     return da
 
 

@@ -116,7 +116,7 @@ class ModelStack:
         return [step.block.body for step in self.steps if isinstance(step.block.body, FeedForward)]
 
     def rule(self, attention: Attention, memory: bool = False) -> Rule:
-        """Return who attends to whom in one of its attentions, and what happens to a score."""
+        """Return the rule of one attention: which keys a query sees, and changes to the scores."""
         causal = self.causal and not memory
         return rule_of(attention, causal, EVERYTHING)
 

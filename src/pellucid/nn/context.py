@@ -65,7 +65,7 @@ class Cache:
     layers: dict[str, KeysValues] = field(default_factory=dict)
 
     def append(self, path: str, new: KeysValues) -> KeysValues:
-        """Put new rows behind those of each sequence; return all of them."""
+        """Append new rows to each sequence; return the rows of all."""
         old = self.layers.get(path)
         if old is not None:
             xp = namespace(new.k)

@@ -145,7 +145,7 @@ def norm_rotate(
     config: AttentionConfig,
     context: Context,
 ) -> tuple[Annotated[Array, "T N D"], Backward]:
-    """Normalise the heads of queries and of keys, so many of each, and rotate them."""
+    """Normalise the first heads[0] heads, queries, and the next heads[1], keys; rotate them."""
     weights = [
         n.weight if n is not None and count else None for n, count in zip(norms, heads, strict=True)
     ]

@@ -73,7 +73,7 @@ class _Slot:
     step: int = 0
 
     def arrays(self) -> tuple[Array, Array]:
-        """Return θ and the gradient, both of θ's dtype and in one piece."""
+        """Return θ and the gradient, both contiguous and of θ's dtype."""
         parameter = self.parameter
         if parameter.master is None:
             parameter.data = _whole(parameter.data, parameter.data.dtype)

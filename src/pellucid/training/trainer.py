@@ -183,7 +183,7 @@ class Trainer:
             state.stopped = self._out_of_patience()
 
     def _report_rate(self) -> None:
-        """Say what a short run, or other settings than before, do to the learning rate."""
+        """Warn where a short run, or changed settings, give an unexpected learning rate."""
         warmup, step = self.config.schedule.warmup, self.state.step
         # minutes are no number of steps before the first
         total = self.config.total_steps(step=1, epochs=1 / len(self._batches), seconds=0.0)

@@ -130,4 +130,4 @@ def test_a_file_is_read_back_unless_versions_differ(
     assert read() == {}
     assert str(prepared.lacking()).endswith("and this is 0.1")
     monkeypatch.setattr(prepared, "FOLDER", tmp_path / "none")
-    assert prepared.lacking() == "none come prepared for this system"
+    assert prepared.lacking() == "there are no prepared ones for this system"

@@ -182,7 +182,7 @@ def article_config(**changes: Any) -> Seq2SeqConfig:
 
 
 def random_ids(length: int, vocabulary: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return sources (N, length) and targets (N, length + 1), of tokens that pad nothing."""
+    """Return random sources (N, length) and targets (N, length + 1), without padding."""
     draw, v = np.random.default_rng(0).integers, vocabulary or V
     return draw(3, v, (N, length)), draw(3, v, (N, length + 1))
 
@@ -257,7 +257,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def shares(step: Callable[[], float]) -> dict[str, float]:
-    """Return the share of one step's time by kind of work; Python is what no kernel takes."""
+    """Return the share of one step's time by kind of work; "Python" is the time outside kernels."""
     from pellucid.kernels.backend.compile import Kernel
 
     spent = dict.fromkeys([*KINDS.values(), "elementwise"], 0.0)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command: the model named first decides which options there are, and defaults."""
+    """Run the command. The first word is the model, which decides options and defaults."""
     name, rest, trained = named_model(
         arguments, "which model? Use `pellucid generate MODEL [TEXT ...]`"
     )
@@ -129,7 +129,7 @@ def _generate(trained: Any) -> Callable[..., int]:
         searching for the likeliest.
 
         A text that cannot be answered gives an empty line (with --json its error) and a message;
-        the others are answered, and the exit code is 1. With --strict it is the last.
+        the others are answered, and the exit code is 1. With --strict the command stops there.
 
         Args:
             text: What to answer; quote a text with spaces.
@@ -165,7 +165,7 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
         standard input; at a terminal a prompt opens.
 
         A text that cannot be answered gives an empty line (with --json its error) and a message;
-        the others are answered, and the exit code is 1. With --strict it is the last.
+        the others are answered, and the exit code is 1. With --strict the command stops there.
 
         Args:
             text: Text, with [MASK] where a token is to be filled in; quote a text with spaces.

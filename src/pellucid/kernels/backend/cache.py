@@ -103,7 +103,7 @@ def _load(name: str, made_of: str) -> bytes | None:
 
 
 def _keep(name: str, made_of: str, content: bytes) -> None:
-    """Write a file that a reader finds whole or not at all; none where that cannot be."""
+    """Write a file atomically; do nothing where it cannot be written."""
     where = folder()
     if where is None:
         return

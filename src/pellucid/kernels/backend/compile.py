@@ -221,7 +221,7 @@ class Kernel:
 
 
 def _parts(values: Iterable[Any]) -> list[Any]:
-    """Return arrays and numbers, records taken apart."""
+    """Return the values, with each record replaced by its fields."""
     parts = []
     for value in values:
         if isinstance(value, tuple):

@@ -58,13 +58,13 @@ def lacking() -> str | None:
     """Return why every kernel must be compiled from its source; None if most need not be."""
     made_for = _content()["llvmlite"]
     if made_for is None:
-        return "none come prepared for this system"
+        return "there are no prepared ones for this system"
     if made_for != VERSION:
         return f"the prepared ones are for llvmlite {made_for}, and this is {VERSION}"
     return None
 
 
 def text(name: str, digest: str) -> str | None:
-    """Return a kernel in LLVM's language; None if there is none of this code."""
+    """Return a prepared kernel in LLVM's language; None if there is none of this digest."""
     found = entries().get(key(name))
     return found[1] if found is not None and found[0] == digest else None

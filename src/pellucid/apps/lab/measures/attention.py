@@ -148,7 +148,7 @@ def _means_by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, di
 
 
 def show(findings: Findings) -> Sequence[Block]:
-    """Return pictures along training and by keys, and a table of Var[q·k]."""
+    """Return plots over training and over the number of keys, and a table of Var[q·k]."""
     lines = lines_with(findings, "attention")
     if not lines:
         return []
@@ -162,9 +162,11 @@ def show(findings: Findings) -> Sequence[Block]:
 
 
 def _along(lines: Lines, widths: set[int]) -> Block:
+    """Return the plot of head statistics over training, one panel for each statistic."""
+
     def middle(probe: Probe, title: str, kind: str) -> float | None:
         values = head_values(probe, kind, STATISTICS[title])
-        if title == THROUGH:  # what reaches q·k of a head
+        if title == THROUGH:  # a head multiplies q·k by its scale
             scales = head_values(probe, kind, "scale")
             values = [abs(s) * size for s, size in zip(scales, values, strict=False)]
         return float(np.median(values)) if values else None
