@@ -4,44 +4,52 @@
     python scripts/mirrored.py FILE...      # of these files
 
 A file src/pellucid/A/B.py is mirrored by tests/A/test_B.py, or the file of that name in the nearest
-folder above; if there is none, by the tests in the nearest folder that have B in their names. The
-imports between floors are always tested.
+folder above; if there is none, by the tests in the nearest folder that have B in their names; if
+there are none, by those whose files mention B, or else by all of that folder. scripts/B.py and B.md
+are mirrored by tests/test_B.py. The imports between floors are always tested. After two minutes
+what is left is named, and not run.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE, TESTS = ROOT / "src" / "pellucid", ROOT / "tests"
-NO_TESTS = 5  # pytest's exit code
+INTERRUPTED, NO_TESTS = 2, 5  # pytest's exit codes
+SECONDS = 120
 
 
 def changed() -> list[Path]:
     """Return the files that differ from main, and those that git does not know."""
 
-    def git(*words: str) -> list[str]:
+    def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
-        return done.stdout.split("\0")[:-1]
+        return done.stdout
 
     try:
-        base = "".join(git("merge-base", "-z", "HEAD", "main")) or "HEAD"
-    except subprocess.CalledProcessError:
+        base = git("merge-base", "HEAD", "main").strip()
+    except subprocess.CalledProcessError:  # a clone may have no main
         base = "HEAD"
-    names = [
-        *git("diff", "--name-only", "-z", base),
-        *git("ls-files", "--others", "--exclude-standard", "-z"),
-    ]
-    return [ROOT / name for name in names]
+    names = git("diff", "--name-only", "-z", base)
+    names += git("ls-files", "--others", "--exclude-standard", "-z")
+    return [ROOT / name for name in names.split("\0")[:-1]]
 
 
 def mirrored(path: Path) -> list[str]:
     """Return pytest's arguments for the tests of one file, none if nothing mirrors it."""
     if path.is_relative_to(TESTS):
         return [str(path)] if path.name.startswith("test_") and path.exists() else []
+    if path.parent in (ROOT, ROOT / "scripts"):  # README.md is mirrored by tests/test_readme.py
+        own = TESTS / f"test_{path.name.partition('.')[0].lower()}.py"
+        return [str(own)] if own.exists() else []
     if not path.is_relative_to(SOURCE) or path.suffix != ".py":
         return []
     inside = path.relative_to(SOURCE)
@@ -63,15 +71,44 @@ def commands(files: Iterable[Path]) -> list[list[str]]:
     return [[str(TESTS / "test_imports.py"), *whole], *map(list, chosen)]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run them; return 1 if one fails."""
-    files = [Path(name).resolve() for name in arguments] or changed()
+def mentioning(folder: str, name: str) -> list[str]:
+    """Return the files of tests in a folder that mention a name, the folder if there is none."""
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    paths = sorted(Path(folder).rglob("test_*.py"))
+    return [str(path) for path in paths if word.search(path.read_text("utf-8"))] or [folder]
+
+
+def run(words: Sequence[str], until: float) -> int:
+    """Run pytest until it ends, or is interrupted; return its exit code."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not alone and not oracle"]
-    for words in commands(files):
-        print("pytest", *(word.removeprefix(f"{ROOT}/") for word in words), flush=True)
-        done = subprocess.run([sys.executable, "-m", "pytest", *options, *words], cwd=ROOT)
-        if done.returncode not in (0, NO_TESTS):
+    print("pytest", *(word.removeprefix(f"{ROOT}/") for word in words), flush=True)
+    process = subprocess.Popen([sys.executable, "-m", "pytest", *options, *words], cwd=ROOT)
+    try:
+        return process.wait(max(0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        return INTERRUPTED
+
+
+def main(arguments: Sequence[str], seconds: float = SECONDS) -> int:
+    """Run them; return 1 if one fails."""
+    until = time.monotonic() + seconds
+    files = [Path(name).resolve() for name in arguments] or changed()
+    left = commands(files)
+    while left:
+        words = left.pop(0)
+        code = run(words, until)
+        if code == NO_TESTS and "-k" in words:
+            left.insert(0, mentioning(words[0], words[-1]))
+        elif code == INTERRUPTED and time.monotonic() >= until:
+            print(f"{seconds:.0f} s are over. Not run to the end, or not at all:")
+            for each in [words, *left]:
+                print("   ", *(word.removeprefix(f"{ROOT}/") for word in each))
+            break
+        elif code not in (0, NO_TESTS):
             return 1
+    print(f"{sum(os.times()[:4]):.0f} s of processor time; make test runs everything")
     return 0
 
 

@@ -20,6 +20,7 @@ def test_compiled_generation_gives_the_layers_answers() -> None:
     kinds = ("greedy", "beam 4", "shorter first", "constrained", "int8")
     assert [r.name for r in results] == [f"seq2seq, post-norm: {kind}" for kind in kinds]
     assert all(r.passed and r.arrays and not r.reason for r in results)
+    assert [r.name for r in check_engine(POST_NORM, steps=False)] == [r.name for r in results[:-1]]
 
 
 def test_without_kernels_nothing_is_compared() -> None:

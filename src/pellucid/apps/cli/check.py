@@ -82,7 +82,7 @@ def check(
             tr("Kernels of this machine, error as a fraction of what is allowed"): _kernels(
                 list(rows.kernels.values())
             ),
-            tr("Compiled generation, relative error"): check_engine(rows.engine.values()),
+            tr("Compiled generation, relative error"): check_engine(rows.engine.values(), not fast),
         }
     every = [_shown(title, list(results), bool(whole or of)) for title, results in found.items()]
     compared = [result for results in every for result in results if not result.reason]
