@@ -39,7 +39,7 @@ from pellucid.check.gradient import Forward, listed
 from pellucid.check.result import Result
 
 ON_THE_HOST = ("cu_q", "cu_k", "offset")
-"""Arguments that stay NumPy's whatever library computes."""
+"""Arguments that stay NumPy arrays for any library."""
 DRAWS = 400
 
 

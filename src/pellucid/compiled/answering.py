@@ -173,7 +173,7 @@ class Answering:
         self._free += places
 
     def _rules(self, longest: int) -> Beam:
-        """Return how to search, with the penalties of answers of up to so many tokens, or twice."""
+        """Return the rules of search, with the penalties of answers up to a length, or twice it."""
         config, constraints = self.config, self.config.constraints
         forced = constraints.forced(self.engine.packed.output.vocabulary)
         return Beam(
@@ -186,7 +186,7 @@ class Answering:
         )  # fmt: skip
 
     def _grow(self, inputs: int, names: int, generated: int) -> None:
-        """Make room for so many inputs, names and tokens of a hypothesis; more stays as it is."""
+        """Make room for at least these numbers of inputs, names and tokens of a hypothesis."""
         before, size = self._answers.scores.shape
         n = max(inputs, before)
         old = self._now.names.shape[1], self._now.generated.shape[1]

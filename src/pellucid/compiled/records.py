@@ -52,7 +52,7 @@ class PackedStack(NamedTuple):
     final_norm: int
     """Where the final norm begins; −1 without one."""
     window: int
-    """A row sees keys less than so many positions away."""
+    """A row sees keys that are fewer than this number of positions away."""
     distances: int
     """Where begins what distances add to the scores, (H, 2 · reach + 1); −1 where nothing is."""
     reach: int
@@ -168,7 +168,7 @@ class Inputs(NamedTuple):
 
 
 class Beginnings(NamedTuple):
-    """What answers begin with: `models.prefix.Table`."""
+    """Required beginnings of answers: `models.prefix.Table`."""
 
     starts: Array
     tokens: Array

@@ -20,7 +20,7 @@ Array = Any
 host = np
 """The library of arrays that describe a batch (token ids, spans, positions, masks, random bits).
 
-They stay on the host whatever library computes; `like` moves one to where it is needed.
+They stay on the host for any library; `like` moves one to where it is needed.
 """
 
 float32 = np.float32

@@ -101,7 +101,7 @@ def _inside(index, size):
 
 @inner(EXACT)
 def _unless_zero(da, d):
-    """Return a derivative; a score whose own is 0 gives none, whatever the function returned."""
+    """Return the derivative, 0 where the score's gradient is 0, even if the function gave NaN."""
     return simd.select(da == _f(0.0), _f(0.0), simd.floats_of(d))
 
 

@@ -13,7 +13,7 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.dropout` for float32 rows in one piece of memory, of which some are dropped."""
+    """Compute `ops.dropout` for contiguous float32 rows, if any number is dropped."""
     x = call.x
     bits = row_tools.dropout_bits(call.p, call.rng, x.shape[:-1]) if row_tools.is_rows(x) else None
     if bits is None or not bits.threshold:

@@ -12,7 +12,7 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.layer_norm` for float32 rows in one piece of memory."""
+    """Compute `ops.layer_norm` for contiguous float32 rows."""
     return norm(call.x, call, centred=True)
 
 

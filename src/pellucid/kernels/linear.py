@@ -24,7 +24,7 @@ _FEW = 8  # rows for which copying W into panels would cost more than the produc
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.linear` for float32 in one piece of memory, more than a few rows."""
+    """Compute `ops.linear` for contiguous float32, more than a few rows."""
     x, weight, bias = call.x, call.weight, call.bias
     if not (
         is_rows(x)

@@ -27,7 +27,7 @@ _f = np.float32
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.norm_rotate` for float32 heads in one piece of memory and rotary positions."""
+    """Compute `ops.norm_rotate` for contiguous float32 heads and rotary positions."""
     x, positions, weights = call.x, call.positions, (call.q_weight, call.k_weight)
     if not (
         is_rows(x)

@@ -7,5 +7,5 @@ from pellucid.kernels.layer_norm import norm
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.rms_norm` for float32 rows in one piece of memory."""
+    """Compute `ops.rms_norm` for contiguous float32 rows."""
     return norm(call.x, call, centred=False)

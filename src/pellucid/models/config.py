@@ -84,7 +84,7 @@ class StackConfig:
     attention_softcap: float | None = None
     """Keep the scores within (−c, c): c tanh(score / c)."""
     sliding_window: int | None = None
-    """In self-attention a token sees only tokens less than so many positions away."""
+    """In self-attention a token sees only tokens fewer than this number of positions away."""
     attention_sinks: bool = False
     """Every head learns a score that no key has, so that a query may look at nothing (gpt-oss)."""
     attention_function: str | None = None
@@ -131,7 +131,7 @@ class StackConfig:
     rope_theta: float = 10000.0
     """The base of the angles of rotary positions."""
     rope_factor: float = 1.0
-    """Rotary positions turn so many times slower, for longer texts than before."""
+    """Rotary positions turn slower by this factor, for longer texts than in training."""
     rope_low_freq_factor: float | None = None
     """With the next two, only slow pairs turn slower (Llama 3): below so many turns by rope_factor,
     ..."""

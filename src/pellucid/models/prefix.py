@@ -1,4 +1,4 @@
-"""A text that an answer must begin with, in whatever tokens the model writes it.
+"""A text that an answer must begin with, in any tokens that write it.
 
 One text is written in many ways by byte-level tokens: "the" is one token, or "t" and "he". A prefix
 that is cut into tokens by itself allows one of them, and often the wrong one: a model that answers
@@ -57,7 +57,7 @@ class Spelling(list[bytes]):
             yield from self._tokens[self._sorted[place]]
 
     def reaches(self, text: bytes, length: int) -> bool:
-        """Return whether a token that agrees with a text has more bytes than so many."""
+        """Return whether a token that agrees with a text has more than `length` bytes."""
         return any(len(self[token]) > length for token in self.agreeing(text))
 
 

@@ -1,4 +1,4 @@
-"""The parts of a built model in the order in which they run, for whatever else reads a model.
+"""The parts of a built model in the order in which they run, for all code that reads a model.
 
 A module is its own description: its type, its config and its arrays are all that compiled decoding,
 the exporters and the page go by. A `Reader` lists the modules and settings that it supports and

@@ -17,7 +17,7 @@ Init = Callable[[Generator, tuple[int, ...]], Array]
 
 
 def generator(seed: int, name: str) -> Generator:
-    """Return the generator that draws the parameter `name`, whatever else is built.
+    """Return the generator for the parameter `name`; it does not depend on other parameters.
 
     >>> generator(0, "a").random() == generator(0, "a").random()
     True

@@ -45,7 +45,7 @@ def global_norm(gradients: Iterable[Array]) -> float:
 
 
 def _whole(x: Array, dtype: Any) -> Array:
-    """Return x in one piece of writeable memory, a copy only where it is not."""
+    """Return x contiguous and writeable; it is copied only if it is not."""
     if not isinstance(x, np.ndarray):
         return namespace(x).astype(x, dtype, copy=False)
     if x.dtype == dtype and x.flags.carray:

@@ -54,7 +54,7 @@ def chosen_language() -> Language:
 
 @contextmanager
 def speaking(asked: Language | None) -> Iterator[None]:
-    """Speak a language, whatever the environment says; None: what it says."""
+    """Use a language inside this block, in place of the environment's; None: the environment's."""
     token = _asked.set(asked)
     try:
         yield

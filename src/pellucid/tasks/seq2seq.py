@@ -134,7 +134,7 @@ class Seq2SeqTask(GenerationTask):
         return (not self.reads_words or piece[:1].isalnum()) and self.source.knows(piece)
 
     def check_seen(self, text: str) -> None:
-        """Raise `UserError` as `Task` has it; marks between words are kept, whatever they are."""
+        """Raise `UserError` as `Task.check_seen` does; all marks between words are kept."""
         super().check_seen("".join(filter(str.isalnum, text)) if self.reads_words else text)
 
     def unread(self, text: str) -> list[str]:

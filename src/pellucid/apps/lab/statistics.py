@@ -144,7 +144,7 @@ def interval_rank(pairs: int) -> int:
 
 
 def coverage(pairs: int) -> float:
-    """Return how often the interval of so many pairs holds the true median.
+    """Return how often the interval of this many pairs contains the true median.
 
     >>> coverage(3), coverage(6)
     (0.75, 0.96875)

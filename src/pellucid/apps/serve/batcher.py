@@ -50,7 +50,7 @@ ROUNDS = 4
 
 FEW = 4
 """A batch generates another token before the next check while its rows outnumber those that wait,
-or have ended, by more than this factor. A check takes about the same time whatever it finds."""
+or have ended, by more than this factor. A check takes about the same time whether it finds any."""
 
 KINDS = 8
 """Kinds of search whose memory is kept while nobody asks for them."""
@@ -207,7 +207,7 @@ class Batcher:
         self.interrupt(len(self.waiting))
 
     def interrupt(self, jobs: int) -> None:
-        """Look round after this token, if so many jobs matter to the batch; any thread may."""
+        """Check after this token, if this many jobs matter to the batch; any thread may call."""
         if FEW * jobs >= self.running:
             self._stop[0] = 1
 

@@ -322,7 +322,7 @@ class Answer:
         return new, done or self.stopped
 
     def _text(self, most: float = math.inf) -> str:
-        """Return the text of the first tokens, at most so many, that no later one can change."""
+        """Return the text of at most `most` tokens, as far as no later token changes it."""
         text = self.passage.kept[0]
         for place, job in enumerate(self.jobs):
             done = job.done
@@ -511,7 +511,7 @@ async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str,
 
 
 def _entry(spelled: Sequence[bytes], token: int, log_p: float | None, cut: int) -> dict[str, Any]:
-    """Return a token, what it writes behind so many bytes, and its log p."""
+    """Return a token, its text after the first `cut` bytes, and its log p."""
     own = spelled[token][cut:]
     finite = None if log_p is None else max(log_p, -9999.0)  # JSON has no infinity
     return {"token": own.decode(errors="backslashreplace"), "logprob": finite, "bytes": list(own)}

@@ -58,7 +58,7 @@ def _move(builder: Any, name: str, tile: int, address: Any, step: Any) -> None:
 
 @instruction("void", "i8", "i8")
 def _configure(builder, upper, lower):
-    """Give the tiles of C and A so many rows, at least 1: the upper half's and the lower half's."""
+    """Set the rows, at least 1, of the tiles of C and A: of the upper half and the lower half."""
     with builder.goto_entry_block():
         memory = builder.alloca(ir.ArrayType(_i32, SIDE))
     rows = [upper, upper, lower, lower, upper, lower, _i64(SIDE), _i64(SIDE)]

@@ -58,7 +58,7 @@ class Products(NamedTuple):
     numbers: int
     """How many numbers of k a place of a panel holds."""
     multiple: int
-    """A panel has a multiple of so many places along k, the last filled up with zeros."""
+    """The length of a panel along k is a multiple of this; the rest is filled with zeros."""
     rows: int
     """How many rows of C stay in registers."""
     pack: Any
@@ -190,7 +190,7 @@ def pack(task, tasks, b, packed):
 
 @inner()
 def part_of(task, tasks, columns, c):
-    """Return the rows and panels of a task, of so many that `division` names: from, to each."""
+    """Return the rows and panels of a task of a `division`: first and end of each."""
     begin, end = threads.slice_of(task // columns, tasks // columns, len(c))
     left, right = threads.slice_of(task % columns, columns, (c.shape[1] + WIDTH - 1) // WIDTH)
     return begin, end, left, right

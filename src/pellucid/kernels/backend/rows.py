@@ -32,7 +32,7 @@ KEEP_ALL = Bits(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1
 
 
 def is_rows(x: Array) -> bool:
-    """Whether x is float32 rows in one piece of memory, with at least one number."""
+    """Return whether x is contiguous float32 rows with at least one number."""
     return (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
@@ -44,7 +44,7 @@ def is_rows(x: Array) -> bool:
 
 
 def is_vector(x: Array | None, width: int) -> bool:
-    """Whether x is None, or `width` numbers of float32 in one piece of memory."""
+    """Return whether x is None or a contiguous float32 vector of `width` numbers."""
     return x is None or (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
@@ -66,7 +66,7 @@ def as_vector(x: Array | None, width: int, default: float) -> Array:
 
 
 def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
-    """Return the gradient of an output of this shape as rows in one piece of memory.
+    """Return the gradient of an output of this shape as contiguous rows.
 
     Raises `ValueError` when dy has another shape.
     """

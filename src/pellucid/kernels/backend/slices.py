@@ -22,7 +22,7 @@ _Nothing = c_char * 0
 
 
 def whole(arrays: Iterable[Array]) -> bool:
-    """Return whether all arrays are float32 in one piece of memory that may be written."""
+    """Return whether all arrays are contiguous, writeable float32."""
     return all(x.dtype == np.float32 and x.flags.carray for x in arrays)
 
 

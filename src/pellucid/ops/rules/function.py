@@ -157,7 +157,7 @@ class Applied(Score):
         return y, _Saved(a, at, values, indices)
 
     def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
-        """Return the gradients; a score whose own is 0 gives none, whatever the derivative is."""
+        """Return the gradients; a score of gradient 0 gives none, even if its derivative is NaN."""
         xp = namespace(da)
         result = self.function.backward(da, saved.a, saved.at, *saved.values)
         zero, none = xp.zeros_like(da), da == 0
@@ -175,7 +175,7 @@ class Applied(Score):
 
 
 def _places(a: Array, distance: np.ndarray) -> At:
-    """Return where scores are, in int64 on the host, whatever the library and dtype of a are."""
+    """Return the positions of scores as int64 on the host, for any library and dtype of a."""
     *lead, _, keys = a.shape
     heads, examples = lead[-1] if lead else 1, lead[:-1]
     query = distance[..., :1]
