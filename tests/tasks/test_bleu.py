@@ -9,6 +9,7 @@ import pytest
 
 from pellucid.core.errors import UserError
 from pellucid.tasks.bleu import bleu
+from pellucid.tasks.metrics import METRICS
 
 OUTPUTS = ["A man rides a red bike .", "two dogs play in the snow", "Ein Hund"]
 REFERENCES = [["A man rides a blue bike."], ["Two dogs play in snow", "dogs"], ["Ein Hund"]]
@@ -48,6 +49,19 @@ def test_words_without_blanks_between_them_count(
     plain, *_ = bleu(outputs, [[text] for text in references], False, "13a")
     assert "tok:13a" in plain.signature
     assert plain.value < 1
+
+
+def test_a_metric_may_name_the_tokenizer() -> None:
+    outputs, references = ["我今天去学校。", "他来。"], [["我今天去学校上课。"], ["他来。"]]
+    found = {
+        name: METRICS[name].compute(outputs, references, False)
+        for name in ("bleu", "bleu-zh", "bleu-13a", "bleu-char", "bleu-intl")
+    }
+    for name, measured in found.items():
+        tokenizer = name.partition("-")[2] or "zh"
+        assert f"|tok:{tokenizer}|" in measured.rows["BLEU"]
+    assert found["bleu"].values == found["bleu-zh"].values
+    assert found["bleu"].values["bleu"] > 2 * found["bleu-13a"].values["bleu"]
 
 
 def test_a_few_signs_of_another_script_change_no_score() -> None:

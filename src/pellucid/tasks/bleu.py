@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 from unicodedata import name, normalize
@@ -96,11 +97,17 @@ def bleu(
     )
 
 
+SCORES = {"bleu": True, "bleu_lower": True, "chrf": True}
+
+
 def compute(
-    outputs: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    intervals: bool,
+    tokenize: str | None = None,
 ) -> Measured:
-    """Return BLEU, lower-cased BLEU and chrF by the names of `BLEU_CHRF.scores`."""
-    figures = dict(zip(BLEU_CHRF.scores, bleu(outputs, references, intervals), strict=True))
+    """Return BLEU, lower-cased BLEU and chrF by the names of `SCORES`."""
+    figures = dict(zip(SCORES, bleu(outputs, references, intervals, tokenize), strict=True))
     return Measured(
         {name: figure.value for name, figure in figures.items()},
         {name: figure._asdict() for name, figure in figures.items()},
@@ -132,10 +139,15 @@ def _figure(
     return Figure(name, float(score.score), interval, str(metric.get_signature()))
 
 
-BLEU_CHRF = Metric(
-    name="bleu",
-    about="BLEU, cased and lower-cased, and chrF by sacreBLEU, for sentences",
-    scores={"bleu": True, "bleu_lower": True, "chrf": True},
-    compute=compute,
-    check=check_installed,
+BLEUS = tuple(
+    Metric(
+        name="bleu" if tokenize is None else f"bleu-{tokenize}",
+        about="BLEU, cased and lower-cased, and chrF by sacreBLEU, for sentences"
+        + ("" if tokenize is None else f", with its tokenizer {tokenize}"),
+        scores=SCORES,
+        compute=partial(compute, tokenize=tokenize),
+        check=check_installed,
+    )
+    for tokenize in (None, "13a", "intl", "zh", "char")
 )
+"""With the tokenizer of the references' script, or one of sacreBLEU's by name."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pellucid.core.parts import Registry
-from pellucid.tasks.bleu import BLEU_CHRF
+from pellucid.tasks.bleu import BLEUS
 from pellucid.tasks.error_rates import ERROR_RATES
 from pellucid.tasks.metric import Metric
 
-METRICS: Registry[Metric] = Registry({each.name: each for each in (ERROR_RATES, BLEU_CHRF)})
+METRICS: Registry[Metric] = Registry({each.name: each for each in (ERROR_RATES, *BLEUS)})
 
 
 def higher_is_better() -> dict[str, bool]:

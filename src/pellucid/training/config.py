@@ -173,7 +173,8 @@ class EvaluationConfig:
     metric: MetricName = "none"
     """error_rates: edits per character, or per word where the target's tokenizer is one of words
     (PER), and share of outputs with any edit (WER). bleu: BLEU and chrF by sacreBLEU, for
-    sentences."""
+    sentences, its tokenizer that of the references' script; bleu-13a, bleu-intl, bleu-zh and
+    bleu-char name one."""
     pairs: int = 500
     """Held-out pairs decoded at each validation during training; the final score takes all."""
 
@@ -249,7 +250,7 @@ class TrainingConfig(StepConfig):
             raise UsageError(
                 f"monitor = {self.monitor!r} is not a held-out score; there is "
                 f"{', '.join(offered) or 'none'}"
-                + "".join(f" (evaluation.metric = {metric!r} gives it)" for metric in giving)
+                + "".join(f" (evaluation.metric = {metric!r} gives it)" for metric in giving[:1])
             )
         if self.higher_is_better and not self.higher_wins:
             raise UsageError(

@@ -48,6 +48,21 @@ def test_chatterbot_ko(corpus: Callable[[str], Splits]) -> None:
     assert not any("  " in text for texts in asked.values() for text in texts)
 
 
+def test_names_and_the_manual_need_no_files() -> None:
+    names = load_corpus("names")
+    assert len(names.train) + len(names.valid) == 1393
+    assert 100 < len(names.valid) < 180
+    texts = {pair.source for pair in (*names.train, *names.valid)}
+    assert len(texts) == 1393
+    assert set("".join(texts)) == set("abcdefghijklmnopqrstuvwxyz")
+    manual = load_corpus("manual")
+    (first,), (last,) = manual.train, manual.valid
+    assert len(first.source) > 300_000
+    assert first.source.count("\n") == pytest.approx(19 * last.source.count("\n"), rel=0.01)
+    assert not manual.test
+    assert not any(pair.targets for pair in (first, last, *names.train))
+
+
 def test_g2p_en(corpus: Callable[[str], Splits]) -> None:
     pairs = corpus("g2p-en")
     assert sizes(pairs) == (80_653, 1_779, 3_473)

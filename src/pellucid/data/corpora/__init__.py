@@ -17,6 +17,7 @@ from pellucid.data.corpora.inflections import read_inflections
 from pellucid.data.corpora.multi30k import read_multi30k
 from pellucid.data.corpora.pronunciations import read_pronunciations
 from pellucid.data.corpora.sources import Contents, Corpus, RemoteFile
+from pellucid.data.corpora.texts import read_manual, read_names
 from pellucid.data.pairs import Splits
 
 READERS: dict[str, Callable[[Contents, str], Splits]] = {
@@ -25,6 +26,8 @@ READERS: dict[str, Callable[[Contents, str], Splits]] = {
     "chatbot-ko": read_chatbot,
     "chatbot-ko-topics": read_topics,
     "inflections": read_inflections,
+    "names": read_names,
+    "manual": read_manual,
     "multi30k-de-en": partial(read_multi30k, source="de", target="en"),
     "multi30k-en-de": partial(read_multi30k, source="en", target="de"),
 }

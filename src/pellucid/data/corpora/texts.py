@@ -1,0 +1,27 @@
+"""Texts for a decoder alone that need no download: given names, and one long text."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from pellucid.core.errors import optional
+from pellucid.data.corpora.sources import Contents
+from pellucid.data.pairs import Splits, TextPair, split_by_hash
+
+HELD_OUT = 0.05
+"""Of the long text, its last lines."""
+
+
+def read_names(contents: Contents, split: str) -> Splits:
+    """Read the names, each a text."""
+    names = (files("pellucid.data.corpora") / "names.txt").read_text(encoding="utf-8").split()
+    return split_by_hash([TextPair(name, ()) for name in names], valid=0.1)
+
+
+def read_manual(contents: Contents, split: str) -> Splits:
+    """Read what Python's own help prints of the language, as one text in the order of its pages."""
+    pages = optional("pydoc_data.topics", "the manual is Python's own, which this Python lacks")
+    lines = "\n".join(pages.topics.values()).splitlines(keepends=True)
+    cut = round(len(lines) * (1 - HELD_OUT))
+    first, last = ("".join(part) for part in (lines[:cut], lines[cut:]))
+    return Splits((TextPair(first, ()),), (TextPair(last, ()),))
