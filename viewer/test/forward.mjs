@@ -10,7 +10,7 @@ const { outputFiles } = await build({
   absWorkingDir: new URL("..", import.meta.url).pathname,
   stdin: {
     contents: 'export * from "./src/run/forward.ts"; export * from "./src/run/tokens.ts";' +
-      ' export * from "./src/run/ledger.ts"; export * from "./src/run/edit.ts";',
+      ' export * from "./src/run/ledger.ts"; export * from "./src/run/edit.ts"; export * from "./src/run/passage.ts";',
     resolveDir: new URL("..", import.meta.url).pathname,
   },
   bundle: true,
@@ -21,7 +21,7 @@ const { outputFiles } = await build({
 });
 const bundle = join(dirname(process.argv[2]), "forward.bundle.mjs");
 await writeFile(bundle, outputFiles[0].text);
-const { Edited, Runner, Tokenizer, gradientsOf, ledger, lens, slope, step } = await import(bundle);
+const { Edited, Runner, Tokenizer, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await import(bundle);
 
 const { record, cases } = JSON.parse(await readFile(process.argv[2], "utf8"));
 const runner = new Runner(record);
@@ -46,7 +46,14 @@ function edited(fed, edits, gradients) {
   });
 }
 
+/** A text in pieces, and what is joined of pieces whose answers are they themselves, in capitals. */
+function split(text) {
+  const passage = passageOf(text, record.passage, source, record.longest.source);
+  return { ...passage, joined: joined(passage, passage.pieces.map((piece) => piece.toUpperCase())) };
+}
+
 const answers = cases.map(({ text, answer, off, counted, edits }) => {
+  if (answer === undefined) return split(text);
   const ids = source.encode(text);
   const switched = new Set(off);
   const base = runner.encode(ids);

@@ -16,6 +16,11 @@ _NO_END = re.compile(
 _LINES = re.compile(r"(\r\n|[\n\v\f\r\x85\u2028\u2029])")
 
 
+def patterns() -> dict[str, str]:
+    """Return the patterns by which a text is split, for other programs."""
+    return {"sentence": _SENTENCE.pattern, "no_end": _NO_END.pattern, "lines": _LINES.pattern}
+
+
 def lines(text: str) -> list[str]:
     """Return the lines of a text and, between them, what ends them."""
     return _LINES.split(text)
@@ -79,7 +84,7 @@ class Passage(NamedTuple):
                 found.kept[-1] += part
         if found.pieces:
             found.kept[0] = re.sub(r"^[^\S\r\n]+", "", found.kept[0])
-            found.kept[-1] = re.sub(r"[^\S\r\n]+$", "", found.kept[-1])
+            found.kept[-1] = re.sub(r"[^\S\r\n]+\Z", "", found.kept[-1])
         return found
 
     def joined(self, answers: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import random
 import subprocess
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from pellucid import ops
 from pellucid.apps.view.runnable import LARGEST, _tokenizer, runnable
 from pellucid.core import dispatch
 from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UserError
 from pellucid.data.appearance import reading_of
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig
@@ -307,6 +309,35 @@ def test_texts_become_the_tokens_of_the_library_and_come_back(tmp_path: Path) ->
         for case, found in zip(cases, in_node(task, cases, tmp_path), strict=True):
             assert found["ids"] == tokenizer.encode(case["text"])
             assert found["text"] == tokenizer.decode(found["answer"]["ids"])
+
+
+@pytest.mark.oracle("node")
+@pytest.mark.parametrize("sentences", [1, 2, None])
+@pytest.mark.parametrize("words", [False, True])
+def test_a_text_is_split_as_the_library_splits_it(
+    sentences: int | None, words: bool, tmp_path: Path
+) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyz'.!?가나"
+    tokenizer = train_tokenizer([letters if words else f"{letters} 「」。？,"], "char")
+    task = made()
+    config = replace(task.model.config, source_vocab_size=tokenizer.vocab_size)
+    model = Seq2Seq(replace(config, max_position_embeddings=23)).eval()
+    task = Seq2SeqTask(model, tokenizer, task.target, SearchConfig(), sentences=sentences)
+    assert task.reads_words == words
+    texts = [
+        "ab cd.", "ab. cd! ef? gh", "\n ab.\r\n\ncd. 가나? \n", "dr. no, on d. a. it is. so.",
+        "it's ''a-b' x", "가。나？ 「a。」b", "", " ", "...", "a" * 19 + ". b. c.", "a\u2028b",
+        "ΩΨ a. ab Ω", "e\u0301 a",
+    ]  # fmt: skip
+    given = []
+    for text in texts:
+        with suppress(UserError):
+            given.append((text, task.passage(text)))
+    found = in_node(task, [{"text": text} for text, _ in given], tmp_path)
+    for (text, right), own in zip(given, found, strict=True):
+        assert (own["pieces"], own["kept"]) == right, text
+        assert own["joined"] == right.joined([piece.upper() for piece in right.pieces])
+    assert len(given) > 9
 
 
 def typed_texts(draws: random.Random, count: int) -> list[str]:

@@ -56,6 +56,28 @@ def settle(page: Page) -> None:
     })""")
 
 
+@pytest.mark.oracle("playwright")
+def test_a_text_of_several_sentences_is_answered_piece_by_piece(opened: Open) -> None:
+    page = opened()
+    assert page.locator(".try-pieces").is_hidden()
+    alone = []
+    for piece in ("가나.", "b가"):
+        page.locator("#try-text").fill(piece)
+        settle(page)
+        alone.append(texts(page)[0])
+    page.locator("#try-text").fill("가나. b가")
+    settle(page)
+    buttons = page.locator(".try-pieces button")
+    assert buttons.all_text_contents() == ["가나.", "b가"]
+    assert page.locator(".try-pieces strong").text_content() == " ".join(alone)
+    for place, answer in enumerate(alone):
+        buttons.nth(place).click()
+        settle(page)
+        assert texts(page) == [answer]
+        assert buttons.nth(place).get_attribute("aria-pressed") == "true"
+    assert page.locator("#try-text").input_value() == "가나. b가"
+
+
 def texts(page: Page) -> list[str]:
     return page.locator(".try-text").all_text_contents()
 

@@ -144,7 +144,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
     const shown: Pane[] = [{ title: names.part(trial.look), head: trial.look, reading: trial.now! }];
     if (besides.value === "head") shown.push({ title: names.part(second.value), head: second.value, reading: trial.now! });
     if (besides.value === "text") {
-      shown[0]!.title = answered(trial.text, trial.whole!);
+      shown[0]!.title = answered(trial.piece, trial.whole!);
       if (beside?.text !== text.value) beside = trial.readingOf(text.value);
       if (beside) shown.push({ title: answered(beside.text, beside), head: trial.look, reading: beside, of: beside });
     }

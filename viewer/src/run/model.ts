@@ -76,6 +76,18 @@ export interface TokenizerRecord {
   merges: [string, string][];
 }
 
+/** How a text is split before it is answered: see pellucid.tasks.passage. */
+export interface PassageRecord {
+  /** How many are read together; null: as many as fit. */
+  sentences: number | null;
+  /** Whether the model reads single words. */
+  words: boolean;
+  columns: number;
+  sentence: string;
+  no_end: string;
+  lines: string;
+}
+
 export type StackName = "encoder" | "decoder";
 
 export interface RunRecord {
@@ -86,6 +98,8 @@ export interface RunRecord {
   unknown: number;
   longest: { source: number; answer: number };
   tokenizers: { source: TokenizerRecord; target: TokenizerRecord };
+  /** Without it a text is answered whole. */
+  passage?: PassageRecord;
   stacks: { [name in StackName]: Stack };
   output: Linear;
   numbers: {

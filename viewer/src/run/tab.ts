@@ -73,8 +73,20 @@ function typing(trial: Trial, names: Names, hint: string): Card {
   });
   const answers = el("div", { class: "try-answers" });
   const said = el("p", { class: "hint", role: "status" });
+  const pieces = el("div", { class: "try-pieces", role: "group", "aria-label": t.pieces });
   const update = () => {
     const { whole, now, ids } = trial;
+    const several = trial.passage.pieces.length > 1;
+    pieces.hidden = !several;
+    const chosen = pieces.contains(document.activeElement);
+    pieces.replaceChildren(
+      ...(several ? trial.passage.pieces : []).map((piece, i) => {
+        const pressed = { "aria-pressed": String(i === trial.at), onclick: () => trial.turnTo(i) };
+        return el("button", { type: "button", lang: "", ...pressed }, piece);
+      }),
+      el("p", { class: "hint" }, `${t.pieces} ${t.together} `, el("strong", { lang: "" }, trial.together ?? "")),
+    );
+    if (chosen) pieces.querySelector<HTMLElement>("[aria-pressed='true']")?.focus();
     const unknown = trial.labels("source").filter(([, kind]) => kind === "unknown");
     said.classList.toggle("note", !whole || unknown.length > 0);
     if (!whole || !now) {
@@ -105,7 +117,7 @@ function typing(trial: Trial, names: Names, hint: string): Card {
     el("label", { for: "try-expected" }, t.expected),
     expected,
   );
-  return [el("section", { class: "card try-typing" }, line, answers, said, el("p", { class: "hint" }, hint)), update];
+  return [el("section", { class: "card try-typing" }, line, pieces, answers, said, el("p", { class: "hint" }, hint)), update];
 }
 
 /** In view wherever parts are switched: what became of the answer. */

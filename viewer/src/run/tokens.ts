@@ -70,6 +70,19 @@ export class Tokenizer {
     }
   }
 
+  known(unit: string): boolean {
+    return this.record.kind === "bpe" || this.units(unit).every((one) => this.ids.has(one));
+  }
+
+  /** Whether more than half of a text's units have a token: of those with letters, if there are any. */
+  knows(text: string): boolean {
+    if (this.record.kind === "bpe") return true;
+    const units = this.units(text).filter((unit) => unit.trim() !== "");
+    const letters = units.filter((unit) => /[\p{L}\p{N}]/u.test(unit));
+    const counted = letters.length > 0 ? letters : units;
+    return 2 * counted.filter((unit) => !this.ids.has(unit)).length < counted.length || counted.length === 0;
+  }
+
   encode(text: string): number[] {
     return this.units(text).map((unit) => this.ids.get(unit) ?? this.unknown);
   }

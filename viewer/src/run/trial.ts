@@ -6,6 +6,8 @@ import { Runner } from "./forward.ts";
 import type { Answer, Memory, Off, Run } from "./forward.ts";
 import type { Part } from "./edit.ts";
 import type { Block, RunRecord, StackName, Tensor } from "./model.ts";
+import { joined, passageOf } from "./passage.ts";
+import type { Passage } from "./passage.ts";
 import { Tokenizer } from "./tokens.ts";
 
 /** One reading of a text: the answer, and the run in which all of it is fed. */
@@ -58,6 +60,11 @@ export class Trial {
   readonly target: Tokenizer;
   readonly sites: Site[];
   text: string;
+  /** The text in pieces that are answered one by one, and which of them is looked at. */
+  passage: Passage = { pieces: [], kept: [""] };
+  at = 0;
+  /** The answers to all pieces, joined; null: there is one piece alone, or one cannot be read. */
+  together: string | null = null;
   /** The answer whose loss, gradients and parts are looked at; "": the model's own. */
   expected = "";
   /** The model's own answer. */
@@ -113,7 +120,9 @@ export class Trial {
   /** Without `measures` no part is switched off in turn: a model that is being trained changes too soon. */
   read(text: string, measures = true): void {
     this.text = text;
-    this.ids = this.source.encode(text);
+    this.passage = passageOf(text, this.runner.record.passage, this.source, this.longest);
+    this.at = Math.max(0, Math.min(this.at, this.passage.pieces.length - 1));
+    this.ids = this.source.encode(this.piece);
     this.off = new Set([...this.off].filter((part) => this.fits(part, this.whole !== null)));
     this.effects = [];
     this.measured = false;
@@ -122,8 +131,9 @@ export class Trial {
     this.whole = this.now = this.own = null;
     this.rather = null;
     const start = performance.now();
-    this.whole = this.readingOf(text);
+    this.whole = this.readingOf(this.piece);
     this.own = this.whole?.answer ?? null;
+    this.together = this.passage.pieces.length > 1 ? this.joined() : null;
     if (this.whole && this.expected !== "") this.whole = this.judged(this.whole);
     this.ms = performance.now() - start;
     if (this.whole) {
@@ -131,6 +141,27 @@ export class Trial {
       if (measures) void this.measure();
     }
     this.rerun();
+  }
+
+  /** The piece that is looked at. */
+  get piece(): string {
+    return this.passage.pieces[this.at] ?? this.text;
+  }
+
+  /** Look at another piece. */
+  turnTo(piece: number): void {
+    this.at = piece;
+    this.token = 0;
+    this.expected = "";
+    this.read(this.text);
+  }
+
+  private joined(): string | null {
+    const answers = this.passage.pieces.map((piece) => {
+      const answer = piece === this.piece ? this.own : this.readingOf(piece)?.answer;
+      return answer ? this.target.decode(answer.ids) : null;
+    });
+    return answers.includes(null) ? null : joined(this.passage, answers as string[]);
   }
 
   /** Switch parts, on if all of them were off; `only` switches everything else on. */
@@ -177,7 +208,7 @@ export class Trial {
 
   labels(side: "source" | "target", of?: Reading & { text: string }): Label[] {
     if (side === "source") {
-      const units = this.source.units(of?.text ?? this.text);
+      const units = this.source.units(of?.text ?? this.piece);
       return (of?.memory.ids ?? this.ids).map((id, i) => this.source.label(id, units[i]));
     }
     const { begin, end } = this.runner.record;

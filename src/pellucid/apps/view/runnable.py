@@ -24,6 +24,7 @@ from pellucid.nn.attention import Attention
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
 from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.passage import patterns
 
 FORMAT = 1
 LARGEST = 4_000_000
@@ -72,6 +73,12 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
         "longest": {
             "source": task.max_source_length,
             "answer": min(task.search.max_length, task.max_new_tokens([])),
+        },
+        "passage": {
+            "sentences": task.sentences,
+            "words": task.reads_words,
+            "columns": task.columns,
+            **patterns(),
         },
         "tokenizers": {
             "source": _tokenizer(task.source, "source"),
