@@ -22,6 +22,7 @@ PAGES = (
     "findings",
     "glossary",
     "lab",
+    "labels",
     "quality",
     "robustness",
     "scale",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import pytest
 
 import pellucid
 from pellucid.apps.cli.main import main
+from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.data.pairs import TextPair
-from pellucid.tasks.classifier import macro_f1
 from pellucid.training.config import load_recipe
+from pellucid.training.experiment import read_material
+from pellucid.training.run import read_metrics
 
 ANIMALS, COLOURS = ("cat", "dog", "cow", "hen", "owl"), ("red", "blue", "green", "pink", "grey")
 SETTINGS = """
@@ -101,13 +105,8 @@ def test_texts_that_have_no_label(run: tuple[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("serve {}", "run: a model that labels texts is not served"),
-        pytest.param(
-            "export {} new --to onnx",
-            "ONNX export does not support this model: Classifier",
-            marks=pytest.mark.oracle("onnx"),
-        ),
-        ("export {} new --to ctranslate2", "is a Classifier, which cannot be exported"),
+        ("export {} new --to huggingface", "which no model of huggingface's does; --to onnx"),
+        ("export {} new --to ctranslate2", "which no model of ctranslate2's does; --to onnx"),
     ],
 )
 def test_what_does_not_know_labels_says_so(
@@ -171,10 +170,79 @@ def test_the_recipe_is_one_of_labels() -> None:
     assert load_recipe("topics-ko").model.labels == "text"
 
 
-def test_f1_is_scikit_learns() -> None:
-    """f1_score([4, 4, 5, 6, 6], [4, 5, 5, 6, 4], average="macro")"""
-    found, right = np.array([4, 5, 5, 6, 4]), np.array([4, 4, 5, 6, 6])
-    assert macro_f1(found, right) == pytest.approx((0.5 + 2 / 3 + 2 / 3) / 3)
+def test_a_run_is_scored_by_label_and_its_f1_is_monitored(
+    run: tuple[str, Path], tmp_path: Path, capsys: Any
+) -> None:
+    settings = run[1].parent / "my.toml"
+    monitored = ["--training.monitor", "f1", "--training.patience", "3", "--training.steps", "30"]
+    assert main(["train", str(settings), "--run", str(tmp_path / "run"), *monitored]) == 0
+    records = read_metrics(tmp_path / "run")
+    validated = [record for record in records if record["event"] == "validated"]
+    assert all(record["scores"].keys() == {"accuracy", "f1"} for record in validated)
+    best = [record["scores"]["f1"] for record in validated if record["best"]]
+    assert best == sorted(best)
+    capsys.readouterr()
+    picture = tmp_path / "confusion.svg"
+    asked = ["evaluate", str(run[1]), "--data", str(run[1].parent / "data.tsv")]
+    assert main([*asked, "--json", "--confusion", str(picture)]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    names = {"two animals", "one at most"} if run[0] == "text" else {"animal", "colour"}
+    assert scores["labels"].keys() == names
+    confusion = np.array(scores["confusion"])
+    assert confusion.sum() == sum(row["texts"] for row in scores["labels"].values())
+    assert scores["accuracy"] == pytest.approx(confusion.trace() / confusion.sum())
+    low, high = scores["intervals"]["accuracy"]
+    assert low <= scores["accuracy"] <= high
+    assert picture.read_text(encoding="utf-8").count("<svg") == 1
+    assert main([*asked, "--confusion", "x.txt"]) == 2
+
+
+def test_a_metric_of_answers_does_not_score_labels(run: tuple[str, Path], capsys: Any) -> None:
+    settings = str(run[1].parent / "my.toml")
+    assert main(["train", settings, "--run", "x", "--evaluation.metric", "bleu"]) == 2
+    assert "is for encoder-decoders" in capsys.readouterr().err
+    assert main(["train", "g2p-demo", "--run", "x", "--evaluation.metric", "labels"]) == 2
+    assert "is for models of labels" in capsys.readouterr().err
+
+
+def test_texts_with_rare_labels_are_repeated_in_training_alone(tmp_path: Path) -> None:
+    lines = [f"text {i}\t{'rare' if i % 9 == 0 else 'usual'}\n" for i in range(180)]
+    (tmp_path / "data.tsv").write_text("".join(lines), encoding="utf-8")
+    recipe = load_recipe("topics-ko")
+    counts = {}
+    for balance in (0.0, 0.5, 1.0):
+        data = replace(recipe.data, train=(tmp_path / "data.tsv",), balance=balance)
+        pairs = read_material(replace(recipe, data=data))
+        counts[balance] = Counter(pair.target for pair in pairs.train)
+        assert len(set(pairs.valid)) == len(pairs.valid)
+    assert counts[1.0]["usual"] == counts[0.0]["usual"]
+    usual, rare = counts[0.0]["usual"], counts[0.0]["rare"]
+    assert counts[1.0]["rare"] == round(usual / rare) * rare
+    assert counts[0.5]["rare"] == round((usual / rare) ** 0.5) * rare
+    with pytest.raises(UserError, match="for a model that gives each text a label"):
+        replace(load_recipe("g2p-small"), data=replace(recipe.data, balance=0.5))
+
+
+@pytest.mark.oracle("onnxruntime")
+def test_a_classifier_is_the_same_in_onnx(run: tuple[str, Path], tmp_path: Path) -> None:
+    import onnxruntime
+
+    assert main(["export", str(run[1]), str(tmp_path / "onnx"), "--to", "onnx"]) == 0
+    model = pellucid.load(run[1])
+    texts = ["cat dog", "owl pink", "cow", "red green"]
+    padded = Packed.of(model.source.encode_all(texts)).padded(0)
+    mask = (padded != 0).astype(np.int64)
+    graph = onnxruntime.InferenceSession(
+        str(tmp_path / "onnx" / "encoder.onnx"), providers=["CPUExecutionProvider"]
+    )
+    (log_p,) = graph.run(["log_p"], {"input_ids": padded.astype(np.int64), "attention_mask": mask})
+    names = json.loads((tmp_path / "onnx" / "labels.json").read_text(encoding="utf-8"))
+    assert names == model.label_names
+    for row, tokens in zip(log_p, model.labels(texts, best=9), strict=True):
+        each = [row] if run[0] == "text" else row[: len(tokens)]
+        for got, guesses in zip(each, tokens, strict=True):
+            by_name = dict(zip(names, np.exp(got).tolist(), strict=True))
+            assert by_name == pytest.approx({g.token: g.p for g in guesses}, abs=1e-5)
 
 
 def test_pairs_of_texts_are_labelled_from_three_columns(tmp_path: Path, capsys: Any) -> None:

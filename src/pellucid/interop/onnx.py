@@ -12,6 +12,10 @@ A decoder alone is one, in which texts may be padded at either end:
 decoder.onnx: input_ids (N, L), attention_mask (N, T + L), past.i.key, past.i.value (N, G, T, D)
     -> log_p (N, L, V), present.i.key, present.i.value (N, G, T + L, D)
 
+A classifier is one, of which a text's log_p is (N, labels), or a token's (N, S, labels):
+
+encoder.onnx: input_ids, attention_mask (N, S) -> log_p; labels.json has their names
+
 An encoder alone is one:
 
 encoder.onnx: input_ids, attention_mask, token_type_ids if it has segments (N, S) -> rows (N, S, E),
@@ -35,8 +39,10 @@ import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
+from pellucid.data.tokenizers import SPECIALS
 from pellucid.interop.onnx_graph import Array, Graph, Places, package
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.classifier import Classifier
 from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
 from pellucid.models.model import choices
 from pellucid.models.positions import POSITIONS
@@ -48,11 +54,11 @@ from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
 from pellucid.system.files import folder_atomically
 
-Model = Seq2Seq | CausalLM | MaskedLM
+Model = Seq2Seq | CausalLM | MaskedLM | Classifier
 
 READER = Reader(
     "ONNX export",
-    MODULES,
+    MODULES | {Classifier},
     {
         **EVERY_ATTENTION,
         "rotate": (None, *(row.rotate for row in POSITIONS.values() if row.onnx)),
@@ -110,6 +116,8 @@ def _encoder(onnx: Any, model: Model, encoder: ModelStack, decoder: ModelStack |
     x = g.run(g.embed(encoder, counted, segments), encoder, attend)
     if isinstance(model, MaskedLM):
         _predictions(g, model, x)
+    if isinstance(model, Classifier):
+        _labels(g, model, x)
     memory = [] if decoder is None else decoder.attentions(memory=True)
     for i, attention in enumerate(memory):
         keys_values = g.projected(x, attention, slice(1, 3))
@@ -131,6 +139,21 @@ def _predictions(g: Graph, model: MaskedLM, x: str) -> None:
         first = g("Gather", x, g.constant(0, np.int64), axis=1)
         g("Tanh", g.linear(first, model.pooler), output="pooled")
         g.output("pooled", ["N", model.pooler.out_features])
+
+
+def _labels(g: Graph, model: Classifier, x: str) -> None:
+    """Add what a classifier returns: of a text the mean of its tokens' rows is read."""
+    dims: list[Any] = ["N", "S"]
+    if model.config.labels == "text":
+        one, last = (g.constant([axis], np.int64) for axis in (1, 2))
+        there = g("Unsqueeze", g("CastLike", "attention_mask", x), last)
+        x = g("Div", g("ReduceSum", g("Mul", x, there), one, keepdims=0),
+              g("ReduceSum", there, one, keepdims=0))  # fmt: skip
+        dims = ["N"]
+    first, last, at = (g.constant([n], np.int64) for n in (len(SPECIALS), 2**31, len(dims)))
+    logits = g("Slice", g.linear(x, model.output), first, last, at)  # the others are never a label
+    g("LogSoftmax", logits, output="log_p", axis=-1)
+    g.output("log_p", [*dims, model.output.out_features - len(SPECIALS)])
 
 
 def _decoder(onnx: Any, model: Model, decoder: ModelStack) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 from pellucid import nn
 from pellucid.core.errors import UserError
 from pellucid.models.causal_lm import CausalLM
+from pellucid.models.classifier import Classifier
 from pellucid.models.embed import Embed
 from pellucid.models.layers import DecoderLayer, EncoderLayer, FurtherNetwork
 from pellucid.models.masked_lm import MaskedHead, MaskedLM
@@ -52,7 +53,7 @@ def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
     >>> [type(step.block.body).__name__ for step in stacks_of(model)["decoder"].steps]
     ['Attention', 'FeedForward']
     """
-    if not isinstance(model, Seq2Seq | CausalLM | MaskedLM):
+    if not isinstance(model, Seq2Seq | CausalLM | MaskedLM | Classifier):
         raise UnsupportedError(f"{type(model).__name__} is not a model whose parts are known")
     found = model.stacks()
     read: list[nn.Module | None] = [

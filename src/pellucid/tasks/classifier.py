@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +12,16 @@ from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
-from pellucid.data.batches import Examples, encode_pairs
+from pellucid.data.batches import Examples, encode_pairs, held_out_batches
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import SPECIALS
 from pellucid.models.classifier import Classifier
 from pellucid.models.config import ClassifierConfig
 from pellucid.system.language import plural
+from pellucid.tasks.labels import calibration_error
 from pellucid.tasks.masked_lm import Blank, Guess
 from pellucid.tasks.metric import Measured
+from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
 from pellucid.tasks.task import Task, check_best, checked_texts, similar
 
@@ -33,6 +35,7 @@ class ClassifierTask(Task):
     kind = "label"
     config_class = ClassifierConfig
     model_class = Classifier
+    usual_metric = "labels"
     vocabularies = ("vocab_size", "label_vocab_size")
 
     model: Classifier
@@ -67,6 +70,11 @@ class ClassifierTask(Task):
                 pieces = [texts[i]] if whole else self.source.tokens(ids[i])
                 found[i] = [self._blank(piece, *next(likeliest)) for piece in pieces]
         return [found[i] for i in range(len(ids))]
+
+    @property
+    def label_names(self) -> list[str]:
+        """The labels, in the order of their probabilities."""
+        return self.target.tokens(range(len(SPECIALS), self.model.config.label_vocab_size))
 
     def _blank(self, text: str, log_p: np.ndarray, labels: np.ndarray) -> Blank:
         first = len(SPECIALS)
@@ -119,29 +127,44 @@ class ClassifierTask(Task):
             )
         return examples
 
+    def validation(
+        self, pairs: Sequence[TextPair], metric: str, most: int
+    ) -> Callable[[Any], Mapping[str, float]] | None:
+        """Return what scores the labels of held-out pairs while training, if there are any."""
+        if not pairs:
+            return None
+        longest = self.max_source_length
+        examples = self.encode(pairs, max_tokens=longest, first_target_only=True)
+        batches = held_out_batches(examples, max(4096, 2 * longest + 2))
+        return lambda _: self._measured(batches, metric, False)[0].values
+
     def _completed(
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
-        """Add the accuracy and the F1 of the labels, one that was never seen being wrong."""
-        predicted = partial(self.model.predicted, first=len(SPECIALS))
-        each = zip(*map(predicted, batches), strict=True)
-        found, right = map(np.concatenate, each)
-        f1 = macro_f1(found, right)
-        return replace(
-            scores,
-            accuracy=float((found == right).mean()),
-            measured=Measured({"f1": f1}, {"f1": f1}, {"F1": f"{f1:.2%} (mean of the labels)"}),
-        )
+        """Add what the metric finds: a label that was never seen is wrong."""
+        measured, p, right = self._measured(batches, metric, True)
+        error = calibration_error(p, right)
+        record = {**measured.record, "calibration_error": error}
+        sure = f"{error:.1%} off: {p.mean():.1%} sure, {right.mean():.1%} right"
+        rows = {**measured.rows, "calibration": sure}
+        measured = measured._replace(record=record, rows=rows)
+        return replace(scores, accuracy=float(right.mean()), measured=measured)
 
+    def _measured(
+        self, batches: Sequence[Batch], metric: str, intervals: bool
+    ) -> tuple[Measured, np.ndarray, np.ndarray]:
+        """Return what a metric finds of the labels, and of each its probability and if it is right.
 
-def macro_f1(found: np.ndarray, right: np.ndarray) -> float:
-    """Return the mean over the labels that are right somewhere of 2 TP / (2 TP + FP + FN).
-
-    >>> macro_f1(np.array([4, 4, 5]), np.array([4, 5, 5]))
-    0.6666666666666666
-    """
-    each = []
-    for label in np.unique(right):
-        predicted, true = found == label, right == label
-        each.append(2 * (predicted & true).sum() / (predicted.sum() + true.sum()))
-    return float(np.mean(each))
+        Labels are the likeliest; the special tokens never are.
+        """
+        parts = []
+        for batch in batches:
+            rows, wanted, _ = self.model.predicting(batch, None, inference=True)
+            log_p, _ = ops.log_softmax(to_host(self.model.output(rows))[:, len(SPECIALS) :])
+            found = log_p.argmax(axis=1)
+            parts.append((found + len(SPECIALS), to_host(wanted), np.exp(log_p.max(axis=1))))
+        found, wanted, p = map(np.concatenate, zip(*parts, strict=True))
+        answers, references = (self.target.tokens(ids.tolist()) for ids in (found, wanted))
+        scored = METRICS[self.usual_metric if metric == "none" else metric]
+        measured = scored.compute(answers, [[label] for label in references], intervals)
+        return measured, p.astype(np.float64), found == wanted

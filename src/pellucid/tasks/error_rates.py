@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.core.errors import optional
-from pellucid.tasks.metric import Measured, Metric, check_references
-
-RESAMPLES, SEED = 1000, 12345
+from pellucid.tasks.metric import Measured, Metric, bootstrap, check_references
 
 
 class ErrorRates(NamedTuple):
@@ -55,12 +53,13 @@ def error_rates(
     found = ErrorRates(float(edits / max(length, 1)), float(wrong / words), len(rows), None, None)
     if not intervals:
         return found
-    # Drawn with replacement, N at a time (Efron 1979); the seed is fixed, so the same outputs give
-    # the same intervals.
-    draws, n = np.random.default_rng(SEED), len(rows)
-    sums = np.array([rows[draws.integers(0, n, n)].sum(axis=0) for _ in range(RESAMPLES)])
-    per, wer = sums[:, 0] / np.maximum(sums[:, 1], 1), sums[:, 2] / sums[:, 3]
-    return found._replace(per_interval=_middle(per), wer_interval=_middle(wer))
+
+    def drawn(some: np.ndarray) -> tuple[float, float]:
+        edits, length, wrong, words = rows[some].sum(axis=0)
+        return edits / max(length, 1), wrong / words
+
+    per, wer = bootstrap(len(rows), drawn)
+    return found._replace(per_interval=per, wer_interval=wer)
 
 
 def compute(
@@ -84,12 +83,6 @@ def compute(
 def _rapidfuzz() -> Any:
     needed = "phoneme and word error rates need rapidfuzz, which is not installed"
     return optional("rapidfuzz.distance", needed, extra="train")
-
-
-def _middle(values: np.ndarray) -> tuple[float, float]:
-    """Return the bounds of the middle 95 % of values."""
-    low, high = np.percentile(values, (2.5, 97.5))
-    return float(low), float(high)
 
 
 ERROR_RATES = Metric(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pellucid.core.parts import Registry
 from pellucid.tasks.bleu import BLEUS
 from pellucid.tasks.error_rates import ERROR_RATES
+from pellucid.tasks.labels import LABELS
 from pellucid.tasks.metric import Metric
 
-METRICS: Registry[Metric] = Registry({each.name: each for each in (ERROR_RATES, *BLEUS)})
+_OURS = (ERROR_RATES, *BLEUS, LABELS)
+METRICS: Registry[Metric] = Registry({each.name: each for each in _OURS})
 
 
 def higher_is_better() -> dict[str, bool]:

@@ -95,7 +95,7 @@ class Scores:
         value = self.perplexity
         even = "inf" if value is None else f"{value:{'.3f' if value < 1e6 else '.3e'}}"
         rows = {_COUNTED[self.unit].to(language): f"{self.pairs:,}"}
-        measured = self.measured.rows if self.measured else {}
+        measured = {**self.measured.rows, **self.measured.details} if self.measured else {}
         if language == "ko":
             rows["손실"] = f"{per}당 {self.loss:.4f} nat(퍼플렉서티 {even})"
             if self.accuracy is not None:

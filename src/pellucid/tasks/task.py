@@ -113,6 +113,8 @@ class Task(ABC):
     """`model_type` in config.json and in recipes."""
     about: ClassVar[str]
     """One sentence for model cards."""
+    usual_metric: ClassVar[str] = "none"
+    """What scores it besides the loss, where the settings name nothing."""
     kind: ClassVar[Kind]
     """The use of a text: answer it, continue it, fill [MASK] in it, or label it.
 

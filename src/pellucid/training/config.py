@@ -69,6 +69,9 @@ class DataConfig:
     """Pairs of your files that are left out, and counted: copies (the target is the source), markup
     (tags, entities), placeholders (others on one side than on the other), duplicates, lengths (far
     from the usual). `pellucid data FILE` counts them. Pairs with an empty side always are."""
+    balance: float = 0.0
+    """How far training texts with rare labels are repeated: 0 not at all, 1 until every label comes
+    as often as the most frequent, 0.5 half of the way (the square root of that)."""
     held_out: float = 0.05
     """Share of the sources held out by hash when your files have no validation file; 0: none.
     A corpus has its own split."""
@@ -97,7 +100,7 @@ class DataConfig:
                 f"{', '.join(self.columns) or 'none'}"
             )
         above = dict.fromkeys(("batch_tokens", "batch_size", "max_tokens"), "[1, inf]")
-        check_ranges(self, held_out="[0, 1)", **above)
+        check_ranges(self, held_out="[0, 1)", balance="[0, 1]", **above)
 
 
 @dataclass(frozen=True)
@@ -339,11 +342,12 @@ class RunConfig:
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
             )
         task = task_of(self.model)
-        if task.kind != "answer" and self.evaluation.metric != "none":
-            raise UsageError(
-                f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; this '
-                "model is scored by its loss: leave it out"
-            )
+        if self.data.balance and getattr(self.model, "labels", "token") != "text":
+            raise UsageError("data.balance is for a model that gives each text a label")
+        scored = METRICS.get(self.evaluation.metric)
+        if scored is not None and scored.kind != task.kind:
+            whose = "models of labels" if scored.kind == "label" else "encoder-decoders"
+            raise UsageError(f'evaluation.metric = "{scored.name}" is for {whose}: leave it out')
         if self.tokenizer.target_kind is not None and len(task.vocabularies) == 1:
             raise UsageError(
                 "a model of one text has one tokenizer: leave tokenizer.target_kind out"

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -126,7 +127,7 @@ def read_material(config: RunConfig) -> Splits:
         pairs = read_data(config)
         if kind == "label":  # a label with a blank behind it would be another label
             train, valid, test = map(_stripped, (pairs.train, pairs.valid, pairs.test))
-            pairs = replace(pairs, train=train, valid=valid, test=test)
+            pairs = replace(pairs, train=balanced(train, data.balance), valid=valid, test=test)
         report_shared(pairs, same)
         return pairs
     texts = is_text_file(data.train)
@@ -135,9 +136,22 @@ def read_material(config: RunConfig) -> Splits:
     return as_texts(read_data(config, texts=texts), same, repeated=texts)
 
 
+def balanced(pairs: Sequence[TextPair], share: float) -> tuple[TextPair, ...]:
+    """Return pairs of texts and labels, those with rare labels several times: `data.balance`.
+
+    >>> pairs = [TextPair("a", ("x",)), TextPair("b", ("x",)), TextPair("c", ("y",))]
+    >>> [pair.source for pair in balanced(pairs, 1.0)]
+    ['a', 'b', 'c', 'c']
+    """
+    counts = Counter(pair.target for pair in pairs)
+    most = max(counts.values(), default=0)
+    return tuple(p for p in pairs for _ in range(round((most / counts[p.target]) ** share)))
+
+
 def check_scores(config: RunConfig, pairs: Splits) -> None:
     """Raise `UserError` where scores cannot be computed, or none is the one to monitor."""
-    metric = METRICS.get(config.evaluation.metric)  # None where there is none
+    usual = task_of(config.model).usual_metric
+    metric = METRICS.get(config.evaluation.metric, METRICS.get(usual))  # none has no record
     if metric:
         metric.check()  # now, rather than after the training
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
@@ -478,6 +492,8 @@ def _unknown(prepared: Prepared) -> str:
 
 def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) -> Iterable[Text]:
     if scores is not None:
+        if (found := scores.measured) is not None:
+            scores = replace(scores, measured=found._replace(details={}))
         en, ko = (", ".join(map(" ".join, scores.written(one).items())) for one in ("en", "ko"))
         held_out = Text(f"held out: {en}", f"평가용 데이터: {ko}")
         if weights != "float32":

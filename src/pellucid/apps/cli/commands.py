@@ -20,6 +20,7 @@ COMMANDS = {
     "speedrun": "repeat the record: seconds to a quality, over random seeds (20 minutes)",
     "runs": "compare the runs in a folder: settings that differ, scores, minutes",
     "evaluate": "score a trained model on data held out of training",
+    "baseline": "score a linear model of character n-grams on the split of a recipe of labels",
     "generate": "answer texts: arguments, a file, standard input or a prompt",
     "quantize": "write a smaller copy of a model: float16 or int8",
     "export": "write a model for another engine: CTranslate2, ONNX or Hugging Face",

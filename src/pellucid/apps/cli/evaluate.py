@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json as json_format
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from pellucid.apps.cli.language import printed_language
 from pellucid.apps.cli.options import Flat, ModelOptions, named_model, parse
+from pellucid.apps.cli.plot import FORMATS
+from pellucid.apps.teach.pictures import confused, save
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.files import is_file_of_pairs
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
 from pellucid.system.files import SavingError, write_atomically
+from pellucid.system.language import chosen_language
 from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model
 from pellucid.tasks.metrics import METRICS
@@ -51,6 +55,7 @@ def run(arguments: list[str]) -> int:
         columns: tuple[str, ...] | None = None,
         metric: MetricName | None = None,
         json: bool = False,
+        confusion: Path | None = None,
         model: Flat[ModelOptions] = ModelOptions(),  # noqa: B008
         search: Flat[SearchConfig] = saved,
     ) -> int:
@@ -72,6 +77,8 @@ def run(arguments: list[str]) -> int:
                 or word of a word tokenizer (PER), and outputs with any edit (WER); bleu: BLEU and
                 chrF by sacreBLEU; unset: the metric of the run.
             json: Print the scores as one line of JSON.
+            confusion: Draw which labels are taken for which: a .svg, .png or .pdf. Needs
+                matplotlib.
         """
         assert trained is not None
         together = model.placed(trained)
@@ -84,15 +91,32 @@ def run(arguments: list[str]) -> int:
             warn_of_other_data(config.data, model.ensemble)
         searching = replace(together, search=search) if decodes else together
         scores = score(searching, pairs, config)
-        rows = scores.written(printed_language())
-        width = max(map(cell_len, rows))
-        lines = (f"{set_cell_size(name, width)} {value}" for name, value in rows.items())
-        print(json_format.dumps(scores.as_json()) if json else "\n".join(lines))
+        if json:
+            print(json_format.dumps(scores.as_json()))
+        else:
+            print_scores(scores.written(printed_language()))
+        if confusion is not None:
+            _draw(scores, confusion)
         if not data and search == saved and not model.ensemble:
             _write_into_card(find_model(path) / CARD, card(path, config, None), scores)
         return 0
 
     return parse(evaluate, f"evaluate {name or 'RUN'}", rest)
+
+
+def print_scores(rows: Mapping[str, str]) -> None:
+    """Print scores by name, one a line."""
+    width = max(map(cell_len, rows))
+    print("\n".join(f"{set_cell_size(name, width)} {value}" for name, value in rows.items()))
+
+
+def _draw(scores: Scores, path: Path) -> None:
+    record = scores.as_json()
+    if "confusion" not in record:
+        raise UsageError("--confusion is for a model of labels, scored by the metric labels")
+    if path.suffix not in FORMATS:
+        raise UsageError(f"--confusion must end in {', '.join(FORMATS)}; got {path.name!r}")
+    save(confused(list(record["labels"]), np.array(record["confusion"]), chosen_language()), path)
 
 
 def _settings_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.interop.huggingface import write_pretrained
 from pellucid.interop.onnx import write_onnx
 from pellucid.interop.own import write_as_huggingface
+from pellucid.tasks import ClassifierTask
 from pellucid.tasks.folder import find_model, folder_size, load_model, model_files, tokenizers_in
 
 
@@ -45,6 +47,11 @@ def export(
         raise UserError(f"{folder}: already exists; choose another folder")
     trained: Any = load_model(model, accept_changes)
     source = find_model(model)
+    if to != "onnx" and isinstance(trained, ClassifierTask):
+        raise UserError(
+            f"{model}: a model that labels texts reads the mean of its rows, which no model of "
+            f"{to}'s does; --to onnx writes it for onnxruntime"
+        )
     if to == "huggingface":
         _export_huggingface(trained, source, folder, weights)
     elif to == "ctranslate2" and not trained.generates:
@@ -57,7 +64,10 @@ def export(
     elif weights != "float32":
         raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
     else:
-        write_onnx(trained.model, folder, tokenizers_in(source))
+        files = tokenizers_in(source)
+        if isinstance(trained, ClassifierTask):
+            files["labels.json"] = json.dumps(trained.label_names, ensure_ascii=False).encode()
+        write_onnx(trained.model, folder, files)
     print(f"{folder}: {folder_size(folder)}")
     return 0
 

@@ -21,7 +21,7 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from pellucid import __version__
-from pellucid.apps.serve import libretranslate, openai, pages
+from pellucid.apps.serve import labels, libretranslate, openai, pages
 from pellucid.apps.serve.fields import ModelName, RequestError, about, read
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import RecordRequest
@@ -105,7 +105,7 @@ async def openapi(exchange: Exchange) -> Response:
                 {"name": name, "in": "query", "schema": schema}
                 for name, schema in known[name]["properties"].items()
             ]
-        elif "{name" in endpoint.path:
+        if "{name" in endpoint.path:
             place = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
             entry["parameters"] = [place]
         if not endpoint.open:
@@ -162,6 +162,7 @@ def _curl(service: Service, endpoint: Endpoint) -> str:
     return shlex.join(words)
 
 
+MODELS, LABELS = "/v1/models/", "/models/"
 # For the document: which models an endpoint works with, and a body.
 BODIES: dict[str, tuple[Callable[[Served], bool] | None, dict[str, Any]]] = {
     "/view/record": (None, {"model": "NAME", "text": "TEXT"}),
@@ -172,7 +173,8 @@ BODIES: dict[str, tuple[Callable[[Served], bool] | None, dict[str, Any]]] = {
     "/v1/completions": (
         lambda one: bool(one.batchers), {"model": "NAME", "prompt": "TEXT"},
     ),
-    "/v1/embeddings": (lambda one: not one.batchers, {"model": "NAME", "input": "TEXT"}),
+    "/v1/embeddings": (lambda one: one.use == "fill", {"model": "NAME", "input": "TEXT"}),
+    f"{LABELS}{{name}}": (lambda one: one.use == "label", {"inputs": "TEXT"}),
     "/fill": (lambda one: one.use == "fill", {"model": "NAME", "text": "TEXT"}),
     "/translate": (
         lambda one: one.languages is not None,
@@ -182,7 +184,6 @@ BODIES: dict[str, tuple[Callable[[Served], bool] | None, dict[str, Any]]] = {
 }  # fmt: skip
 
 PROBES = ("/health", "/ready", "/metrics")
-MODELS = "/v1/models/"
 LIBRETRANSLATES = ("/translate", "/detect", "/languages")
 FORM = "application/x-www-form-urlencoded"
 
@@ -201,6 +202,7 @@ ENDPOINTS = (
     Endpoint("/v1/completions", "POST", openai.completions, openai.Completions),
     Endpoint("/v1/embeddings", "POST", openai.embeddings, openai.Embeddings),
     Endpoint("/fill", "POST", fill, Fill),
+    Endpoint(f"{LABELS}{{name}}", "POST", labels.classify, labels.Classify),
     Endpoint("/translate", "POST", libretranslate.translate, libretranslate.Translate),
     Endpoint("/detect", "POST", libretranslate.detect_language, libretranslate.Detect),
     Endpoint("/languages", "GET", libretranslate.languages),
@@ -338,9 +340,10 @@ class Application:
 def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
     """Return a request's path; of one with a model's name in it, the endpoint's."""
     path: str = scope["path"]
-    if path not in endpoints and path.startswith(MODELS):
-        scope["path_params"] = {"name": path.removeprefix(MODELS)}
-        return f"{MODELS}{{name}}"
+    for before in (MODELS, LABELS):
+        if path not in endpoints and path.startswith(before):
+            scope["path_params"] = {"name": path.removeprefix(before)}
+            return f"{before}{{name}}"
     return path
 
 

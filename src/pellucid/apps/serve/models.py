@@ -21,7 +21,7 @@ from pellucid.tasks.generation import Opening
 from pellucid.tasks.masked_lm import MASK
 from pellucid.training.card import about_and_examples
 
-Use = Literal["translate", "chat", "pronounce", "words", "continue", "fill"]
+Use = Literal["translate", "chat", "pronounce", "words", "continue", "fill", "label"]
 
 WORD = "transparent"
 SOUNDS = re.compile("[\u0250-\u02ff]")
@@ -69,8 +69,6 @@ class Served:
 def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> Served:
     """Prepare a model for serving: compile it once for all answers. `card`: its README.md."""
     trained: Any = pipeline
-    if trained.kind == "label":
-        raise UserError(f"{name}: a model that labels texts is not served; use `pellucid generate`")
     batchers: Sequence[Batcher] = ()
     if trained.generates:
         batchers = batchers_for(trained.decoder(), rows, trained.kind == "continue")
@@ -151,7 +149,6 @@ def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
     One that reads words without spaces pronounces them if it writes phonetic letters.
     """
     task: Task = pipeline
-    assert task.kind != "label"  # `serve_model` refuses it
     if task.kind != "answer":
         return task.kind
     if languages is not None:
@@ -180,9 +177,11 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
         return unknown, len(tokenizer.encode(plain)) / len(plain.encode())
 
     try:
-        return min(filter(None, texts), key=cost)
+        text = min(filter(None, texts), key=cost)
     except UserError:
         return ""
+    fits = 0 < len(tokenizer.encode(text)) <= pipeline.max_source_length
+    return text if fits or use != "label" else _known_word(tokenizer)
 
 
 def _known_word(tokenizer: Any) -> str:

@@ -71,10 +71,16 @@ class Address(Struct):
     language: Annotated[Language | None, about("Language to open in.")] = None
 
 
+def _shown(exchange: Exchange) -> list[Served]:
+    """Return the models whose inside is shown: those that read texts, and do more than label."""
+    models = exchange.service.models.values()
+    return [one for one in models if one.example and one.use != "label"]
+
+
 def _viewed(exchange: Exchange, name: str) -> Served:
     """Return a model by its name. Raises `RequestError` if it is unknown or reads no texts."""
-    there = {one.name: one for one in exchange.service.models.values() if one.example}
-    return find_model(there, name, there, "none that reads texts")
+    there = {one.name: one for one in _shown(exchange)}
+    return find_model(there, name, there, "none that can be looked into")
 
 
 async def record(exchange: Exchange) -> Response:
@@ -91,7 +97,7 @@ async def record(exchange: Exchange) -> Response:
 async def viewer(exchange: Exchange) -> Response:
     """GET /view: the viewer, which opens on an example, or on ?text= in ?model=."""
     service, query = exchange.service, read(exchange.request.query_params, Address)
-    there = [served for served in service.models.values() if served.example]
+    there = _shown(exchange)
     served = _viewed(exchange, query.model or (there[0].name if there else ""))
     failed = opened = None
     if query.text is not None:

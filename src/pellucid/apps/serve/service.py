@@ -54,8 +54,9 @@ class Service:
 
     def model(self, name: str, task: str) -> Served:
         """Return a model by its name. Raises `RequestError` if it is unknown or does not fit."""
-        generates = task == "generate"
-        fit = [one.name for one in self.models.values() if one.pipeline.generates == generates]
+        kind = "fill" if task == "embed" else task
+        each = ((one, one.pipeline) for one in self.models.values())
+        fit = [one.name for one, own in each if kind in (own.kind, own.generates and "generate")]
         served = find_model(self.models, name, fit, f"none that can {task}")
         if served.name not in fit:
             raise RequestError(

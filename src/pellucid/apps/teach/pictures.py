@@ -190,6 +190,22 @@ def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], language: Language =
     return figure
 
 
+def confused(labels: Sequence[str], confusion: np.ndarray, language: Language = "en") -> Figure:
+    """Draw the share of each label's texts that got each label: (true, predicted) counts."""
+    size = max(4.5, 0.45 * len(labels) + 2)
+    with _picture("confusion", language, size, size, 1) as (figure, (ax,), words):
+        shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+        ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        ax.set(xlabel=words["predicted"], ylabel=words["true"])
+        ax.set_xticks(range(len(labels)), labels, rotation=90)
+        ax.set_yticks(range(len(labels)), labels)
+        for (row, column), count in np.ndenumerate(confusion):
+            shade = "white" if shares[row, column] > 0.5 else "black"
+            if count:
+                ax.text(column, row, f"{count}", ha="center", va="center", color=shade, size=8)
+    return figure
+
+
 def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]
 
