@@ -20,7 +20,8 @@ ACCEPTED := python3.11 python3.12 python3.13 python3.14
 PARALLEL := OMP_NUM_THREADS=1
 SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat quick test test-oracles test-pythons test-processors test-wasm docs wheel release setup setup-demo moved \
+.PHONY: help demo chat quick test test-oracles test-pythons test-processors test-built test-wasm kernels docs wheel \
+        release setup setup-demo moved \
         lint types format lock clean
 .DEFAULT_GOAL := help
 
@@ -51,8 +52,25 @@ test-pythons: setup  ## Try the other Pythons of this machine, and the oldest pa
 test-processors: setup  ## Run the kernels' tests again, compiled for AVX-512, AVX2 and SSE
 	@$(PARALLEL) $(BIN)/python scripts/processors.py $(SPREAD)
 
-test-wasm: $(STAMPS)/venv  ## Check every derivative in WebAssembly (needs Node; 80 MB)
-	@$(BIN)/python scripts/test_wasm.py
+test-wasm:  ## Test ops, layers, exercises and every kernel in WebAssembly (needs Node; 500 MB)
+	@if command -v node > /dev/null || [ -n "$(REQUIRE)" ]; then \
+	    $(MAKE) --no-print-directory kernels TARGETS=wasm32 && $(BIN)/python scripts/test_wasm.py; \
+	else echo "make test-wasm: Node is not installed (20 or newer); nothing was run"; fi
+
+# Those of a level of processors that this one has; AArch64's in qemu-aarch64, where it is installed.
+test-built: kernels  ## Run the kernels' tests on those built ahead of time: the same bits, or in qemu
+	@$(BIN)/python scripts/kernels_elsewhere.py $(LEVELS) aarch64-linux-neon
+
+LEVELS = $(addprefix x86_64-linux-,amx bfloat16 vnni avx512 avxvnni avx2)
+
+# It links with Zig's linker, which nothing else needs (400 MB, in build/ziglang).
+kernels: setup build/ziglang/made  ## Compile the kernels ahead of time (TARGETS="...": a part of them)
+	@PYTHONPATH=build/ziglang $(BIN)/python scripts/build_kernels.py $(TARGETS)
+
+build/ziglang/made: requirements/kernels.txt | $(STAMPS)/venv
+	@rm -rf build/ziglang
+	@$(BIN)/$(PIP) $(LOCKED) $< --target build/ziglang
+	@touch $@
 
 lint: setup
 	@$(BIN)/python -m ruff check .
@@ -69,10 +87,11 @@ docs: setup  ## Build the documentation site in build/site and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@$(BIN)/python scripts/website/links.py build/site
 
-# It has every kernel in the language of LLVM (scripts/prepare_kernels.py).
+# The wheel for all systems has every kernel in the language of LLVM (scripts/prepare_kernels.py),
+# those for Linux have them compiled (scripts/build_kernels.py), and are tried without Numba.
 # The dependencies are those of the lock; the wheel itself is installed without an index. Nothing of
 # the checkout is on the path: the commands run in a folder of their own.
-wheel: setup  ## Build the wheel and try it in an environment of its own
+wheel: setup kernels  ## Build the wheels and try them in an environment of their own
 	@$(BIN)/python scripts/prepare_kernels.py
 	@$(BIN)/python -m pytest --quiet tests/kernels/backend/test_prepared.py
 	@rm -rf build/wheel && mkdir -p build/wheel
@@ -80,11 +99,18 @@ wheel: setup  ## Build the wheel and try it in an environment of its own
 	@$(BIN)/python -m venv build/wheel/venv
 	@build/wheel/venv/bin/python -m pip --disable-pip-version-check --quiet \
 	    $(LOCKED) requirements/demo.txt
-	@build/wheel/venv/bin/python -m pip --disable-pip-version-check --quiet \
-	    install --no-index --no-deps --no-compile build/wheel/*.whl
+	@$(TRY) $$(ls build/wheel/*-any.whl)
 	@cd build/wheel && venv/bin/pellucid --help > /dev/null && venv/bin/pellucid recipes > /dev/null \
-	    && venv/bin/pellucid check --all > check.txt && tail -n 2 check.txt && venv/bin/python -c "$$THREE_LINES"
+	    && $(CHECK)
+	@$(BIN)/python scripts/build_kernels.py --wheel $$(ls build/wheel/*-any.whl)
+	@linux=$$(ls build/wheel/*-manylinux*_$$(uname -m).whl 2> /dev/null) || exit 0; \
+	    $(INSTALL) uninstall --yes numba llvmlite && $(TRY) --force-reinstall $$linux && cd build/wheel && $(CHECK)
 	@rm -rf build/wheel/venv build/wheel/check.txt
+
+INSTALL = build/wheel/venv/bin/python -m pip --disable-pip-version-check --quiet
+TRY = $(INSTALL) install --no-index --no-deps --no-compile
+CHECK = venv/bin/pellucid check --all > check.txt && tail -n 2 check.txt \
+        && venv/bin/python -c "$$THREE_LINES"
 
 define THREE_LINES
 import numpy as np, pellucid
@@ -160,6 +186,7 @@ lock:  ## Resolve the lock files again (needs uv)
 	    --output-file requirements/dev.txt $(LOCK_FLAGS)
 	@uv pip compile pyproject.toml requirements/build.in --extra demo \
 	    --constraint requirements/dev.txt --output-file requirements/demo.txt $(LOCK_FLAGS)
+	@uv pip compile requirements/kernels.in --output-file requirements/kernels.txt $(LOCK_FLAGS)
 	@uv pip compile pyproject.toml requirements/build.in requirements/oracles.in $(EXTRAS) \
 	    --constraint requirements/dev.txt --override requirements/overrides.in \
 	    --output-file requirements/oracles.txt $(LOCK_FLAGS)

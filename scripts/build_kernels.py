@@ -2,7 +2,7 @@
 
     pip install ziglang==0.17.1
     python scripts/build_kernels.py [TARGET ...]
-    python scripts/build_kernels.py --wheel WHEEL      puts those of x86-64 Linux into a wheel
+    python scripts/build_kernels.py --wheel WHEEL      writes a wheel for each system that has some
 
 Of each target (`TARGETS`) there is a process that compiles every kernel of the library from its
 source, by Numba and LLVM as always, and writes object files; ziglang links them. The results are in
@@ -10,6 +10,8 @@ build/kernels/:
 
     x86_64-linux-LEVEL.so   shared libraries, one for each level of processors
                             (`kernels/backend/built.py`)
+    aarch64-linux-neon.so   one for every AArch64, and aarch64-linux-neon.server, which runs its
+                            kernels for `scripts/kernels_elsewhere.py aarch64-linux-neon`
     wasm32.wasm             a module that imports nothing, with its types in wasm32.json;
                             `scripts/kernels_elsewhere.py wasm32` runs the kernels' tests on it
 
@@ -53,6 +55,7 @@ import tempfile
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,7 +65,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).absolute().parents[1]
 SRC, OUT = ROOT / "src", ROOT / "build" / "kernels"
-PLATFORM = "manylinux2014_x86_64"
+PLATFORMS = {
+    "x86_64-linux": "manylinux2014_x86_64", "aarch64-linux": "manylinux2014_aarch64",
+}  # fmt: skip
+"""Of libraries, and of the wheel that they are in."""
 
 
 class Target(NamedTuple):
@@ -81,13 +87,18 @@ _V4 = f"{_V3},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
 _LINUX, _GLIBC = "x86_64-unknown-linux-gnu", "x86_64-linux-gnu.2.17"
 TARGETS = {
     "x86_64-linux-avx2": Target(_LINUX, _GLIBC, "x86-64-v3", f"{_V3},-avx512f"),
+    "x86_64-linux-avxvnni": Target(_LINUX, _GLIBC, "x86-64-v3", f"{_V3},+avxvnni,-avx512f"),
     "x86_64-linux-avx512": Target(_LINUX, _GLIBC, "x86-64-v4", _V4),
+    "x86_64-linux-vnni": Target(_LINUX, _GLIBC, "x86-64-v4", f"{_V4},+avx512vnni"),
     "x86_64-linux-bfloat16": Target(
         _LINUX, _GLIBC, "x86-64-v4", f"{_V4},+avx512vnni,+avx512bf16,+gfni"
     ),
     "x86_64-linux-amx": Target(
         _LINUX, _GLIBC, "x86-64-v4",
         f"{_V4},+avx512vnni,+avx512bf16,+gfni,+amx-tile,+amx-bf16",
+    ),
+    "aarch64-linux-neon": Target(
+        "aarch64-unknown-linux-gnu", "aarch64-linux-gnu.2.17", "generic", "+neon,+fp-armv8"
     ),
     "wasm32": Target(
         "wasm32-unknown-unknown", "wasm32-wasi", "generic",
@@ -141,13 +152,6 @@ def kernels() -> Iterator[Kernel]:
             yield one
 
 
-def x86() -> bool:
-    """Return whether the target is one of x86's."""
-    from pellucid.kernels.backend.machine_code import TARGET
-
-    return bool(TARGET[1].startswith("x86_64"))
-
-
 def retarget(target: Target) -> Any:
     """Make LLVM optimise for another architecture, in whose layout types are; return it."""
     import llvmlite.binding as llvm
@@ -165,7 +169,8 @@ def retarget(target: Target) -> Any:
     if target.triple == machine_code.TARGET[1]:
         return machine
     machine_code.TARGET = (machine_code.TARGET[0], target.triple, *machine_code.TARGET[2:])
-    thread_pool._X86, thread_pool._POSIX, thread_pool._FUTEX = False, False, None
+    linux = "linux" in target.triple
+    thread_pool._X86, thread_pool._POSIX, thread_pool._FUTEX = False, linux, 98 if linux else None
     context = cpu_target.target_context
     codegen = context.codegen()
     codegen._tm, codegen._target_data = machine, machine.target_data
@@ -253,78 +258,109 @@ def write_objects(target: Target, folder: Path) -> None:
 
     emit("memory", machine_code._MEMORY)
     for kernel in kernels():
-        texts = [kernel.text(), flat(kernel)]
-        if x86():
-            texts.append(machine_code.entry(kernel.name, kernel.values))
-        emit(kernel.name, *texts)
+        emit(kernel.name, kernel.text(), flat(kernel))
+        if "linux" in target.triple:  # for Python there
+            emit(f"{kernel.name}.entry", machine_code.entry(kernel.name, kernel.values))
         known[kernel.name] = [[value.dtype, value.ndim] for value in kernel.values]
     (folder / "kernels.json").write_text(json.dumps(known, indent=0, sort_keys=True))
-    print(f"{len(known)} kernels", flush=True)
 
 
 def link(name: str, target: Target, folder: Path) -> None:
     """Link the object files of a target to what it is; see above."""
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target.zig, "-O2", "-g0"]
-    objects = sorted(map(str, folder.glob("*.o")))
+    zig = [sys.executable, "-m", "ziglang", "cc", "-O2", "-s", "-target"]
+    kernels = [path for path in folder.glob("*.o") if not path.name.endswith(".entry.o")]
     known = list(json.loads((folder / "kernels.json").read_text()))
+
+    def run(result: Path, *options: Any) -> None:
+        command = [*zig, *options, "-o", result, *sorted(kernels)]
+        subprocess.run(list(map(str, command)), check=True)
+        print(f"{result.relative_to(ROOT)}: {result.stat().st_size / 1e3:.0f} kB", flush=True)
+
     if "wasm" in target.triple:
-        result = OUT / f"{name}.wasm"
-        exported = [f"-Wl,--export={one}.flat" for one in known]
-        options = ["-mexec-model=reactor", "-Wl,--export=malloc,--export=free", "-s", *exported]
-        sources = [str(ROOT / "scripts" / "kernel_memory.c")]
-        (OUT / f"{name}.json").write_bytes((folder / "kernels.json").read_bytes())
-    else:
-        result, options, sources = OUT / f"{name}.so", ["-shared", "-s"], ["-lm"]
-    result.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([*zig, *options, "-o", str(result), *objects, *sources], check=True)
-    print(f"{result.relative_to(ROOT)}: {result.stat().st_size / 1e3:.0f} kB", flush=True)
+        exported = ["malloc", "free", *(f"{one}.flat" for one in known)]
+        options = ["-mexec-model=reactor", *(f"-Wl,--export={one}" for one in exported)]
+        run(OUT / f"{name}.wasm", target.zig, *options, ROOT / "scripts" / "kernel_memory.c")
+        return
+    entries = folder.glob("*.entry.o")
+    run(OUT / f"{name}.so", target.zig, "-shared", *entries, "-lm")
+    if name.startswith("aarch64"):  # here is no Python to test them with
+        table = folder / "table.c"
+        flat = [f'int kernel_{i}(void *) __asm__("{one}.flat");' for i, one in enumerate(known)]
+        names = ", ".join(f"kernel_{i}" for i in range(len(known)))
+        table.write_text("\n".join([*flat, f"int (*const kernels[])(void *) = {{{names}}};"]))
+        server = ROOT / "scripts" / "kernel_server.c"
+        run(OUT / f"{name}.server", "aarch64-linux-musl", "-static", table, server, "-lm")
 
 
-def add_to_wheel(wheel: Path) -> Path:
-    """Write a wheel for x86-64 Linux beside one for every system: the same, with the libraries."""
-    libraries = sorted(OUT.glob("x86_64-linux-*.so"))
-    if not libraries:
-        sys.exit("build the libraries first: python scripts/build_kernels.py x86_64-linux-avx2 …")
-    made = wheel.with_name(wheel.name.replace("-any.whl", f"-{PLATFORM}.whl"))
+def wheels(wheel: Path) -> None:
+    """Write a wheel for each system that has libraries: the one for all of them, and these.
+
+    It needs no Numba: the kernels are there, and a user's own function runs as the reference.
+    """
     with zipfile.ZipFile(wheel) as old:
-        files = {info.filename: old.read(info) for info in old.infolist()}
-    files |= {f"pellucid/kernels/built/{path.name}": path.read_bytes() for path in libraries}
-    about = next(name for name in files if name.endswith(".dist-info/WHEEL"))
-    files[about] = files[about].replace(b"Tag: py3-none-any", f"Tag: py3-none-{PLATFORM}".encode())
-    files[about] = files[about].replace(b"Purelib: true", b"Purelib: false")
-    record = about.replace("/WHEEL", "/RECORD")
-    lines = [
-        f"{name},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}"
-        for name, data in files.items()
-        if name != record
-    ]
-    files[record] = "\n".join([*lines, f"{record},,", ""]).encode()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
-        for name, data in files.items():
-            new.writestr(zipfile.ZipInfo(name, (2020, 2, 2, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
-    return made
+        for_all = {info.filename: old.read(info) for info in old.infolist()}
+    about = next(name for name in for_all if name.endswith(".dist-info/WHEEL"))
+    described, record = (about.replace("/WHEEL", f"/{name}") for name in ("METADATA", "RECORD"))
+    for system, platform in PLATFORMS.items():
+        libraries = sorted(OUT.glob(f"{system}-*.so"))
+        if not libraries:
+            continue
+        files = {name: data for name, data in for_all.items() if "/kernels/prepared/" not in name}
+        files |= {f"pellucid/kernels/built/{path.name}": path.read_bytes() for path in libraries}
+        files[about] = files[about].replace(b"py3-none-any", f"py3-none-{platform}".encode())
+        files[about] = files[about].replace(b"Purelib: true", b"Purelib: false")
+        files[described] = re.sub(
+            rb"(?m)^Requires-Dist: numba(?!.*\bextra\b).*\n", b"", files[described]
+        )
+        lines = [
+            f"{name},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},"
+            f"{len(data)}"
+            for name, data in files.items()
+            if name != record
+        ]
+        files[record] = "\n".join([*lines, f"{record},,", ""]).encode()
+        made = wheel.with_name(wheel.name.replace("-any.whl", f"-{platform}.whl"))
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+            for name, data in files.items():
+                info = zipfile.ZipInfo(name, (2020, 2, 2, 0, 0, 0))
+                info.external_attr = 0o644 << 16
+                new.writestr(info, data, zipfile.ZIP_DEFLATED)
+        print(f"{made.name}: {made.stat().st_size / 1e6:.1f} MB, {len(libraries)} libraries")
+
+
+def build(name: str) -> None:
+    """Compile and link the kernels for a target."""
+    target = TARGETS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {
+            "NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features,
+            "NUMBA_CACHE_DIR": folder,
+        }  # fmt: skip
+        again = [sys.executable, __file__, "--this-target", name, folder]
+        subprocess.run(again, check=True, env=environment)
+        link(name, target, Path(folder))
+        (OUT / f"{name}.json").write_bytes((Path(folder) / "kernels.json").read_bytes())
+
+
+def is_current(name: str) -> bool:
+    """Return whether a target is built, and none of the code is newer."""
+    code = [*(SRC / "pellucid").glob("kernels/**/*.py"), *(SRC / "pellucid").glob("compiled/*.py")]
+    built = OUT / f"{name}.json"  # written last
+    made = built.stat().st_mtime if built.exists() else 0.0
+    return made > max(path.stat().st_mtime for path in [*code, Path(__file__)])
 
 
 def main(names: list[str]) -> None:
-    """Build every target, or those that are named."""
+    """Build every target, or those that are named, where the code is newer."""
     if names[:1] == ["--wheel"]:
-        print(add_to_wheel(Path(names[1])))
+        wheels(Path(names[1]))
         return
     if names[:1] == ["--this-target"]:
         write_objects(TARGETS[names[1]], Path(names[2]))
         return
     OUT.mkdir(parents=True, exist_ok=True)
-    for name in names or TARGETS:
-        target = TARGETS[name]
-        with tempfile.TemporaryDirectory() as folder:
-            environment = os.environ | {
-                "NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features,
-                "NUMBA_CACHE_DIR": folder,
-            }  # fmt: skip
-            again = [sys.executable, __file__, "--this-target", name, folder]
-            print(f"{name}: ", end="", flush=True)
-            subprocess.run(again, check=True, env=environment)
-            link(name, target, Path(folder))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # a process each
+        list(pool.map(build, [name for name in names or TARGETS if not is_current(name)]))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pellucid.kernels.compare import ULP, Run, excess, fused, in_float64, page, 
 __all__ = [
     "FUSED",
     "HAS_BFLOAT16",
+    "HAS_KERNELS",
     "HAS_TILES",
     "PRODUCTS",
     "ULP",
@@ -35,6 +36,7 @@ FUSED = frozenset(name for name in ops.__all__ if dispatch.kernel_of(name))
 """The ops that have a kernel for NumPy's arrays."""
 
 
+HAS_KERNELS = pytest.mark.skipif(not dispatch.enabled(), reason="no kernels here")
 HAS_BFLOAT16 = pytest.mark.skipif(not bfloat16.AVAILABLE, reason="no AVX512-BF16 here")
 HAS_TILES = pytest.mark.skipif(not amx.available(), reason="no AMX here")
 PRODUCTS = [

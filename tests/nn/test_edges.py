@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.compare import compare
+from tests.kernels.compare import HAS_KERNELS, compare
 
 from pellucid import nn, ops
 from pellucid.nn.module import Parameter
@@ -57,6 +57,7 @@ def test_the_loss_of_no_target_is_torchs(targets: int) -> None:
         np.testing.assert_array_equal(backward(np.ones_like(loss)), tensor.grad.numpy())
 
 
+@HAS_KERNELS
 @pytest.mark.parametrize("mean", [0.0, 100.0])
 @pytest.mark.parametrize("width", [2**14, 2**18, 2**22])
 @pytest.mark.parametrize("norm", [ops.layer_norm, ops.rms_norm])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.compare import watching
+from tests.kernels.compare import HAS_KERNELS, watching
 
 from pellucid import Rng, nn
 
@@ -57,6 +57,7 @@ def test_its_gradient_is_that_of_the_scores_times_the_scores() -> None:
     np.testing.assert_allclose(mha.head_scale.grad, expected, rtol=1e-10)
 
 
+@HAS_KERNELS
 def test_the_fused_kernel_still_runs_and_is_as_good() -> None:
     found = {}
     for dtype in (np.float32, np.float64):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.compare import watching
+from tests.kernels.compare import HAS_KERNELS, watching
 
 import pellucid
 from pellucid import nn
@@ -207,6 +207,7 @@ def test_valid_lens_for_each_query_are_an_attention_mask() -> None:
             valid_lens_mask(wrong, 5)
 
 
+@HAS_KERNELS
 @pytest.mark.parametrize("how", ["bool", "float", "float with is_causal"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_torchs_usual_masks_run_on_the_kernels(how: str, padded: bool) -> None:

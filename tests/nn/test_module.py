@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.compare import planned
+from tests.kernels.compare import HAS_KERNELS, planned
 
 import pellucid
 from pellucid import nn, ops
@@ -86,6 +86,7 @@ def test_loading_copies_and_converts() -> None:
     np.testing.assert_array_equal(layer.weight.data, 1.0)
 
 
+@HAS_KERNELS
 def test_a_transposed_array_is_loaded_as_the_kernels_take_it() -> None:
     """A weight that stands column by column would go the plain road, for as long as it lives."""
     layer, x = nn.Linear(5, 7, bias=False), np.ones((17, 5), np.float32)
@@ -334,6 +335,7 @@ def test_a_pickled_tied_model_stays_tied() -> None:
     assert copied[0].weight is copied[1].weight
 
 
+@pytest.mark.skipif(sys.platform == "emscripten", reason="there are no threads")
 def test_threads_lose_no_gradient() -> None:
     """Four threads run backward through one parameter; every contribution arrives."""
     layer, x = nn.Linear(3, 2), np.ones((5, 3), np.float32)

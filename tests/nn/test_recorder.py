@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.compare import HAS_KERNELS
 
 from pellucid import Rng, nn, ops
 from pellucid.core.vjp import Call, Result, Run, observing
@@ -150,6 +151,7 @@ def test_recording_changes_nothing_and_nothing_is_recorded_unasked() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@HAS_KERNELS
 def test_a_recorder_asks_for_the_reference_op_of_attention_alone() -> None:
     layer = nn.TransformerEncoderLayer(24, 2, 40, batch_first=True).eval()
     x, taken = np.random.default_rng(0).standard_normal((2, 12, 24)).astype(np.float32), {}

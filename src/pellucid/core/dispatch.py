@@ -30,9 +30,7 @@ _PACKAGE = "pellucid.kernels"
 AVAILABLE: bool = find_spec(_PACKAGE) is not None and import_module(_PACKAGE).AVAILABLE
 """Whether there are kernels for NumPy's arrays."""
 
-_enabled = ContextVar(
-    "pellucid_kernels", default=AVAILABLE and os.environ.get("PELLUCID_KERNELS") != "off"
-)
+_enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
 
 
 @contextmanager
@@ -51,11 +49,12 @@ def reference() -> Iterator[None]:
 
 
 def enabled() -> bool:
-    """Return whether kernels may run.
+    """Return whether kernels for NumPy's arrays may run.
 
     They do not inside `reference()`, with PELLUCID_KERNELS=off, and where Numba is not installed.
+    Those for tensors of torch need no Numba.
     """
-    return _enabled.get()
+    return AVAILABLE and _enabled.get()
 
 
 def dispatch(op: Callable[..., Any], *args: Any, path: str = "", **options: Any) -> Result:
@@ -78,13 +77,15 @@ def fused(call: Call) -> Result | Declined:
     if call.keep:
         return Declined("an observer asked for what the reference op saves")
     if not _enabled.get():
-        return Declined("kernels are off" if AVAILABLE else "Numba is not installed")
+        return Declined("kernels are off")
     first = next(iter(call.arguments.values()))
     if isinstance(first, list) and first:  # of all parameters, as an optimizer's step has it
         first = first[0]
     family = family_of(first)
     if family is None:
         return Declined(f"there are no kernels for {type(first).__module__} arrays")
+    if family == _PACKAGE and not AVAILABLE:
+        return Declined("Numba is not installed")
     kernel = kernel_of(call.op.__name__, family)
     if kernel is None:
         return Declined("this op has no kernel")

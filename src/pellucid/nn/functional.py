@@ -208,7 +208,7 @@ def embedding(
     def backward(dy: Array) -> Array:
         dweight: Array = back(dy)
         if scale_grad_by_freq:
-            flat = to_host(input).reshape(-1)
+            flat = to_host(input).reshape(-1).astype(host.intp)  # an index may have 32 bits
             times = host.maximum(host.bincount(flat, minlength=weight.shape[0]), 1)
             dweight = dweight / xp.astype(like(times, dweight), dweight.dtype)[:, None]
         return dweight

@@ -26,15 +26,21 @@ def test_the_highest_level_that_the_processor_has_and_a_library_is_there_for(
     monkeypatch.setattr(built, "FOLDER", tmp_path)
     for name in ("avx2", "avx512", "amx"):
         (tmp_path / f"x86_64-linux-{name}.so").touch()
-    assert chosen() == "avx512"  # its own has no library, that of tiles asks for more
+    assert chosen() == "x86_64-linux-avx512"  # its own has no library, that of tiles asks for more
     (tmp_path / "x86_64-linux-bfloat16.so").touch()
-    assert chosen() == "bfloat16"
+    assert chosen() == "x86_64-linux-bfloat16"
     for flags, level in (
         (BFLOAT16 | {"amx_tile", "amx_bf16"}, "amx"), (AVX512, "avx512"), (AVX2, "avx2"),
+        (AVX512 | {"avx512_vnni"}, "avx512"), (AVX2 | {"avx_vnni"}, "avx2"),
         (AVX2 - {"fma"}, None), (set(), None),
     ):  # fmt: skip
         monkeypatch.setattr(built, "_flags", lambda flags=flags: flags)
-        assert chosen() == level
+        assert chosen() == (level and f"x86_64-linux-{level}")
+    monkeypatch.setattr(built.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(built, "_flags", lambda: {"fp", "asimd", "evtstrm"})
+    assert chosen() is None
+    (tmp_path / "aarch64-linux-neon.so").touch()
+    assert chosen() == "aarch64-linux-neon"
     monkeypatch.setenv("NUMBA_CPU_NAME", "haswell")  # it is to be compiled
     monkeypatch.setattr(built, "_flags", lambda: BFLOAT16)
     assert chosen() is None

@@ -64,6 +64,18 @@ def arguments(case: OpCase, dtype: Any, library: str = "torch") -> tuple[list[An
     return positional, given
 
 
+def test_tensors_have_their_kernels_where_numba_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "AVAILABLE", False)
+    x = normal(5, D).astype(np.float32)
+    found = [
+        dispatch.fused(Call(ops.layer_norm, (a, None, None), {}, "")) for a in (torch.tensor(x), x)
+    ]
+    assert not isinstance(found[0], Declined)
+    assert found[1] == Declined("Numba is not installed")
+
+
 def on_numpy(case: OpCase, dtype: Any, dy: np.ndarray) -> list[Any]:
     positional, options = arguments(case, dtype, "numpy")
     y, saved = case.pair.forward(*positional, **options)

@@ -19,15 +19,22 @@ import numpy as np
 FOLDER = Path(__file__).parents[1] / "built"
 _AVX2 = {"+avx2", "+fma", "+bmi", "+bmi2", "+f16c", "+lzcnt", "+movbe"}
 _AVX512 = _AVX2 | {f"+avx512{name}" for name in ("f", "bw", "cd", "dq", "vl")}
-_BFLOAT16 = _AVX512 | {"+avx512vnni", "+avx512bf16", "+gfni"}
+_VNNI = _AVX512 | {"+avx512vnni"}
+_BFLOAT16 = _VNNI | {"+avx512bf16", "+gfni"}
 LEVELS = {
-    "amx": _BFLOAT16 | {"+amx-tile", "+amx-bf16"},
-    "bfloat16": _BFLOAT16,
-    "avx512": _AVX512,
-    "avx2": _AVX2,
+    "x86_64-linux-amx": _BFLOAT16 | {"+amx-tile", "+amx-bf16"},
+    "x86_64-linux-bfloat16": _BFLOAT16,
+    "x86_64-linux-vnni": _VNNI,
+    "x86_64-linux-avx512": _AVX512,
+    "x86_64-linux-avxvnni": _AVX2 | {"+avxvnni"},
+    "x86_64-linux-avx2": _AVX2,
+    "aarch64-linux-neon": {"+neon"},
 }
-"""Levels of x86-64, the highest first, and what they ask of a processor, in LLVM's words."""
-_LINUX = {"bmi": "bmi1", "lzcnt": "abm", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16"}
+"""Of each library, the highest first, what it asks of a processor, in LLVM's words."""
+_LINUX = {
+    "bmi": "bmi1", "lzcnt": "abm", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+    "avxvnni": "avx_vnni", "neon": "asimd",
+}  # fmt: skip
 """Names that Linux has for these, where it is not only a hyphen that differs."""
 
 
@@ -38,29 +45,31 @@ def features() -> set[str]:
 
 @cache
 def level() -> str | None:
-    """Return the highest level of this processor for which there is a library; None if none is.
+    """Return the name of the highest library for this processor; None if there is none.
 
     None is looked for where a variable names another processor to compile for.
     """
     if "NUMBA_CPU_NAME" in os.environ or object.__basicsize__ != 16:  # a Python without its lock
         return None
-    if sys.platform != "linux" or platform.machine() != "x86_64" or not FOLDER.is_dir():
+    if sys.platform != "linux" or not FOLDER.is_dir():
         return None
-    flags = _flags()
-    for name, wanted in LEVELS.items():
-        here = all(_LINUX.get(one[1:], one[1:].replace("-", "_")) in flags for one in wanted)
-        if here and _path(name).exists():
-            return name
-    return None
+    return next((name for name in LEVELS if _path(name).exists() and runs(name)), None)
+
+
+def runs(name: str) -> bool:
+    """Return whether this processor has what a library may use."""
+    wanted = (_LINUX.get(one[1:], one[1:].replace("-", "_")) for one in LEVELS[name])
+    return name.startswith(f"{platform.machine()}-") and _flags().issuperset(wanted)
 
 
 def _flags() -> set[str]:
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    return set(next((x for x in text.splitlines() if x.startswith("flags")), "").split())
+    lines = (x for x in text.splitlines() if x.startswith(("flags", "Features")))
+    return set(next(lines, "").split())
 
 
 def _path(name: str) -> Path:
-    return FOLDER / f"x86_64-linux-{name}.so"
+    return FOLDER / f"{name}.so"
 
 
 @cache

@@ -21,7 +21,7 @@ from pellucid.kernels.backend import built
 from pellucid.kernels.backend.llvm import VERSION, ir
 from pellucid.kernels.backend.llvm import binding as llvm
 
-PROCESSOR = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+PROCESSOR = os.environ.get("NUMBA_CPU_NAME") or (llvm.get_host_cpu_name() if VERSION else "generic")
 _FEATURES = os.environ.get("NUMBA_CPU_FEATURES") or (
     "" if PROCESSOR == "generic" else llvm.get_host_cpu_features().flatten()
 )
