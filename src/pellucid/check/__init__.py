@@ -6,41 +6,6 @@ libraries), and an op with a fused kernel in the comparison of that kernel with 
 (`kernels.check`). `compiled.check` compares compiled generation with the layers.
 """
 
-from __future__ import annotations
+from pellucid.core.names import exported
 
-from collections.abc import Iterable, Iterator
-
-from pellucid.check.cases import Case, LayerCase, OpCase
-from pellucid.check.exact import check_exact
-from pellucid.check.gradient import gradient_check
-from pellucid.check.layer_cases import layer_cases
-from pellucid.check.op_cases import op_cases
-from pellucid.check.result import TOLERANCE, Result
-from pellucid.core.checked import checked
-
-__all__ = [
-    "TOLERANCE",
-    "Case",
-    "LayerCase",
-    "OpCase",
-    "Result",
-    "cases",
-    "check_exact",
-    "gradient_check",
-    "layer_cases",
-    "op_cases",
-    "run_checks",
-]
-
-
-def cases() -> list[Case]:
-    """Return the table: the ops, then the layers."""
-    return [*op_cases(), *layer_cases()]
-
-
-def run_checks(table: Iterable[Case]) -> Iterator[Result]:
-    """Check the gradients of cases of the table, one after another."""
-    for case in table:
-        with checked():
-            errors = case.errors().values()
-        yield Result(case.kind, case.name, len(errors), max(errors))
+__all__, __getattr__ = exported(__name__, __file__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from inspect import signature
 from types import FunctionType, MethodType
@@ -12,6 +12,8 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.check.gradient import Array, Forward, enrolled, gradient_check
+from pellucid.check.result import Result
+from pellucid.core.checked import checked
 from pellucid.core.vjp import Pair, pair_of
 from pellucid.nn.module import Module
 from pellucid.ops.rules.function import Function
@@ -115,3 +117,19 @@ class LayerCase:
 
 Case = OpCase | LayerCase
 """A row: its `name` (no two of a `kind` are the same), and `errors()`, those of its gradients."""
+
+
+def cases() -> list[Case]:
+    """Return the table: the ops, then the layers."""
+    from pellucid.check.layer_cases import layer_cases  # which are made of these
+    from pellucid.check.op_cases import op_cases
+
+    return [*op_cases(), *layer_cases()]
+
+
+def run_checks(table: Iterable[Case]) -> Iterator[Result]:
+    """Check the gradients of cases of the table, one after another."""
+    for case in table:
+        with checked():
+            errors = case.errors().values()
+        yield Result(case.kind, case.name, len(errors), max(errors))

@@ -5,22 +5,6 @@ number (a scale, a probability) is made Python's float, because NumPy's float64 
 NumPy adds float16 up in float16, so that `nn` refuses it; here only GELU and LayerNorm widen it.
 """
 
-from __future__ import annotations
-
-import sys
-from types import ModuleType
-from typing import Any
-
 from pellucid.core.names import exported
 
 __all__, __getattr__ = exported(__name__, __file__)
-
-
-class _Ops(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Importing a page sets the module under the name of its function.
-        if not (isinstance(value, ModuleType) and name in __all__):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Ops

@@ -1,0 +1,11 @@
+from pellucid.check.cases import Case as Case
+from pellucid.check.cases import LayerCase as LayerCase
+from pellucid.check.cases import OpCase as OpCase
+from pellucid.check.cases import cases as cases
+from pellucid.check.cases import run_checks as run_checks
+from pellucid.check.exact import check_exact as check_exact
+from pellucid.check.gradient import gradient_check as gradient_check
+from pellucid.check.layer_cases import layer_cases as layer_cases
+from pellucid.check.op_cases import op_cases as op_cases
+from pellucid.check.result import TOLERANCE as TOLERANCE
+from pellucid.check.result import Result as Result

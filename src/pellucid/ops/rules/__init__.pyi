@@ -1,0 +1,14 @@
+from pellucid.ops.rule import Rule as Rule
+from pellucid.ops.rules.bounded import bounded as bounded
+from pellucid.ops.rules.causal import causal as causal
+from pellucid.ops.rules.dilated import dilated as dilated
+from pellucid.ops.rules.distances import alibi as alibi
+from pellucid.ops.rules.distances import by_distance as by_distance
+from pellucid.ops.rules.distances import relative as relative
+from pellucid.ops.rules.documents import documents as documents
+from pellucid.ops.rules.lengths import lengths as lengths
+from pellucid.ops.rules.mask import mask as mask
+from pellucid.ops.rules.prefix import prefix as prefix
+from pellucid.ops.rules.sinks import sinks as sinks
+from pellucid.ops.rules.soft_cap import soft_cap as soft_cap
+from pellucid.ops.rules.window import window as window
