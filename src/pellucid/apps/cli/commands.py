@@ -41,16 +41,7 @@ COMMANDS = {
 }
 """One line about each command."""
 
-UNFINISHED = (
-    ["demo"],
-    ["chat"],
-    ["train"],
-    ["speedrun"],
-    ["lab", "run"],
-    ["check"],
-    ["exercise"],
-    ["explain"],
-)
+UNFINISHED = ("demo", "chat", "train", "speedrun", "lab run", "check", "exercise", "explain")
 """Commands that stop before their work is done when their output is closed, or before their exit
 code can say that all is right."""
 

@@ -56,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141 if any(typed[: len(start)] == start for start in UNFINISHED) else 0
+        return (
+            141 if any(typed[: len(start)] == start for start in map(str.split, UNFINISHED)) else 0
+        )
     except KeyboardInterrupt:
         return 130
     except Exception as error:
