@@ -197,7 +197,14 @@ def test_what_a_module_does_beside_its_class_is_refused_by_name() -> None:
     layer = torch.nn.TransformerEncoderLayer(6, 2, 7, batch_first=True)
     stack = torch.nn.TransformerEncoder(layer, 2)
     stack.layers[1] = stack.layers[0]
+    more = torch.nn.TransformerEncoderLayer(6, 2, 7)
+    more.adapter = torch.nn.Linear(2, 5, bias=False)
+    counted = torch.nn.Linear(3, 2)
+    counted.register_buffer("steps", torch.ones(2))
     for module, reason in (
+        (more, "adapter.weight is no part of the modules that were converted"),
+        (counted, "steps is no part of the modules"),
+        (torch.nn.Linear(3, 2, device="meta"), "holds no numbers"),
         (normed, "the module has _forward_pre_hooks"),
         (observed, "the module has _forward_hooks"),
         (own, "the module has forward of its own"),

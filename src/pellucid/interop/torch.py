@@ -75,6 +75,11 @@ def from_torch(module: Any) -> nn.Module:
     converter = _FromTorch(import_torch("from_torch"))
     _check_plain(module)
     twin: nn.Module = converter.convert(module)
+    if lost := [name for name in module.state_dict() if name not in twin.state_dict()]:
+        raise UserError(
+            f"{', '.join(lost)} is no part of the modules that were converted and would be lost; "
+            "take it off first"
+        )
     return twin
 
 
@@ -255,6 +260,8 @@ class _FromTorch(_Converter):
         return super().arguments(kind, module)
 
     def array(self, array: Any) -> Any:
+        if array.is_meta:
+            raise UserError("a tensor of the device meta holds no numbers: load its weights first")
         tensor = array.detach().cpu()
         try:
             return np.array(tensor.numpy(), order="C")  # as the kernels take it
