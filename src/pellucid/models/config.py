@@ -46,10 +46,12 @@ RANGES = {
     for interval, names in {
         "[4, inf]": "relative_attention_num_buckets",
         "[2, inf]": "max_position_embeddings",
-        "[1, inf]": "ffn_dim ffn_after num_key_value_heads head_dim sliding_window",
+        "[1, inf]": "d_model num_attention_heads num_key_value_heads head_dim ffn_dim ffn_after "
+        "sliding_window",
         "[0, inf]": "ffn_before encoder_layers decoder_layers num_hidden_layers "
         "pad_token_id bos_token_id eos_token_id mask_token_id "
         "vocab_size source_vocab_size target_vocab_size label_vocab_size type_vocab_size",
+        f"[{LEAST_NORMAL}, inf]": "layer_norm_eps",  # a normal number in float32
         "(0, inf]": "attention_softcap rope_factor",
         "(1, inf]": "rope_theta",
         "(0, 1]": "masked_share",
@@ -179,17 +181,12 @@ class StackConfig:
                     f"{setting.name} must be at most {LARGEST:.2g}, whose square float32 still "
                     f"holds; got {value}"
                 )
-        if self.d_model <= 0 or self.num_attention_heads <= 0:
-            raise UsageError(
-                f"d_model and num_attention_heads must be positive, got {self.d_model} and "
-                f"{self.num_attention_heads}"
-            )
+        check_ranges(self, **{name: RANGES[name] for name in RANGES if hasattr(self, name)})
         if self.head_dim is None and self.d_model % self.num_attention_heads:
             raise UsageError(
                 f"num_attention_heads must divide d_model: {self.d_model} is not a multiple of "
                 f"{self.num_attention_heads}"
             )
-        check_ranges(self, **{name: RANGES[name] for name in RANGES if hasattr(self, name)})
         if POSITIONS[self.positions].rotate is not None and self.head_width % 2:
             raise UsageError(
                 f"{self.positions} positions rotate pairs of numbers, so a head must be an even "
@@ -229,11 +226,6 @@ class StackConfig:
             raise UsageError(
                 f"max_position_embeddings must be at most {most}, got "
                 f"{self.max_position_embeddings}"
-            )
-        if self.layer_norm_eps < LEAST_NORMAL:
-            raise UsageError(
-                f"layer_norm_eps must be at least {LEAST_NORMAL:.2g}, a normal number in float32; "
-                f"got {self.layer_norm_eps}"
             )
 
     def _tokens_of(self, vocabulary: str, *names: str) -> None:

@@ -34,8 +34,10 @@ def worksheet(
         lang: Language of the sheet; auto: the locale's.
     """
     if name not in SHEETS:
-        wrong = f"no worksheet {name!r}{nearest(name, SHEETS)}" if name else "no worksheet given"
-        raise UsageError(f"{wrong}; there are: {', '.join(SHEETS)}")
+        there = ", ".join(SHEETS)
+        if not name:
+            raise UsageError(f"no worksheet given; there are: {there}")
+        raise UsageError(f"no worksheet {name!r}{nearest(name, SHEETS)}; there are: {there}")
     if seed < 0:
         raise UsageError(f"--seed must be 0 or more; got {seed}")
     path = output or Path(f"{name}-{seed}.pdf")
