@@ -105,7 +105,7 @@ MUTANTS = {
         "kernels/add_dropout_norm.py",
         "dgamma[j] += dy[i, j] * x_hat[i, j]",
         "dgamma[j] += dy[i, j]",
-        "kernel add_dropout_norm (bare)",
+        "kernel add_dropout_norm (many rows)",
     ),
     "the mean of a root mean square's gradient is not scaled": (
         "kernels/norm_rotate.py",
