@@ -11,7 +11,7 @@ from tests.test_korean_docs import lost_and_more
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LESSONS = sorted(EXAMPLES.glob("article_*.ko.py"))
-KOREAN = [*LESSONS, EXAMPLES / "transformer.ko.py"]
+KOREAN = [*LESSONS, EXAMPLES / "ladder.ko.py", EXAMPLES / "transformer.ko.py"]
 HANGUL = re.compile("[가-힣]")
 
 
