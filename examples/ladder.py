@@ -181,7 +181,8 @@ def answer(model, p, numbers):
     return ["".join(TARGET[i] for i in ids[1:]).split("<end>")[0] for ids in target]
 
 
-RUNGS = (  # with the rate of plain descent, the best of 0.3, 3 and 10 for linear, of 0.1, 0.3 and 1 for a head
+# With the rate of plain descent: the best of 0.3, 3, 10 for linear, of 0.1, 0.3, 1 for a head.
+RUNGS = (
     ("1 counts", counts, None),
     ("2 linear", votes, 10.0),
     ("3 one head", one_head, 0.3),
