@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from pellucid.compiled.decode import ENDS, READ, ROUNDS, ROWS_LEFT, STEPS, SWAPPED, USED
-from pellucid.compiled.records import (
-    Answers,
-    Beam,
-    Beginnings,
-    Hypotheses,
-    Inputs,
-    Memory,
-    Source,
-)
+from pellucid.compiled.records import Answers, Beam, Hypotheses, Inputs, Memory, Source
 from pellucid.core.batch import Packed
 from pellucid.models.decoding import Hypothesis, SearchConfig, penalty
 from pellucid.models.prefix import FREE, Prefix, joined
@@ -55,7 +47,7 @@ class Answering:
         size, n = config.beam, _NONE
         self._inputs = Inputs(np.empty((0, 2), np.int64), n, n, n, n)
         self._prefixes: dict[int, Prefix] = {}
-        self._beginnings = Beginnings(*joined([])[0])
+        self._beginnings = joined([])[0]
         self._now = Hypotheses(
             n, np.empty(0), n, n, np.empty((0, 0), np.int64), np.empty((0, 0), np.int32)
         )
@@ -109,8 +101,7 @@ class Answering:
         """Take what answers to new inputs begin with; leave out those of inputs that are gone."""
         kept = {place: own for place, own in self._prefixes.items() if place in self._places}
         self._prefixes = kept | prefixes
-        table, starts = joined(list(self._prefixes.values()))
-        self._beginnings = Beginnings(*table)
+        self._beginnings, starts = joined(list(self._prefixes.values()))
         self._inputs.beginnings[list(self._prefixes)] = starts
 
     def run(self, rounds: int = FOREVER, ends: int = FOREVER) -> None:

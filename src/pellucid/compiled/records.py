@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.kernels.backend.machine_code import record
+from pellucid.models.prefix import Table
 
 Array = np.ndarray
 
@@ -167,15 +168,6 @@ class Inputs(NamedTuple):
     """(N,): the first state of what its answer begins with; −1 for nothing."""
 
 
-class Beginnings(NamedTuple):
-    """Required beginnings of answers: `models.prefix.Table`."""
-
-    starts: Array
-    tokens: Array
-    after: Array
-    fewest: Array
-
-
 class Beam(NamedTuple):
     """How answers are searched for."""
 
@@ -247,7 +239,7 @@ KEYS = record(Keys, "f4[:,::1],i8,i8")
 VISIBLE = record(Visible, "i8[:,::1],i8[::1],i8[:,::1]")
 MEMORY = record(Memory, "f4[:,::1],i8")
 INPUTS = record(Inputs, "i8[:,::1],i8[::1],i8[::1],i8[::1],i8[::1]")
-BEGINNINGS = record(Beginnings, "i8[::1],i8[::1],i8[::1],i8[::1]")
+BEGINNINGS = record(Table, "i8[::1],i8[::1],i8[::1],i8[::1]")
 BEAM = record(Beam, "i8,i8,i8,f8[::1],b1,f4,i8,i8,i8")
 HYPOTHESES = record(Hypotheses, "i8[::1],f8[::1],i8[::1],i8[::1],i8[:,::1],i4[:,::1]")
 ANSWERS = record(Answers, "i4[:,:,::1],i8[:,:,::1],f8[:,::1],f8[:,::1],i8[::1]")

@@ -28,18 +28,19 @@ def split(text: str) -> Passage:
 
 DOCUMENT = """<!DOCTYPE html>\n<P class='a b' >Ab. Cd &amp; &#x65;f.</P >
 <!-- no <b> --><br/><script>var a = "<b>no</b>";</script><style>p { no }</style>
-<span translate="no">no <i>no</i></span> gh <code class="x notranslate">no</code>
+gh <code class="x" title="no &amp; no"
+>j</code>
 <img alt="no"><?no ?><![CDATA[no]]>a &lt; b<div>? <b>un</div>closed"""
 
 
 def test_only_texts_between_tags_are_pieces() -> None:
     found = passage_of(DOCUMENT, split)
-    assert found.pieces == ["Ab.", "Cd & ef.", "gh", "a < b", "un", "closed"]
-    assert " ".join(shown(DOCUMENT).split()) == "Ab. Cd & ef. gh a < b ? un closed"
+    assert found.pieces == ["Ab.", "Cd & ef.", "gh", "j", "a < b", "un", "closed"]
+    assert " ".join(shown(DOCUMENT).split()) == "Ab. Cd & ef. gh j a < b ? un closed"
     loud = found.joined([escaped(piece.upper()) for piece in found.pieces])
     for before, after in [
-        ("Ab. Cd &amp; &#x65;f.", "AB. CD &amp; EF."), (" gh ", " GH "), ("a &lt; b", "A &lt; B"),
-        ("un<", "UN<"), ("closed", "CLOSED"),
+        ("Ab. Cd &amp; &#x65;f.", "AB. CD &amp; EF."), ("gh ", "GH "), (">j<", ">J<"),
+        ("a &lt; b", "A &lt; B"), ("un<", "UN<"), ("closed", "CLOSED"),
     ]:  # fmt: skip
         assert loud.count(after) == 1
         loud = loud.replace(after, before)

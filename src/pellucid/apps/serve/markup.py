@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from html import escape, unescape
 from html.parser import HTMLParser
@@ -11,29 +10,6 @@ from itertools import groupby
 from pellucid.core.errors import UserError
 from pellucid.tasks.generation import TooLongError
 from pellucid.tasks.passage import Passage
-
-VOID = frozenset(
-    (
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "source",
-        "track",
-        "wbr",
-    )
-)
-"""Elements without an end tag."""
-KEPT = frozenset(("script", "style"))
-"""Elements whose text is no language."""
-
-Attributes = list[tuple[str, str | None]]
 
 
 class _Reader(HTMLParser):
@@ -44,35 +20,15 @@ class _Reader(HTMLParser):
         self.starts = [(0, False)]
         """Where each part begins, and whether it is translated."""
         self._lines = [0, *(i + 1 for i, c in enumerate(document) if c == "\n")]
-        self._open: list[tuple[str, bool]] = []  # elements, and whether their text is kept
-        self._count = Counter[str]()  # of open elements by their names
-        self._kept = 0  # of open elements whose text is kept
         self.feed(document)
         self.close()
 
     def _begin(self, text: bool = False) -> None:
         line, column = self.getpos()
-        self.starts.append((self._lines[line - 1] + column, text and not self._kept))
+        in_script = self.cdata_elem is not None
+        self.starts.append((self._lines[line - 1] + column, text and not in_script))
 
-    def handle_starttag(self, tag: str, attrs: Attributes) -> None:
-        self._begin()
-        if tag not in VOID:
-            given = dict(attrs)
-            classes = (given.get("class") or "").split()
-            kept = tag in KEPT or given.get("translate") == "no" or "notranslate" in classes
-            self._open.append((tag, kept))
-            self._count[tag] += 1
-            self._kept += kept
-
-    def handle_endtag(self, tag: str) -> None:
-        self._begin()
-        ended = "" if self._count[tag] else tag
-        while ended != tag:  # those inside it that were not ended by themselves, too
-            ended, kept = self._open.pop()
-            self._count[ended] -= 1
-            self._kept -= kept
-
-    def handle_startendtag(self, tag: str, attrs: Attributes) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._begin()
 
     def handle_data(self, data: str) -> None:
@@ -92,12 +48,14 @@ class _Reader(HTMLParser):
 
     handle_pi = unknown_decl = handle_comment
 
+    def handle_endtag(self, tag: str) -> None:
+        self._begin()
+
 
 def spans(document: str) -> list[tuple[str, bool]]:
     """Return the parts of an HTML document, and whether each is a text that is translated.
 
-    Kept are tags with their attributes, comments, scripts, styles, and elements with translate="no"
-    or of the class notranslate.
+    Kept are tags with their attributes, comments, scripts and styles.
 
     >>> spans("<p>Ja &amp; nein</p>")
     [('<p>', False), ('Ja & nein', True), ('</p>', False)]
@@ -123,11 +81,15 @@ def passage_of(document: str, split: Callable[[str], Passage]) -> Passage:
     """
     found = Passage([], [""])
     for text, translated in spans(document):
-        own = Passage([], [text])
-        if translated:
-            core = text.strip()
-            before, _, behind = text.partition(core) if core else (text, "", "")
-            own = _split(core, split)
+        own, core = Passage([], [text]), text.strip() if translated else ""
+        if core:
+            before, _, behind = text.partition(core)
+            try:
+                own = split(core)
+            except TooLongError:
+                raise
+            except UserError:
+                own = Passage([], [core])
             own.kept[:] = map(escaped, own.kept)
             own.kept[0] = before + own.kept[0]
             own.kept[-1] += behind
@@ -135,15 +97,6 @@ def passage_of(document: str, split: Callable[[str], Passage]) -> Passage:
         found.kept.extend(own.kept[1:])
         found.pieces.extend(own.pieces)
     return found
-
-
-def _split(text: str, split: Callable[[str], Passage]) -> Passage:
-    try:
-        return split(text)
-    except TooLongError:
-        raise
-    except UserError:
-        return Passage([], [text])
 
 
 def escaped(text: str) -> str:
