@@ -13,7 +13,8 @@ is compiled here for the level: what they write must have the same bits. Build t
 (`build_kernels.py`).
 
 `LEFT_OUT` has the tests that another program cannot run, and those that WebAssembly, which has no
-fused multiply-add, is too inexact for.
+fused multiply-add, is too inexact for. On AArch64 the search of compiled decoding reads a wrong
+address, so that no wheel has this library yet; all other kernels are right there.
 """
 
 from __future__ import annotations
@@ -76,13 +77,16 @@ def _but(*tests: str) -> list[str]:
     return [f"--deselect=tests/kernels/test_{test}" for test in tests]
 
 
-_ELSEWHERE = _but(
-    "attention.py::test_every_rule_of_the_table_has_a_kernel[attention (ALiBi, then a cap)]",
-    "packed_attention.py::test_bits_do_not_depend_on_the_threads",
-)
-"""A function of scores that no library has, and threads of this process."""
+_ELSEWHERE = [
+    *_but(
+        "attention.py::test_every_rule_of_the_table_has_a_kernel[attention (ALiBi, then a cap)]",
+        "packed_attention.py::test_bits_do_not_depend_on_the_threads",
+    ),
+    "--deselect=tests/kernels/backend/test_int8.py",
+]
+"""Functions that no library has, and threads of this process."""
 LEFT_OUT = {
-    "aarch64-linux-neon": _ELSEWHERE,
+    "aarch64-linux-neon": [*_ELSEWHERE, "--deselect=tests/compiled"],
     "wasm32": [
         *_ELSEWHERE,
         *_but(
@@ -137,15 +141,13 @@ class Elsewhere:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self.start()
+        self.program = self.started()
         known = json.loads((BUILT / f"{target}.json").read_text(encoding="utf-8"))
         self.numbers = {name: i for i, name in enumerate(known)}
 
-    def start(self) -> None:
+    def started(self) -> subprocess.Popen[bytes]:
         """Start the program."""
-        self.program = subprocess.Popen(
-            SERVERS[self.target], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        return subprocess.Popen(SERVERS[self.target], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def call(self, kernel: Any, args: list[Any]) -> int:
         """Run a kernel there, and write what it wrote into the arrays here."""
@@ -188,7 +190,8 @@ class Elsewhere:
         pipe.flush()
         head = answer.read(8)
         if len(head) < 8:  # it has said why
-            self.start()
+            self.program.communicate()
+            self.program = self.started()
             raise AssertionError(f"{kernel.name}: the program ended")
         status = int(np.frombuffer(head, np.int64)[0])
         answer.read(len(slots))

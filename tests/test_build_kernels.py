@@ -35,10 +35,16 @@ def test_a_wheel_for_a_system_has_its_libraries_and_requires_no_numba(
     with zipfile.ZipFile(wheel, "w") as file:
         for name, text in FILES.items():
             file.writestr(name, text)
-    for name in ("x86_64-linux-avx2.so", "aarch64-linux-neon.so", "aarch64-linux-neon.server"):
+    for name in (
+        "x86_64-linux-avx2.so",
+        "wasm32.wasm",
+        "other-linux-neon.so",
+        "other-linux-neon.server",
+    ):
         (tmp_path / name).write_bytes(name.encode())
+    monkeypatch.setitem(build_kernels.PLATFORMS, "other-linux", "manylinux2014_other")
     build_kernels.wheels(wheel)
-    for system, library in (("x86_64", "x86_64-linux-avx2"), ("aarch64", "aarch64-linux-neon")):
+    for system, library in (("x86_64", "x86_64-linux-avx2"), ("other", "other-linux-neon")):
         made = tmp_path / f"pellucid-0.2.0-py3-none-manylinux2014_{system}.whl"
         with zipfile.ZipFile(made) as file:
             files = {name: file.read(name) for name in file.namelist()}
