@@ -142,15 +142,10 @@ def _picture(
 def _seen(open_keys: Array, names: list[str], runs: bool) -> str:
     if not len(open_keys):
         return "sees nothing: dead, gets zeros and gives zero gradient"
-    parts = (
-        host.split(open_keys, host.flatnonzero(host.diff(open_keys) > 1) + 1)
-        if runs
-        else [open_keys]
-    )
+    jumps = host.diff(open_keys) > 1 if runs else host.ones(len(open_keys) - 1, bool)
+    parts = host.split(open_keys, host.flatnonzero(jumps) + 1)
     shown = [
-        f"{names[part[0]]}-{names[part[-1]]}"
-        if runs and len(part) > 1
-        else ", ".join(names[key] for key in part)
+        names[part[0]] if len(part) == 1 else f"{names[part[0]]}-{names[part[-1]]}"
         for part in parts
     ]
     return f"sees {len(open_keys)}: {'key' if len(open_keys) == 1 else 'keys'} {', '.join(shown)}"
