@@ -58,7 +58,7 @@ class OpCase:
         return gradient_check(self.forward, self.inputs)
 
     def enrolled(self) -> tuple[Forward, dict[str, Array]]:
-        """Return what `gradient.enrolled` makes of the row."""
+        """Return the row as `gradient.enrolled` prepares it: a function, and arrays by name."""
         return enrolled(self.forward, self.inputs)
 
 
@@ -111,7 +111,7 @@ class LayerCase:
         return gradient_check(called, self.arrays, **self.fixed)
 
     def enrolled(self) -> tuple[Forward, dict[str, Array]]:
-        """Return what `gradient.enrolled` makes of the row."""
+        """Return the row as `gradient.enrolled` prepares it: a function, and arrays by name."""
         return enrolled(MethodType(self.call, self.built()), self.arrays, **self.fixed)
 
 

@@ -212,7 +212,7 @@ def part(f: Callable[..., Result], x: Any, *more: Any, path: str) -> Result:
 
 
 def no_backward(*gradients: Any) -> Any:
-    """Be the backward of a kernel that nothing is differentiated through."""
+    """Refuse to run: the backward of a kernel that has no derivative."""
     raise TypeError("an optimizer's step has no derivative")
 
 

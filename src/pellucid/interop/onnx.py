@@ -281,7 +281,7 @@ class OnnxModel:
         return choices(log_p.reshape(len(ids), -1), self.config), state
 
     def _fed(self, state: _State, ids: Array, mask: Array) -> tuple[Array, _State]:
-        """Feed tokens (B, L) of which the mask has those that are there."""
+        """Feed tokens (B, L); the mask is True where there is a token."""
         memory = state.memory
         if self._encoder is None:
             memory = {"attention_mask": np.concatenate([memory["attention_mask"], mask], axis=1)}

@@ -31,7 +31,7 @@ def import_torch(purpose: str, error: type[UserError] = UserError) -> Any:
 
 
 def check_device(name: str, precision: Precision = "float32") -> None:
-    """Raise `UsageError` or `UserError` unless there is such a device, that computes so exactly."""
+    """Raise `UsageError` or `UserError` unless the device exists and supports the precision."""
     if precision not in get_args(Precision):
         raise UsageError(f"precision must be one of {', '.join(get_args(Precision))}")
     device = _torch_name(name)

@@ -65,7 +65,7 @@ class Start(NamedTuple):
 
     @property
     def tokenizer(self) -> TokenizerConfig:
-        """How it tokenizes; of another program's tokenizer only that both sides share it."""
+        """The tokenizer's settings; for another program's only that both sides share it."""
         made = self.trained.tokenizers
         source, target = made[0], made[-1]
         if not isinstance(source, Tokenizer):

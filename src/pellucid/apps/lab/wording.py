@@ -15,7 +15,7 @@ from pellucid.system.language import chosen_language
 
 
 def tr(english: str, /, **values: Any) -> str:
-    """Return a text in the language that is spoken, with values filled in.
+    """Return a text in the chosen language, with values filled in.
 
     >>> from pellucid.system.language import speaking
     >>> with speaking("ko"):

@@ -123,7 +123,7 @@ async def openapi(exchange: Exchange) -> Response:
 
 
 def _errors(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the responses of an endpoint that are errors: those that it can give."""
+    """Return the error responses that an endpoint can give."""
     given = {401: "API key missing or wrong"} if not endpoint.open else {}
     if endpoint.path == "/ready":
         given[503] = "It stops"

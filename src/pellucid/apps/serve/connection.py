@@ -71,7 +71,7 @@ class Connection(HttpToolsProtocol):
         self._running: Any = None  # the cycle of the request being answered; `cycle` is the newest
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, for which the one that has waited longest may have to go."""
+        """Accept a connection; if there are too many, close the one that has waited longest."""
         super().connection_made(transport)
         if len(self.connections) > self.server_state.most:
             next(iter(self.server_state.idle), self).transport.abort()

@@ -149,8 +149,8 @@ class Family:
         return {"architectures": [self.written]} | given | self.write(config)
 
     def names(self, config: Any, theirs: Foreign) -> Table:
-        """Return their arrays of every tensor of ours, and of tensors that only other models of
-        the family have."""
+        """Return the Hugging Face arrays of every Pellucid tensor, and of tensors that only
+        other models of the family have."""
         table: dict[str, Row] = dict(self.page["names"])
         if config.ties_output if isinstance(config, Seq2SeqConfig) else config.tie_word_embeddings:
             table["output.weight"] = self.page["tied"]

@@ -138,7 +138,7 @@ class Kernel:
 
     @cached_property
     def values(self) -> list[Value]:
-        """The types of its arguments, records taken apart."""
+        """The types of its arguments, with each record replaced by its fields."""
         from pellucid.kernels.backend.machine_code import values
 
         return values(self.arguments)

@@ -140,7 +140,7 @@ class Applied(Score):
 
     @property
     def parameters(self) -> tuple[Array, ...]:
-        """Return what it has learnt."""
+        """Return the learnt parameters."""
         return self.arrays
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
