@@ -67,7 +67,7 @@ class Metric:
     compute: Callable[[Sequence[Any], Sequence[Sequence[Any]], bool], Measured]
     """compute(answers, references of each, with intervals) -> what it found."""
     kind: str = "answer"
-    """Of which kind of task: `Task.kind`."""
+    """The kind of task that it scores: `Task.kind`."""
     by_unit: bool = False
     """Whether texts are compared unit by unit, in the characters or words of the model's tokenizer,
     and references are normalised first as it does it: then the model can write every one."""

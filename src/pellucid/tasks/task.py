@@ -114,7 +114,7 @@ class Task(ABC):
     about: ClassVar[str]
     """One sentence for model cards."""
     usual_metric: ClassVar[str] = "none"
-    """What scores it besides the loss, where the settings name nothing."""
+    """The metric besides the loss, where the settings name none."""
     kind: ClassVar[Kind]
     """The use of a text: answer it, continue it, fill [MASK] in it, or label it.
 

@@ -9,7 +9,7 @@ from pellucid.data.corpora.sources import Contents
 from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
 HELD_OUT = 0.05
-"""Of the long text, its last lines."""
+"""Share of the long text that is held out: its last lines."""
 
 
 def read_names(contents: Contents, split: str) -> Splits:

@@ -30,7 +30,7 @@ LEVELS = {
     "x86_64-linux-avx2": _AVX2,
     "aarch64-linux-neon": {"+neon"},
 }
-"""Of each library, the highest first, what it asks of a processor, in LLVM's words."""
+"""For each library, the highest first: the processor's features that it needs, in LLVM's names."""
 _LINUX = {
     "bmi": "bmi1", "lzcnt": "abm", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
     "avxvnni": "avx_vnni", "neon": "asimd",
