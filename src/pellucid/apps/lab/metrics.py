@@ -25,8 +25,8 @@ class Metric:
     better: Literal["lower", "higher"] = "lower"
     held_out: tuple[str, ...] = ()
     """It is taken on one of these parts of the data: "valid", "test"; empty: on the training."""
-    evaluation: str = ""
-    """The `evaluation.metric` without which it is not computed."""
+    evaluation: tuple[str, ...] = ()
+    """The values of `evaluation.metric` that compute it, the usual one first; empty: any."""
     measure: str = ""
     """The measure that records it."""
 
@@ -71,10 +71,19 @@ def find_metric(name: str) -> Metric:
 
 def all_metrics() -> dict[str, Metric]:
     """Return the record of every metric by its name: also of those that evaluation computes."""
+    giving: dict[str, list[str]] = {}
+    for metric in EVALUATIONS.values():
+        for name in metric.scores:
+            giving.setdefault(name, []).append(metric.name)
     return METRICS | {
-        name: Metric(name, "", "higher" if higher else "lower", ("valid", "test"), metric.name)
-        for metric in EVALUATIONS.values()
-        for name, higher in metric.scores.items()
+        name: Metric(
+            name,
+            "",
+            "higher" if EVALUATIONS[names[0]].scores[name] else "lower",
+            ("valid", "test"),
+            tuple(names),
+        )
+        for name, names in giving.items()
     }
 
 

@@ -206,10 +206,10 @@ def _variant_errors(study: Study, name: str, config: RunConfig) -> Iterator[str]
         )
     for metric in study.plan.metrics:
         needed = find_metric(metric).evaluation
-        if needed and config.evaluation.metric != needed:
+        if needed and config.evaluation.metric not in needed:
             yield (
                 f"runs of {name} do not write {metric}; it needs evaluation.metric = "
-                f'"{needed}", and they have "{config.evaluation.metric}"'
+                f'"{needed[0]}", and they have "{config.evaluation.metric}"'
             )
     data = config.data
     if data.train:  # a corpus shows what it holds out only when it is read
