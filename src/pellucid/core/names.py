@@ -30,6 +30,9 @@ def exported(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
     }
 
     class Package(ModuleType):
+        def __dir__(self) -> list[str]:  # what completion in a notebook offers
+            return sorted({*super().__dir__(), *homes})
+
         def __setattr__(self, name: str, value: Any) -> None:
             # Python puts a module here when it is first imported; one that has the name of what it
             # holds would hide that.
