@@ -184,25 +184,25 @@ def test_workers_wait_for_the_scores_of_others_as_long_as_it_takes() -> None:
 
 
 def test_workers_divide_the_losses_of_a_validation_and_none_counts_twice() -> None:
-    class Half(Workers):
-        size = 2
+    class Third(Workers):
+        size = 3
 
         def __init__(self, rank: int, everyones: Sequence[np.ndarray] = ()) -> None:
             self.rank, self.everyones = rank, everyones
 
         def all_gather(self, own: np.ndarray, *, patient: bool = False) -> np.ndarray:
             self.own = own
-            return np.stack(self.everyones or [own, own])
+            return np.stack(self.everyones or [own] * 3)
 
         def broadcast_json(self, value: object, *, patient: bool = False) -> dict[str, float]:
             return {}
 
-    three = Reversals(3, seed=1).epoch(0)
-    trainer = Trainer(model(), Reversals(), SHORT, validation=three)
-    halves = [Half(0), Half(1)]
-    for half in halves:
-        trainer._score(half)
-    together = Half(0, [half.own for half in halves])
+    batches = Reversals(4, seed=1).epoch(0)  # the first worker has two, the others one
+    trainer = Trainer(model(), Reversals(), SHORT, validation=batches)
+    thirds = [Third(rank) for rank in range(3)]
+    for third in thirds:
+        trainer._score(third)
+    together = Third(0, [third.own for third in thirds])
     assert trainer._score(together) == trainer._score(Workers())
 
 
