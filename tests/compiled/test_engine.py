@@ -398,8 +398,9 @@ def test_compiled_search_keeps_beginnings_as_the_plain_one_does(family: Any, bea
     rng = np.random.default_rng(3)
     source = Packed.of([rng.integers(4, V, 3 + i).tolist() for i in range(len(texts))])
     engine = Engine(model)
-    for constraints in (Constraints(), Constraints(no_repeat_ngram=2, min_length=5)):
-        config = SearchConfig(beam=beam, best=beam, max_length=7, constraints=constraints)
+    rules = Constraints(no_repeat_ngram=2, min_length=5)
+    for most, constraints in ((7, Constraints()), (7, rules), (2, Constraints())):  # 2: no more
+        config = SearchConfig(beam=beam, best=beam, max_length=most, constraints=constraints)
         found = search(engine, source, config, prefixes)
         plain = [ranked(one.done)[:beam] for one in search_once(engine, source, config, prefixes)]
         free = search(engine, source, config)
