@@ -61,7 +61,7 @@ def check(
     The derivative of every op and layer is compared with central differences, in float64; every
     fused kernel with its op, whose own error in float32 it may have twice, and with itself on one
     thread and on three; compiled generation with the layers. Shows the ten worst errors of each,
-    and all that are too large, with which the exit code is 1. Takes half a minute, and two more
+    and all that are too large, with which the exit code is 1. Takes half a minute, and one more
     where kernels must be compiled first.
 
     Args:
