@@ -108,7 +108,9 @@ def _differences(name: str, config: StackConfig, own: StackConfig) -> list[str]:
     """Return the settings that a family does not have, with their values in `own`."""
     try:
         read = FAMILIES[name].config(_theirs(name, config))
-    except UserError:  # its activation: nothing else that is written may be refused
+    except UserError as error:
+        if config.activation_function == "relu":  # it is another setting that is refused
+            return [str(error).removeprefix(f"{CONFIG}: ")]
         others = _differences(name, replace(config, activation_function="relu"), own)
         return [f"activation_function = {own.activation_function}", *others]
     return [
