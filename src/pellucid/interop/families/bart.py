@@ -41,6 +41,7 @@ class Bart(Family):
         apart = {
             "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
             "decoder_vocab_size": config.target_vocab_size,
+            "tie_word_embeddings": config.tie_embeddings != "none",
         }
         return {
             "decoder_attention_heads": config.num_attention_heads,
@@ -48,7 +49,7 @@ class Bart(Family):
             "scale_embedding": config.embedding_scale == "sqrt_d_model",
             "bos_token_id": config.bos_token_id,
             "forced_eos_token_id": None,
-            "tie_word_embeddings": config.tie_embeddings != "none",
+            "tie_word_embeddings": True,
             **(apart if self.page["apart_vocabularies"] else {}),
         }
 
