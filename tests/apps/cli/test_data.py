@@ -18,7 +18,7 @@ WORDS = [f"{a}{b}" for a in "abcdefg" for b in "hijklmn"]
         (SENTENCES, "multi30k-de-en-small --data.train f.tsv --data.leave-out copies duplicates"),
         ("".join(f"{w}\t{' '.join(w)}\n" for w in WORDS), "g2p-small --data.train f.tsv"),
         (
-            "".join(f"{w}\t{w[::-1]}\n" for w in WORDS),
+            "".join(f"{w}\t{w[::-1]}\n" for w in [*WORDS, "noon"]),  # a copy, and right
             "g2p-small --data.train f.tsv --tokenizer.target-kind char",
         ),
         ("".join(f"{w}\t{len(w) + (w < 'c')}\n" for w in WORDS), "topics-ko --data.train f.tsv"),
