@@ -404,7 +404,7 @@ SECTIONS = {
         "models.config.CausalLMConfig",
         "models.config.MaskedLMConfig",
     ),
-    "training": ("training.config.TrainingConfig",),
+    "training": ("optim.config.StepConfig", "training.config.TrainingConfig"),
     "training.optimizer": ("optim.config.OptimizerConfig",),
     "training.schedule": ("optim.config.ScheduleConfig",),
     "search": ("models.decoding.SearchConfig",),
