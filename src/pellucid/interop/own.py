@@ -70,6 +70,7 @@ def write_as_huggingface(
         "decoder_start_token_id": begin,
         "eos_token_id": end,
         "pad_token_id": config.pad_token_id,
+        "suppress_tokens": list(config.suppress_tokens) or None,
     }
     kinds = ("pad_token", "bos_token", "eos_token", "unk_token")
     contents = {
@@ -116,6 +117,7 @@ def _differences(name: str, config: StackConfig, own: StackConfig) -> list[str]:
     return [
         f"{field.name} = {getattr(own, field.name)}"
         for field in fields(config)
-        if not field.name.endswith(("dropout", "_init"))  # nothing that a trained model computes
+        # nothing that a trained model computes, and what generation_config.json says
+        if not field.name.endswith(("dropout", "_init", "suppress_tokens"))
         and getattr(config, field.name) != getattr(read, field.name)
     ]
