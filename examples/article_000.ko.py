@@ -130,9 +130,9 @@ print("축을 되돌려 이어 붙인 것 = Q:", bool((together == split).all())
 
 # %% [markdown]
 # ## 왜, 무엇에 걸쳐 정규화하는가
-# 글은 배치마다 데이터의 분포가 다르다고 합니다. 앞 층의 출력이 다음 층의 입력이므로 그 차이는
-# 층마다 이어지고, 앞 층은 학습하면서 변하기도 합니다. 가중치와 ReLU로 된 층 여섯 개에 같은 행을
-# 그대로, 그리고 세 배로 키워 넣어 봅니다. 정규화하면 모든 층이 같은 크기의 입력을 받습니다.
+# 글은 배치마다 데이터의 분포가 다르다고 합니다. 앞 레이어의 출력이 다음 레이어의 입력이므로 그 차이는
+# 레이어마다 이어지고, 앞 레이어는 학습하면서 변하기도 합니다. 가중치와 ReLU로 된 레이어 여섯 개에 같은 행을
+# 그대로, 그리고 세 배로 키워 넣어 봅니다. 정규화하면 모든 레이어가 같은 크기의 입력을 받습니다.
 # (가중치는 ReLU에서 분산을 유지하는 He 초기화라서, 여기서 저절로 작아지는 것은 없습니다.)
 
 # %%
@@ -144,7 +144,7 @@ for name, norm in (("정규화 없음", lambda x: x), ("layer norm", lambda x: o
         for matrix in matrices:
             x = norm(np.maximum(x @ matrix, 0))
             spread.append(f"{x.std():.2f}")
-        print(f"{name:<10} 입력 × {size}: 층별 표준편차", *spread)
+        print(f"{name:<10} 입력 × {size}: 레이어별 표준편차", *spread)
 
 # %% [markdown]
 # 글에 나오는 세 정규화는 어떤 수들이 평균과 분산을 함께 쓰는지가 다릅니다. 토큰 다섯 개짜리 문장
@@ -262,7 +262,7 @@ lesson.show("variance", pictures.variance)
 
 # %%
 record = attention(lesson.chatbot(), "너는 자랑하고 있어").record
-print("\n학습한 챗봇, d_k = 32: 층마다 Var[q·k], 헤드들의 평균")
+print("\n학습한 챗봇, d_k = 32: 레이어마다 Var[q·k], 헤드들의 평균")
 for layer in record.maps:
     products = layer.q @ layer.k.swapaxes(1, 2)
     print(f"{layer.name:<34} {products.var(axis=(1, 2)).mean():8.1f}")

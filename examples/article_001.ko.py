@@ -106,8 +106,8 @@ def readers(draws):
         "순환: × 0.1, 직교 행렬 / 2": (recurrent, 0.1 * tokens, w_x, 0.5 * turn),
         "순환: × 0.03, 직교 행렬": (recurrent, 0.03 * tokens, w_x, turn),
         "순환: × 0.1, 정규 분포 × 1.5": (recurrent, 0.1 * tokens, w_x, 1.5 * w_h),
-        "LSTM: 망각 게이트 편향 0": (lstm, tokens, w_4x, w_4h, 0.0),
-        "LSTM: 망각 게이트 편향 3": (lstm, tokens, w_4x, w_4h, 3.0),
+        "LSTM: 망각 게이트 바이어스 0": (lstm, tokens, w_4x, w_4h, 0.0),
+        "LSTM: 망각 게이트 바이어스 3": (lstm, tokens, w_4x, w_4h, 3.0),
         "어텐션: 입력 × 1": (attended, tokens, *w_qkv),
         "어텐션: 입력 × 0.03": (attended, 0.03 * tokens, *w_qkv),
     }
@@ -115,7 +115,7 @@ def readers(draws):
 
 direction, dlast = draws.standard_normal((length, width)), draws.standard_normal(width)
 for read, tokens, *w in (
-    readers(draws)[name] for name in ("순환: 입력 × 1, W_h 정규 분포", "LSTM: 망각 게이트 편향 3")
+    readers(draws)[name] for name in ("순환: 입력 × 1, W_h 정규 분포", "LSTM: 망각 게이트 바이어스 3")
 ):
     by_hand = float((read(tokens, *w)[1](dlast) * direction).sum())
     ends = [read(tokens + h * direction, *w)[0] @ dlast for h in (1e-5, -1e-5)]
@@ -144,8 +144,8 @@ for length in (64, 256, 1024):
 # 그러므로 순환이 반드시 잊는 것은 아닙니다. n개를 곱한 값은 각각이 1보다 작으면(포화된 tanh, 작은
 # W_h) 사라지고, 1보다 크면 커지며, 1에 가까우면 그대로 도달합니다. 입력이 작고 W_h가 직교 행렬이면
 # 순환도 거리 100에서 어텐션보다 많이 전달합니다. 다만 조심해서 정해야 하고, 학습하면 달라집니다.
-# LSTM의 게이트는 이 배율을 배우기 쉽게 합니다. 편향가 3이면 f가 0.95에 가까워 거리와 거의
-# 상관없이 도달하고, 편향가 0이면 f가 0.5에 가까워 첫째 순환만큼 잊습니다. 어텐션에는 이런
+# LSTM의 게이트는 이 배율을 배우기 쉽게 합니다. 바이어스가 3이면 f가 0.95에 가까워 거리와 거의
+# 상관없이 도달하고, 바이어스가 0이면 f가 0.5에 가까워 첫째 순환만큼 잊습니다. 어텐션에는 이런
 # 곱이 없어 조심할 것도 없습니다. 입력의 크기가 어떻든 거리 200에도 거리 10과 비슷하게 도달합니다.
 #
 # 빠르다는 말에는 설명이 더 필요합니다. 어텐션은 순환이 n스텝에 하는 일을 한 스텝에 하므로
@@ -155,7 +155,7 @@ for length in (64, 256, 1024):
 
 # %% [markdown]
 # ## 깊이로 재면: 왜 x + f(x)이고, 왜 정규화인가
-# 글은 잔차 연결을, 덜 잊도록 RNN에 더한 셀에 비유합니다. 같은 것을 토큰 대신 층으로 재어 봅니다.
+# 글은 잔차 연결을, 덜 잊도록 RNN에 더한 셀에 비유합니다. 같은 것을 토큰 대신 레이어로 재어 봅니다.
 # f는 피드포워드 네트워크이고 여러 개를 이었으며, 역전파는 손으로 구했습니다. 여기서도 곱이므로
 # 초기화 하나로는 오해하기 쉽습니다. 그래서 f를 ReLU에 맞는 He 초기화의 크기, 그 절반, 그 두 배로
 # 둡니다.
@@ -163,7 +163,7 @@ for length in (64, 256, 1024):
 
 # %%
 def arriving(depth, way, size, seed):
-    """피드포워드 층들을 지나서 도착하는 기울기의 비율을 반환한다. 1.0이면 그대로다."""
+    """피드포워드 레이어들을 지나서 도착하는 기울기의 비율을 반환한다. 1.0이면 그대로다."""
     own = np.random.default_rng(seed)
     x, layers = own.standard_normal((16, 64)), []
     for _ in range(depth):
@@ -182,7 +182,7 @@ def arriving(depth, way, size, seed):
     return np.linalg.norm(dy) / np.linalg.norm(first)
 
 
-print("\nx에 도착하는 기울기. 시드 1과 2, 각각 6층과 24층 뒤")
+print("\nx에 도착하는 기울기. 시드 1과 2, 각각 레이어 6개와 24개 뒤")
 for way in ("f(x)", "x + f(x)", "LayerNorm(x + f(x))"):
     for size in (0.5, 1.0, 2.0):
         found = [f"{arriving(n, way, size, s):<8.0e}" for s in (1, 2) for n in (6, 24)]
@@ -191,8 +191,8 @@ for way in ("f(x)", "x + f(x)", "LayerNorm(x + f(x))"):
 # %% [markdown]
 # f(x)에서는 크기가 모든 것을 정합니다. 절반이면 아무것도 도달하지 않고, 두 배면 폭발하며, 그 사이의
 # He 초기화가 맞습니다. (Xavier는 ReLU에서 분산을 절반으로 줄이므로 절반과 같습니다.) x + f(x)에서는
-# 크기가 어떻든 사라지지 않습니다. 기울기가 층을 비켜 가는 길도 있기 때문입니다. 하지만 깊을수록
-# 커지고, f가 가장 크면 1e+08을 넘습니다. 글의 층처럼 Add & Norm을 함께 쓰면 모든 경우에 1에
+# 크기가 어떻든 사라지지 않습니다. 기울기가 레이어를 비켜 가는 길도 있기 때문입니다. 하지만 깊을수록
+# 커지고, f가 가장 크면 1e+08을 넘습니다. 글의 레이어처럼 Add & Norm을 함께 쓰면 모든 경우에 1에
 # 가깝습니다. 둘은 이것을 위해 있습니다.
 
 # %% [markdown]
@@ -272,7 +272,7 @@ for kind in names:
     seen = record.layers(kind)[-1]
     head = int(seen.entropies.argmin())
     labels = ([t.text for t in record.queries(kind)], [t.text for t in record.keys(kind)])
-    title = f"{names[kind]}, 층 {seen.layer}, 헤드 {head + 1}"
+    title = f"{names[kind]}, 레이어 {seen.layer}, 헤드 {head + 1}"
     lesson.show(f"scores-{kind}", score_map, seen.probabilities[head], *labels, title)
     for row, label in zip(seen.probabilities[head], labels[0], strict=True):
         most = labels[1][int(row.argmax())]

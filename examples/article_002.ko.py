@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 글 002: torch.nn.Transformer 뜯어보기
 #
-# torch와 이름도 인자도 같은 클래스를 NumPy로 구현했습니다. 데이터가 지나가는 길을 층마다
+# torch와 이름도 인자도 같은 클래스를 NumPy로 구현했습니다. 데이터가 지나가는 길을 레이어마다
 # 따라갑니다. torch.nn.modules.transformer를 한 줄씩 읽는 글(hi-lu.tistory.com)을 따랐습니다.
 # 글쓴이에게 감사드립니다.
 
 # %%
-"""글 002: 층마다 따라가는 데이터, 정규화, 마스크, 사본, 두 반환값."""
+"""글 002: 레이어마다 따라가는 데이터, 정규화, 마스크, 사본, 두 반환값."""
 
 import numpy as np
 
@@ -17,8 +17,8 @@ lesson = Lesson(__doc__, "ko")
 draws = np.random.default_rng(0)
 
 # %% [markdown]
-# ## 층을 지나며
-# 너비 16, 헤드 4개, 2 + 2층입니다. 배치는 3, 입력은 토큰 7개, 출력은 5개입니다. 들어오는 것은
+# ## 레이어를 지나며
+# 차원 16, 헤드 4개, 레이어 2 + 2개입니다. 배치는 3, 입력은 토큰 7개, 출력은 5개입니다. 들어오는 것은
 # 위치를 이미 더한 벡터입니다. 글의 설명대로 이 클래스는 위치를 더하지 않습니다.
 
 # %%
@@ -29,37 +29,37 @@ x = source
 print("인코더 입력        ", x.shape)
 for i, layer in enumerate(model.encoder.layers):
     x = layer(x)
-    print(f"인코더 층 {i}        ", x.shape)
+    print(f"인코더 레이어 {i}        ", x.shape)
 memory = model.encoder.norm(x)
 print("메모리(정규화 뒤)  ", memory.shape)
 y = target
 for i, layer in enumerate(model.decoder.layers):
-    y = layer(y, memory)  # 모든 층이 같은 메모리, 곧 인코더의 마지막 출력을 읽는다
-    print(f"디코더 층 {i}        ", y.shape)
+    y = layer(y, memory)  # 모든 레이어가 같은 메모리, 곧 인코더의 마지막 출력을 읽는다
+    print(f"디코더 레이어 {i}        ", y.shape)
 y = model.decoder.norm(y)
 print("직접 계산 = 모델: ", np.abs(y - model(source, target)).max())
 
 # %% [markdown]
-# ## 인코더 층의 안쪽
+# ## 인코더 레이어의 안쪽
 # 글에 나오는 `_sa_block`과 `_ff_block`입니다. 정규화를 합 뒤에 두면(post) 출력의 분산이 1이고,
-# 하위 층 앞에 두면(pre) 합이 층마다 커집니다.
+# 서브레이어 앞에 두면(pre) 합이 레이어마다 커집니다.
 
 # %%
 layer = model.encoder.layers[0]
 attended, _ = layer.self_attn(source, source, source)
 after = layer.norm1(source + attended)
 forward = layer.linear2(np.maximum(layer.linear1(after), 0))
-print("\n직접 계산 = 층:   ", np.abs(layer.norm2(after + forward) - layer(source)).max())
+print("\n직접 계산 = 레이어:   ", np.abs(layer.norm2(after + forward) - layer(source)).max())
 for norm_first in (False, True):
     layer = nn.TransformerEncoderLayer(16, 4, 32, norm_first=norm_first, batch_first=True)
     layers, x, spread = nn.TransformerEncoder(layer, 6).eval().layers, source, []
     for part in layers:
         x = part(x)
         spread.append(f"{x.std():.2f}")
-    print("pre-norm " if norm_first else "post-norm", "층마다 표준편차:", *spread)
+    print("pre-norm " if norm_first else "post-norm", "레이어마다 표준편차:", *spread)
 
 # %% [markdown]
-# ## 디코더 층의 안쪽
+# ## 디코더 레이어의 안쪽
 # 글에 나오는 `_sa_block`, `_mha_block`, `_ff_block`입니다. 인코더는 잔차 단계가 둘이고 여기는
 # 셋입니다. 셀프 어텐션은 인과적입니다. 둘째 단계는 쿼리를 디코더에서, 키와 값을 메모리에서
 # 가져오므로 가중치의 열이 *원문* 토큰마다 하나씩 있습니다.
@@ -72,7 +72,7 @@ attended, weights = layer.multihead_attn(after, memory, memory)
 after = layer.norm2(after + attended)
 forward = layer.linear2(np.maximum(layer.linear1(after), 0))
 whole = layer(target, memory, tgt_is_causal=True)
-print("\n직접 계산 = 디코더 층:", np.abs(layer.norm3(after + forward) - whole).max())
+print("\n직접 계산 = 디코더 레이어:", np.abs(layer.norm3(after + forward) - whole).max())
 print("메모리에 대한 가중치: ", weights.shape, "= (배치, 타깃, 원문)")
 changed = target.copy()
 changed[:, 3:] += 1  # 뒤에 오는 것
@@ -90,7 +90,7 @@ for causal in (True, False):
 out, backward = model.forward(source, target)
 dsource, dtarget = backward(np.ones_like(out))
 print("\n기울기:", dsource.shape, dtarget.shape)
-print("기울기를 받은 매개변수:", sum(p.grad is not None for p in model.parameters()),
+print("기울기를 받은 파라미터:", sum(p.grad is not None for p in model.parameters()),
       "/ 전체", len(list(model.parameters())))  # fmt: skip
 
 # %% [markdown]
@@ -116,8 +116,8 @@ print("\nis_causal과 key_padding_mask\n" + together)
 
 # %% [markdown]
 # ## 사본이 공유하는 것
-# `TransformerEncoder(layer, 2)`는 층을 복사합니다. 사본들은 같은 값에서 시작하고 아무것도 공유하지
-# 않습니다. 그런데 `Transformer`는 모든 행렬을 다시 뽑으므로(Xavier) 층들이 서로 다릅니다. 쌓기만
+# `TransformerEncoder(layer, 2)`는 레이어를 복사합니다. 사본들은 같은 값에서 시작하고 아무것도 공유하지
+# 않습니다. 그런데 `Transformer`는 모든 행렬을 다시 뽑으므로(Xavier) 레이어들이 서로 다릅니다. 쌓기만
 # 하는 클래스가 아닙니다.
 
 # %%

@@ -8,9 +8,9 @@ fifty six thousand"는 사십오만(45 × 10,000)과 육천(6 × 1,000)입니다
 
 위에서 아래로 읽으세요. 자동 미분은 쓰지 않습니다. 모든 함수는 결과와 함께, 손으로 유도한 함수
 `backward`를 반환합니다. backward는 같은 단계를 거꾸로 밟으며, 결과에 대한 손실의 기울기(dy)를 받아
-각 입력의 기울기(dx)를 반환합니다. 매개변수(p)가 있으면 그 기울기(g)를 같은 이름으로 함께
-반환합니다. 형상의 기호는 N 문장 수, S 입력 토큰 수, L 출력 토큰 수, E 모델의 너비, H 헤드 수,
-D = E / H, F 피드포워드 네트워크 안쪽의 너비입니다.
+각 입력의 기울기(dx)를 반환합니다. 파라미터(p)가 있으면 그 기울기(g)를 같은 이름으로 함께
+반환합니다. 형상의 기호는 N 문장 수, S 입력 토큰 수, L 출력 토큰 수, E 모델의 차원, H 헤드 수,
+D = E / H, F 피드포워드 네트워크 안쪽의 차원입니다.
 """
 
 import os
@@ -22,7 +22,7 @@ import numpy as np
 N, E, H, F, LAYERS, STEPS = 64, 64, 4, 128, 2, 500
 
 
-# ---- 선형 층: backward가 가장 짧은 함수
+# ---- 선형 레이어: backward가 가장 짧은 함수
 def linear(p, x):
     """모든 토큰에 X W + b: (N, L, in)에서 (N, L, out)으로."""
 
@@ -46,7 +46,7 @@ def softmax(a):
     return w, backward
 
 
-seen = {}  # 마지막으로 계산한 어텐션의 가중치. 순전파 뒤에는 마지막 층의 크로스 어텐션이다
+seen = {}  # 마지막으로 계산한 어텐션의 가중치. 순전파 뒤에는 마지막 레이어의 크로스 어텐션이다
 
 
 def attention(q, k, v, masked):
@@ -97,7 +97,7 @@ def multi_head(p, x, memory, masked):
     return y, backward
 
 
-# ---- 층 정규화: 글 000 "LayerNorm"
+# ---- 레이어 정규화: 글 000 "LayerNorm"
 def layer_norm(p, x):
     """γ x̂ + β. x̂ = (x − μ) / √(σ² + ε)은 행마다 평균 0, 분산 1이다."""
     centred = x - x.mean(axis=-1, keepdims=True)  # 1. μ
@@ -157,7 +157,7 @@ def embed(table, ids):
     return x, backward
 
 
-# ---- 층: 글 001 "Transformer Block", 글 002의 3과 4
+# ---- 레이어: 글 001 "Transformer Block", 글 002의 3과 4
 def encoder_layer(p, x, padding):
     """z = LayerNorm(x + attention(x)), y = LayerNorm(z + feed_forward(z))를 계산한다."""
     a, attention_backward = multi_head(p["attention"], x, x, padding)
@@ -177,7 +177,7 @@ def encoder_layer(p, x, padding):
 
 
 def decoder_layer(p, x, memory, future, padding):
-    """인코더 층과 같되, 뒤의 토큰을 보지 못하고 중간에 memory에 대한 어텐션이 있다."""
+    """인코더 레이어와 같되, 뒤의 토큰을 보지 못하고 중간에 memory에 대한 어텐션이 있다."""
     a, self_backward = multi_head(p["self"], x, x, future)
     z, norm_1_backward = layer_norm(p["norm_1"], x + a)
     b, cross_backward = multi_head(p["cross"], z, memory, padding)
@@ -205,7 +205,7 @@ def transformer(p, source, target):
     future = np.triu(np.ones((target.shape[1], target.shape[1]), dtype=bool), 1)
     memory, source_backward = embed(p["source"], source)
     y, target_backward = embed(p["target"], target)
-    encoder, decoder = {}, {}  # 각 층의 backward
+    encoder, decoder = {}, {}  # 각 레이어의 backward
     for n, layer in p["encoder"].items():
         memory, encoder[n] = encoder_layer(layer, memory, padding)
     for n, layer in p["decoder"].items():
@@ -218,7 +218,7 @@ def transformer(p, source, target):
         dmemory = 0
         for n in reversed(decoder):
             dy, dmemory_n, g["decoder"][n] = decoder[n](dy)
-            dmemory = dmemory + dmemory_n  # 모든 디코더 층이 같은 memory를 읽는다
+            dmemory = dmemory + dmemory_n  # 모든 디코더 레이어가 같은 memory를 읽는다
         for n in reversed(encoder):
             dmemory, g["encoder"][n] = encoder[n](dmemory)
         g["target"], g["source"] = target_backward(dy), source_backward(dmemory)
@@ -238,7 +238,7 @@ def loss_and_gradients(p, source, target):
     return -np.log(w[one_hot]).mean(), backward(dscores)
 
 
-# ---- 매개변수와 Adam
+# ---- 파라미터와 Adam
 def initial(random, dtype=np.float32):
     """Xavier 초기 가중치를 딕셔너리에 담아 반환한다: p["encoder"][0]["ffn"]["first"]["W"]."""
 

@@ -42,8 +42,8 @@ STACKS: dict[int, tuple[tuple[str, str, str], ...]] = {
 """The boxes of each stack from the bottom up: (English, Korean, articles)."""
 WORDS = {
     "title": ("A Transformer: encoder and decoder", "트랜스포머: 인코더와 디코더"),
-    "encoder": ("Encoder, N layers", "인코더, N층"),
-    "decoder": ("Decoder, N layers", "디코더, N층"),
+    "encoder": ("Encoder, N layers", "인코더, 레이어 N개"),
+    "decoder": ("Decoder, N layers", "디코더, 레이어 N개"),
     "source": ("I like dogs", "I like dogs"),
     "target": ("나는 개를", "나는 개를"),
     "next": ("좋아한다", "좋아한다"),

@@ -55,7 +55,7 @@ FAULTS = ROOT / "results" / "faults.json"
 # Column heads, and the format of each column.
 COLUMNS: dict[str, dict[str, str]] = {
     "recipe": {"en": "recipe", "ko": "레시피"},
-    "parameters": {"en": "parameters", "ko": "매개변수"},
+    "parameters": {"en": "parameters", "ko": "파라미터"},
     "minutes": {"en": "training, min", "ko": "학습 시간(분)"},
     "per": {"en": "PER", "ko": "PER"},
     "wer": {"en": "WER", "ko": "WER"},
@@ -627,7 +627,7 @@ PROOF = {
     ),
     "ko": (
         "- **정확합니다.** `pellucid check`가 내 컴퓨터에서 모든 미분을 유한 차분과, 모든 융합 "
-        "커널을 해당 연산과, 컴파일한 생성을 층의 결과와 비교합니다. `pellucid check --exact`는 "
+        "커널을 해당 연산과, 컴파일한 생성을 레이어의 결과와 비교합니다. `pellucid check --exact`는 "
         "연산의 미분을 증명합니다([증명한 것과 증명하지 않은 것]({docs}trust.md)). 테스트에서는 "
         "PyTorch와도 비교합니다.",
         "- **빠릅니다.** 학습 스텝이 PyTorch {torch}보다 AMD EPYC 서버 두 대에서 {slower:.1f}배와 "
@@ -636,7 +636,7 @@ PROOF = {
         "50토큰 쌍). PyTorch가 쓰는 최대 메모리는 "
         "Pellucid의 {memory:.1f}배입니다. "
         "노트북에서는 측정하지 않았습니다.",
-        "- **쓸모가 있습니다.** 매개변수 {parameters:,}개인 모델이 AVX-512가 없고 다른 작업과 "
+        "- **쓸모가 있습니다.** 파라미터 {parameters:,}개인 모델이 AVX-512가 없고 다른 작업과 "
         "함께 쓰는 코어 두 개로 {minutes:.0f}분 만에 영어 발음을 배웁니다. 한 번도 보지 못한 단어 "
         "{words:,}개에서 틀린 음소는 {per:.1f} %입니다.",
     ),

@@ -182,8 +182,8 @@ def test_one_korean_word_for_one_thing(path: Path) -> None:
 
 
 def test_a_rejected_word_is_found() -> None:
-    text = "너비(폭이 아니라)와 보폭, 폭주, 하이퍼파라미터. 파라미터는 `폭`이다.\n```\n폭\n```\n"
-    assert rejected(text) == ["폭이", "파라미터는"]
+    text = "너비(폭이 아니라)와 보폭, 폭주, 하이퍼매개변수. 매개변수는 `폭`이다.\n```\n폭\n```\n"
+    assert rejected(text) == ["폭이", "매개변수는"]
     assert len(rejected_words()) > 30
 
 
@@ -234,7 +234,7 @@ def test_every_word_of_the_generated_pages_is_used() -> None:
 
 
 def test_a_text_without_korean_is_an_error() -> None:
-    assert korean.korean("17 heads of width 2") == "너비 2인 헤드 17개"
+    assert korean.korean("17 heads of width 2") == "차원 2인 헤드 17개"
     assert korean.korean("gelu − relu, bleu", {"gelu", "relu", "bleu"}) == "gelu − relu, bleu"
     with pytest.raises(LookupError, match="for: lower by \\{0\\} wolves"):
         korean.korean("lower by 3 wolves")

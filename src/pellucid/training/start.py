@@ -158,7 +158,7 @@ def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
     for before, (where, texts) in zip(trained.tokenizers, sides, strict=False):
         after = before.with_new(texts, trained.kind in ("continue", "fill"))
         if added := after.vocabulary[before.vocab_size :]:
-            _log.info(
+            _log.warning(
                 "%d new tokens in the %s have rows of their own: %s",
                 len(added),
                 where,

@@ -34,7 +34,7 @@ def test_topics_are_listed_without_an_argument(capsys: pytest.CaptureFixture[str
     assert main(["explain", "--lang", "ko"]) == 0
     printed = capsys.readouterr().out
     assert all(f"  {name} " in printed for name in TOPICS)
-    assert "층 정규화" in printed
+    assert "레이어 정규화" in printed
 
 
 def test_the_locale_selects_the_language(

@@ -203,7 +203,7 @@ def test_a_training_run_is_reported_in_korean(capsys: Capture) -> None:
         progress(Ended(400, 1.0, "400 steps", seconds=17.0))
         assert tr("no entry has this") == "no entry has this"
     assert capsys.readouterr().out.splitlines() == [
-        "run: 매개변수 1,234개, 최대 400 스텝 또는 1 에폭 또는 0.5분, 스텝 3에서 이어서 학습",
+        "run: 파라미터 1,234개, 최대 400 스텝 또는 1 에폭 또는 0.5분, 스텝 3에서 이어서 학습",
         "스텝 5, 에폭 0.20: 검증 손실 0.500, PER 25.0 % (현재까지 최고)",
         "최고 가중치를 선택(스텝 5); 검증 손실 0.500",
         "스텝 7 · 손실 0.250 · 1:15 남음 · 검증 손실 0.500, PER 25.0 %",
@@ -241,7 +241,7 @@ def warnings_logged() -> set[str]:
             ):
                 text = node.args[0]
                 if isinstance(text, ast.Constant):
-                    found.add(re.sub(r"%[.\d]*[sdf]", "{}", text.value))
+                    found.add(re.sub(r"%[.\d]*[sdfg]", "{}", text.value))
                 elif isinstance(text, ast.JoinedStr):
                     found.add(template(text))
     return as_printed(found)

@@ -145,7 +145,7 @@ const ko: typeof en = {
     self: "셀프 어텐션",
     cross: "크로스 어텐션",
     network: "피드포워드",
-    output: "출력층",
+    output: "출력 레이어",
   },
   apart: "지금 이 순간의 모델 뜯어보기",
   apartHint:

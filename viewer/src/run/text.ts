@@ -109,11 +109,11 @@ const en = {
 type Words = typeof en;
 
 const ko: Words = {
-  text: "글",
+  text: "텍스트",
   hint:
     "모델이 이 페이지 안에서 오프라인으로 실행됩니다. 가중치는 8비트 정수로 들어 있습니다. 입력하면 답이 " +
     "바로 나오며, 토큰마다 확률이 가장 높은 것을 고릅니다.",
-  empty: "모델이 읽을 글을 입력해 주십시오.",
+  empty: "모델이 읽을 텍스트를 입력해 주십시오.",
   tooLong: (tokens, most) => `토큰이 ${tokens}개인데, 모델은 ${most}개까지 읽습니다.`,
   unknown: (units) => `학습에 없던 문자: ${units}`,
   pieces: "텍스트를 조각마다 답합니다. 조각을 누르면 그 안을 봅니다.",
@@ -144,7 +144,7 @@ const ko: Words = {
   everything: "모두 켜기",
   tokens: "읽은 토큰",
   stacks: { encoder: "인코더", decoder: "디코더" },
-  layer: (n) => `${n}층`,
+  layer: (n) => `레이어 ${n}`,
   self: "셀프 어텐션",
   cross: "크로스 어텐션",
   network: "피드포워드",
@@ -154,8 +154,8 @@ const ko: Words = {
 
   ranking: "이 답에 가장 중요한 부분",
   rankingHint:
-    "헤드, 하위 층, 토큰을 하나씩 꺼 보고 답의 −log p가 얼마나 커지는지 잽니다. 누르면 그 부분만 끕니다.",
-  sorts: { all: "전체", heads: "헤드", sublayers: "하위 층", tokens: "토큰" },
+    "헤드, 서브레이어, 토큰을 하나씩 꺼 보고 답의 −log p가 얼마나 커지는지 잽니다. 누르면 그 부분만 끕니다.",
+  sorts: { all: "전체", heads: "헤드", sublayers: "서브레이어", tokens: "토큰" },
   measuring: "부분을 하나씩 꺼 보고 있습니다 …",
   becomes: (answer) => `바뀐 답: ${answer}`,
   more: (count) => `${count}개 모두 보기`,
@@ -169,15 +169,15 @@ const ko: Words = {
   cut: "끊기",
   pick: "점수 바꾸기",
   compare: "나란히",
-  besides: { none: "없음", head: "다른 헤드", text: "다른 글" },
-  otherText: "다른 글",
+  besides: { none: "없음", head: "다른 헤드", text: "다른 텍스트" },
+  otherText: "다른 텍스트",
   ofHead: "헤드",
   cell: (query, key, weight, on) => `${query} → ${key}: ${on ? `가중치 ${weight} %` : "✕ 끊음"}`,
 
   edit: "숫자 하나 바꾸기",
   editHint:
     "δ를 끌면 숫자가 바뀌고 모델이 그 숫자로 다시 실행됩니다. 곡선은 점 41개에서 정확히 계산한 손실 " +
-    "L = −log p입니다. 점선은 δ = 0에서의 접선으로, 손으로 유도한 이 페이지의 역전파가 지금 글에 대해 계산한 기울기입니다. “모든 가중치”는 기울기 반대로 η만큼 움직입니다.",
+    "L = −log p입니다. 점선은 δ = 0에서의 접선으로, 손으로 유도한 이 페이지의 역전파가 지금 텍스트에 대해 계산한 기울기입니다. “모든 가중치”는 기울기 반대로 η만큼 움직입니다.",
   kinds: { score: "점수 하나", weight: "가중치 하나", step: "모든 가중치" },
   query: "쿼리",
   key: "키",
@@ -189,7 +189,7 @@ const ko: Words = {
   lossOf: "손실 L",
   ofWhole: "답 전체",
   ofToken: (token) => `“${token}”만`,
-  output: "출력층",
+  output: "출력 레이어",
   finalNorm: "마지막 정규화",
   zero: "0으로",
   curveOf: (name, loss, slope) => `손실 곡선: ${name}. 0에서 L = ${loss}, 접선의 기울기 ${slope}.`,
@@ -203,7 +203,7 @@ const ko: Words = {
     "합이 로짓과 정확히 같습니다. 오른쪽은 거기에서 멈춘다면 모델이 고를 토큰입니다.",
   columns: ["부분", "로짓에 더하는 값", "헤드별", "고를 토큰"],
   embedding: "토큰과 위치",
-  biases: "편향",
+  biases: "바이어스",
   total: "로짓",
 };
 

@@ -368,12 +368,12 @@ def _describe(model: Seq2Seq | CausalLM | MaskedLM) -> Text:
     count = sum(parameter.data.size for parameter in model.parameters())
     layers = [(getattr(c, depth), name) for name, depth in c.depths.items() if getattr(c, depth)]
     en = [f"{n} {name} layers" for n, name in layers]
-    ko = [f"{KOREAN[name]} {n}층" for n, name in layers]
+    ko = [f"{KOREAN[name]} 레이어 {n}" for n, name in layers]
     return Text(
         f"{' and '.join(en).replace(' layers and', ' and')}, "
         f"{c.num_attention_heads} heads of width {c.head_width}, {count:,} parameters",
-        f"{', '.join(ko)}, 헤드 {c.num_attention_heads}개(너비 {c.head_width}), "
-        f"매개변수 {count:,}개",
+        f"{', '.join(ko)}, 헤드 {c.num_attention_heads}개(차원 {c.head_width}), "
+        f"파라미터 {count:,}개",
     )
 
 
