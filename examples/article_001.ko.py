@@ -115,7 +115,8 @@ def readers(draws):
 
 direction, dlast = draws.standard_normal((length, width)), draws.standard_normal(width)
 for read, tokens, *w in (
-    readers(draws)[name] for name in ("순환: 입력 × 1, W_h 정규 분포", "LSTM: 망각 게이트 바이어스 3")
+    readers(draws)[name]
+    for name in ("순환: 입력 × 1, W_h 정규 분포", "LSTM: 망각 게이트 바이어스 3")
 ):
     by_hand = float((read(tokens, *w)[1](dlast) * direction).sum())
     ends = [read(tokens + h * direction, *w)[0] @ dlast for h in (1e-5, -1e-5)]

@@ -18,8 +18,8 @@ draws = np.random.default_rng(0)
 
 # %% [markdown]
 # ## 레이어를 지나며
-# 차원 16, 헤드 4개, 레이어 2 + 2개입니다. 배치는 3, 입력은 토큰 7개, 출력은 5개입니다. 들어오는 것은
-# 위치를 이미 더한 벡터입니다. 글의 설명대로 이 클래스는 위치를 더하지 않습니다.
+# 차원 16, 헤드 4개, 레이어 2 + 2개입니다. 배치는 3, 입력은 토큰 7개, 출력은 5개입니다. 들어오는
+# 것은 위치를 이미 더한 벡터입니다. 글의 설명대로 이 클래스는 위치를 더하지 않습니다.
 
 # %%
 model = nn.Transformer(16, 4, 2, 2, 32, batch_first=True).eval()
@@ -116,9 +116,9 @@ print("\nis_causal과 key_padding_mask\n" + together)
 
 # %% [markdown]
 # ## 사본이 공유하는 것
-# `TransformerEncoder(layer, 2)`는 레이어를 복사합니다. 사본들은 같은 값에서 시작하고 아무것도 공유하지
-# 않습니다. 그런데 `Transformer`는 모든 행렬을 다시 뽑으므로(Xavier) 레이어들이 서로 다릅니다. 쌓기만
-# 하는 클래스가 아닙니다.
+# `TransformerEncoder(layer, 2)`는 레이어를 복사합니다. 사본들은 같은 값에서 시작하고 아무것도
+# 공유하지 않습니다. 그런데 `Transformer`는 모든 행렬을 다시 뽑으므로(Xavier) 레이어들이 서로
+# 다릅니다. 쌓기만 하는 클래스가 아닙니다.
 
 # %%
 layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)

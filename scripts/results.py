@@ -627,9 +627,9 @@ PROOF = {
     ),
     "ko": (
         "- **정확합니다.** `pellucid check`가 내 컴퓨터에서 모든 미분을 유한 차분과, 모든 융합 "
-        "커널을 해당 연산과, 컴파일한 생성을 레이어의 결과와 비교합니다. `pellucid check --exact`는 "
-        "연산의 미분을 증명합니다([증명한 것과 증명하지 않은 것]({docs}trust.md)). 테스트에서는 "
-        "PyTorch와도 비교합니다.",
+        "커널을 해당 연산과, 컴파일한 생성을 레이어의 결과와 비교합니다. `pellucid check "
+        "--exact`는 연산의 미분을 증명합니다([증명한 것과 증명하지 않은 것]({docs}trust.md)). "
+        "테스트에서는 PyTorch와도 비교합니다.",
         "- **빠릅니다.** 학습 스텝이 PyTorch {torch}보다 AMD EPYC 서버 두 대에서 {slower:.1f}배와 "
         "{plain:.1f}배, 인텔 Xeon에서 {intel:.1f}배, EPYC에서 PyTorch가 빠른 경로를 쓸 때는 "
         "{fast:.1f}배, 대부분의 노트북처럼 AVX-512가 없으면 {without:.1f}배 빠릅니다(코어 두 개, "
