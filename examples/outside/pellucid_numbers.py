@@ -196,6 +196,9 @@ class RegressionTask(ClassifierTask):
         """Return the number for `pellucid generate`, which has no probability."""
         return [[Guess(self.generate([text])[0], None, text)]]
 
+    def validation(self, pairs: Sequence[TextPair], metric: str, most: int) -> None:
+        """Give no scores while training but the loss: numbers are no labels."""
+
     def _completed(
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:

@@ -43,8 +43,8 @@ def test_a_rungs_gradients_are_those_of_differences(
 def test_a_rung_does_what_the_one_before_cannot(
     ladder: ModuleType, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the loss on new numbers, after a fifth of the steps; attention is the largest of them."""
-    monkeypatch.setattr(ladder, "STEPS", 100)
+    """By the loss on new numbers, after 200 steps; attention is the largest of them."""
+    monkeypatch.setattr(ladder, "STEPS", 200)
     numbers = np.random.default_rng(seed).integers(1, 1_000_000, 4000)
     new = np.unique(numbers[numbers % 7 == 3])[:101]
     losses = [

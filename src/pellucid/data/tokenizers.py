@@ -110,6 +110,9 @@ class TokenizerLike(ABC):
         strange = sum(n for unit, n in unknown.items() if unit in counted)
         return 2 * strange < len(counted) or not counted
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "spelled"}
+
     @cached_property
     def spelled(self) -> Spelled:
         """The bytes of each token at the beginning of a text and elsewhere; none for a special one.

@@ -52,8 +52,7 @@ from pellucid.system.files import (
 )
 from pellucid.system.weights import check_weights, read_weights, to_safetensors
 from pellucid.tasks import TASKS, GenerationTask, Seq2SeqTask, Task, task_of
-from pellucid.tasks.generation import without_unknown
-from pellucid.tasks.task import token_error
+from pellucid.tasks.task import token_error, without_unknown
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import from_mapping, nearest
 from pellucid.core.vjp import unobserved
-from pellucid.data.tokenizers import KINDS, UNK, Tokenizer, settled
+from pellucid.data.tokenizers import settled
 from pellucid.generation import (
     GREEDY,
     Constraints,
@@ -190,16 +190,6 @@ class Opening(NamedTuple):
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
 """The tokens of a text, and of an answer without begin and end."""
-
-
-def without_unknown(config: Any, target: Tokenizer) -> Any:
-    """Return a model's config by which it never generates the token for unknown text.
-
-    Bytes write every text, and that token nothing.
-    """
-    if UNK in config.suppress_tokens or KINDS[target.kind].bytewise:
-        return config
-    return replace(config, suppress_tokens=(*config.suppress_tokens, UNK))
 
 
 @dataclass(frozen=True, repr=False)

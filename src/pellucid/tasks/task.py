@@ -17,7 +17,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.data.batches import Examples, encode_pairs, held_out_batches
 from pellucid.data.given import pairs_of
 from pellucid.data.pairs import TextPair
-from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer, TokenizerLike
+from pellucid.data.tokenizers import BOS, EOS, KINDS, PAD, UNK, Tokenizer, TokenizerLike
 from pellucid.generation import GREEDY, SearchConfig
 from pellucid.models.config import StackConfig
 from pellucid.models.quantize import Arithmetic
@@ -102,6 +102,16 @@ class AttentionWeights(NamedTuple):
         return f"<table><tr><th></th>{head}</tr>{rows}</table>"
 
 
+def without_unknown(config: Any, target: Tokenizer) -> Any:
+    """Return a model's config by which it never generates the token for unknown text.
+
+    Bytes write every text, and that token nothing.
+    """
+    if UNK in config.suppress_tokens or KINDS[target.kind].bytewise:
+        return config
+    return replace(config, suppress_tokens=(*config.suppress_tokens, UNK))
+
+
 @dataclass(frozen=True, repr=False)
 class Task(ABC):
     """A model in eval mode with its tokenizers; the class is all that is known of its kind.
@@ -177,6 +187,8 @@ class Task(ABC):
         sizes = [tokenizer.vocab_size for tokenizer in ends]
         sizes[-1] += cls.added_tokens
         config = replace(config, **dict(zip(cls.vocabularies, sizes, strict=True)))
+        if cls.generates:
+            config = without_unknown(config, tokenizers[-1])
         return cls.of(cls.model_class(config, seed=seed), tokenizers, search)
 
     @classmethod

@@ -38,7 +38,6 @@ from pellucid.system.command import command
 from pellucid.system.language import Text, plural
 from pellucid.tasks import Seq2SeqTask, Task, task_of
 from pellucid.tasks.folder import CARD, TOKENIZER, folder_size, save_model, tokenizer_files
-from pellucid.tasks.generation import without_unknown
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.passage import columns_of, sentences_together
 from pellucid.tasks.scores import Scores
@@ -392,8 +391,6 @@ def _prepare(
             config = replace(config, tokenizer=replace(config.tokenizer, vocab_size=size))
     else:
         made = _tokenizers(config, pairs, folder if goes_on else None, workers)
-        if task_of(config.model).generates and not goes_on:
-            config = replace(config, model=without_unknown(config.model, made[-1]))
         trained = task_of(config.model).build(config.model, made, config.search, config.seed)
     sources = [pair.source for pair in pairs.train]
     if isinstance(trained, Seq2SeqTask):

@@ -189,9 +189,14 @@ def test_the_page_lists_the_exercises_and_its_transcript_is_what_is_printed(
     )
     assert [kind for kind, _, _ in blocks] == [
         *("console", "python", "console", "console", "python", "console"),
+        *("console", "console"),  # a worksheet, and the ladder, which takes half a minute
         "text",  # what --train prints, which takes half a minute
     ]
-    for kind, file, body in blocks[:-1]:
+    worksheet = blocks[6][2].partition("#")[0].split()
+    assert main(worksheet[1:]) == 0
+    assert Path("attention-7.pdf").exists()
+    capsys.readouterr()
+    for kind, file, body in blocks[:6]:
         if kind == "python":
             head = Path(file).read_text(encoding="utf-8").partition("def ")[0]
             Path(file).write_text(head + body, encoding="utf-8")
