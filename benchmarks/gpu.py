@@ -29,6 +29,7 @@ from benchmarks.torch_model import TorchTrainer
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pellucid.apps.cli.bench import article_config, pellucid_trainer
+from pellucid.apps.cli.language import translated
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.kernels.device import Precision, check_device
@@ -146,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         check_device("torch:cpu" if options.device == "cpu" else options.device)
     except UserError as error:
-        parser.error(str(error))
+        parser.error(translated(str(error)))
     options.rounds = 1 if options.small else options.rounds
     named = {"torch": torch.__version__, "device": options.device}
     if options.device != "cpu":

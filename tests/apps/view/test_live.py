@@ -117,7 +117,7 @@ def test_what_was_typed_stays_in_every_tab_and_language(opened: Open) -> None:
         page.get_by_role("tab", name=tab).click()
         assert page.get_by_label("Text").input_value() == "마바사"
     page.get_by_role("button", name="한국어").click()
-    assert page.get_by_label("글").input_value() == "마바사"
+    assert page.get_by_label("텍스트").input_value() == "마바사"
     assert page.get_by_label("온도").input_value() == "0.7"
     assert page.get_by_role("button", name="보기", exact=True).is_visible()
 

@@ -251,7 +251,7 @@ def test_what_was_typed_outlives_the_language_and_is_korean(opened: Open) -> Non
     page.locator("#language").click()
     settle(page)
     assert page.get_by_role("tab", name="직접 해 보기").get_attribute("aria-selected") == "true"
-    assert page.get_by_label("글", exact=True).input_value() == "마바사"
+    assert page.get_by_label("텍스트", exact=True).input_value() == "마바사"
     assert "디코더 · 레이어 1 · 피드포워드" in (page.text_content(".try-outcome") or "")
     for heading in page.locator(".try h2").all_text_contents():
         assert re.search("[가-힣]", heading)
