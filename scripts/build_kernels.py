@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).absolute().parents[1]
 SRC, OUT = ROOT / "src", ROOT / "build" / "kernels"
 PLATFORMS = {"x86_64-linux": "manylinux2014_x86_64"}
-"""Of libraries, and of the wheel that they are in; no Python has loaded AArch64's, which pass in qemu."""
+"""Of libraries, and of the wheel that they are in. No Python has loaded AArch64's yet."""
 
 
 class Target(NamedTuple):
