@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pellucid.apps.lab.measures import MEASURES
+from pellucid.apps.lab.measures import BUILT_IN
 from pellucid.apps.lab.study import FORMAT, Change, Plan, Study
 from pellucid.apps.lab.study_checks import check_name, check_study
 from pellucid.apps.lab.trial import file_tokenizers
@@ -55,10 +55,6 @@ def load_study(name: str) -> Study:
     return replace(read_study(path), typed=name)
 
 
-OF_STUDIES: set[str] = set()
-"""Measures that a study file has brought: a study that names none has all but these."""
-
-
 def read_study(path: Path) -> Study:
     """Read a study file. Raises `UsageError` as `load_study` does."""
     values = read_toml(path)
@@ -71,12 +67,9 @@ def read_study(path: Path) -> Study:
         )
     plan = from_mapping(Plan, values, str(path), beside=("settings", "changes", "grid", "random"))
     imports = tuple(str(_beside(path, file).absolute()) for file in plan.imports)
-    known = set(MEASURES)
     for file in imports:
         read(file)
-    OF_STUDIES.update(MEASURES.keys() - known)
-    measures = tuple(name for name in MEASURES if name not in OF_STUDIES)
-    measures = plan.measures if "measures" in values else measures
+    measures = plan.measures if "measures" in values else BUILT_IN
     plan = replace(plan, imports=imports, measures=measures)
     check_name(plan.base, f"{path}, base")
     _check_table(

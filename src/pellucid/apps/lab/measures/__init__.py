@@ -13,3 +13,5 @@ MEASURES: dict[str, Measure] = {
         model.DEAD_UNITS,
     )
 }
+BUILT_IN = tuple(MEASURES)
+"""The lab's, which a study has that names none; those of other files are named."""
