@@ -14,13 +14,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from transformer import (
-    BEGIN,
-    END,
     KOREAN,
     PAD,
     TARGET,
     N,
     adam,
+    answer,
     arrays,
     attention,
     batch,
@@ -29,10 +28,10 @@ from transformer import (
     encoder_layer,
     initial,
     linear,
-    softmax,
+    loss_and_gradients,
     transformer,
     words,
-)  # fmt: skip
+)
 
 STEPS = 500
 
@@ -139,16 +138,6 @@ def parameters(random, rung):
     return {name: p[name] for name in ("source", "target", "output")}
 
 
-def loss_and_gradients(model, p, source, target):
-    """한 칸의 −log p(다음 토큰)의 평균(패딩 제외)과 그 기울기를 반환합니다."""
-    scores, backward = model(p, source, target[:, :-1])
-    following = target[:, 1:, None]
-    real = following != PAD
-    one_hot = real & (following == np.arange(len(TARGET)))
-    w, _ = softmax(scores)
-    return -np.log(w[one_hot]).mean(), backward((real * w - one_hot) / int(real.sum()))
-
-
 def counted(numbers):
     """어떤 수들의 답에서 토큰마다 그다음에 각 토큰이 온 횟수를 반환합니다."""
     _, target = batch(numbers)
@@ -161,22 +150,12 @@ def train(model, p, numbers, random, rate):
     """한 칸을 수 N개씩의 배치로 STEPS 스텝 학습합니다."""
     m, v = ([np.zeros_like(w) for w in arrays(p)] for _ in range(2))
     for step in range(1, STEPS + 1):
-        _, g = loss_and_gradients(model, p, *batch(random.choice(numbers, N)))
+        _, g = loss_and_gradients(p, *batch(random.choice(numbers, N)), model)
         if rate is None:
             adam(p, g, m, v, step, 0.002 * min(step / 100, 1 - step / STEPS))
         else:
             descend(p, g, step, rate)
     return p
-
-
-def answer(model, p, numbers):
-    """탐욕적으로 씁니다: 모든 답이 끝날 때까지 가장 확률이 높은 토큰을 붙입니다."""
-    source, _ = batch(numbers)
-    target = np.full((len(numbers), 1), BEGIN)
-    while target.shape[1] < 16 and not (target == END).any(axis=1).all():
-        scores, _ = model(p, source, target)
-        target = np.hstack([target, scores[:, -1:].argmax(axis=-1)])
-    return ["".join(TARGET[i] for i in ids[1:]).split("<end>")[0] for ids in target]
 
 
 # 단순한 경사 하강의 학습률: 선형은 0.3, 3, 10, 헤드는 0.1, 0.3, 1 가운데 가장 좋은 것
@@ -198,11 +177,11 @@ def climb(rung, numbers, new, seed=0):
         p = counted(numbers)
     else:
         p = train(model, parameters(random, model), numbers, random, rate)
-    loss, _ = loss_and_gradients(model, p, *batch(new))
+    loss, _ = loss_and_gradients(p, *batch(new), model)
     right = sum(
-        "".join(words(n, KOREAN)) == got for n, got in zip(new, answer(model, p, new), strict=True)
+        "".join(words(n, KOREAN)) == got for n, got in zip(new, answer(p, new, model), strict=True)
     )
-    return loss, right, answer(model, p, [SHOWN])[0]
+    return loss, right, answer(p, [SHOWN], model)[0]
 
 
 SHOWN = 456_788

@@ -15,13 +15,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from transformer import (
-    BEGIN,
-    END,
     KOREAN,
     PAD,
     TARGET,
     N,
     adam,
+    answer,
     arrays,
     attention,
     batch,
@@ -30,10 +29,10 @@ from transformer import (
     encoder_layer,
     initial,
     linear,
-    softmax,
+    loss_and_gradients,
     transformer,
     words,
-)  # fmt: skip
+)
 
 STEPS = 500
 
@@ -141,16 +140,6 @@ def parameters(random, rung):
     return {name: p[name] for name in ("source", "target", "output")}
 
 
-def loss_and_gradients(model, p, source, target):
-    """Return the mean of −log p(next token) of a rung, padding left out, and its gradients."""
-    scores, backward = model(p, source, target[:, :-1])
-    following = target[:, 1:, None]
-    real = following != PAD
-    one_hot = real & (following == np.arange(len(TARGET)))
-    w, _ = softmax(scores)
-    return -np.log(w[one_hot]).mean(), backward((real * w - one_hot) / int(real.sum()))
-
-
 def counted(numbers):
     """Return how often each token followed each other one in the answers of some numbers."""
     _, target = batch(numbers)
@@ -163,22 +152,12 @@ def train(model, p, numbers, random, rate):
     """Train a rung for STEPS steps on batches of N numbers."""
     m, v = ([np.zeros_like(w) for w in arrays(p)] for _ in range(2))
     for step in range(1, STEPS + 1):
-        _, g = loss_and_gradients(model, p, *batch(random.choice(numbers, N)))
+        _, g = loss_and_gradients(p, *batch(random.choice(numbers, N)), model)
         if rate is None:
             adam(p, g, m, v, step, 0.002 * min(step / 100, 1 - step / STEPS))
         else:
             descend(p, g, step, rate)
     return p
-
-
-def answer(model, p, numbers):
-    """Write greedily: append the most likely token until every answer has ended."""
-    source, _ = batch(numbers)
-    target = np.full((len(numbers), 1), BEGIN)
-    while target.shape[1] < 16 and not (target == END).any(axis=1).all():
-        scores, _ = model(p, source, target)
-        target = np.hstack([target, scores[:, -1:].argmax(axis=-1)])
-    return ["".join(TARGET[i] for i in ids[1:]).split("<end>")[0] for ids in target]
 
 
 # With the rate of plain descent: the best of 0.3, 3, 10 for linear, of 0.1, 0.3, 1 for a head.
@@ -200,11 +179,11 @@ def climb(rung, numbers, new, seed=0):
         p = counted(numbers)
     else:
         p = train(model, parameters(random, model), numbers, random, rate)
-    loss, _ = loss_and_gradients(model, p, *batch(new))
+    loss, _ = loss_and_gradients(p, *batch(new), model)
     right = sum(
-        "".join(words(n, KOREAN)) == got for n, got in zip(new, answer(model, p, new), strict=True)
+        "".join(words(n, KOREAN)) == got for n, got in zip(new, answer(p, new, model), strict=True)
     )
-    return loss, right, answer(model, p, [SHOWN])[0]
+    return loss, right, answer(p, [SHOWN], model)[0]
 
 
 SHOWN = 456_788

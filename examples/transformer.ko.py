@@ -227,9 +227,9 @@ def transformer(p, source, target):
     return scores, backward
 
 
-def loss_and_gradients(p, source, target):
+def loss_and_gradients(p, source, target, model=transformer):
     """패딩을 뺀 −log p(다음 토큰)의 평균과 그 기울기(g)를 반환한다."""
-    scores, backward = transformer(p, source, target[:, :-1])  # 앞의 토큰들로 ...
+    scores, backward = model(p, source, target[:, :-1])  # 앞의 토큰들로 ...
     following = target[:, 1:, None]  # ... 다음 토큰을 예측한다
     real = following != PAD
     one_hot = real & (following == np.arange(len(TARGET)))
@@ -328,12 +328,12 @@ def train(numbers, random):
     return p
 
 
-def answer(p, numbers):
+def answer(p, numbers, model=transformer):
     """탐욕 탐색: 모든 답이 끝날 때까지 확률이 가장 높은 토큰을 붙인다."""
     source, _ = batch(numbers)
     target = np.full((len(numbers), 1), BEGIN)
     while target.shape[1] < 16 and not (target == END).any(axis=1).all():
-        scores, _ = transformer(p, source, target)
+        scores, _ = model(p, source, target)
         target = np.hstack([target, scores[:, -1:].argmax(axis=-1)])
     return ["".join(TARGET[i] for i in ids[1:]).split("<end>")[0] for ids in target]
 

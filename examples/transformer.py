@@ -227,9 +227,9 @@ def transformer(p, source, target):
     return scores, backward
 
 
-def loss_and_gradients(p, source, target):
+def loss_and_gradients(p, source, target, model=transformer):
     """Return the mean of −log p(next token), padding left out, and its gradients (g)."""
-    scores, backward = transformer(p, source, target[:, :-1])  # from the tokens before ...
+    scores, backward = model(p, source, target[:, :-1])  # from the tokens before ...
     following = target[:, 1:, None]  # ... predict each next one
     real = following != PAD
     one_hot = real & (following == np.arange(len(TARGET)))
@@ -328,12 +328,12 @@ def train(numbers, random):
     return p
 
 
-def answer(p, numbers):
+def answer(p, numbers, model=transformer):
     """Translate greedily: append the most likely token until every answer has ended."""
     source, _ = batch(numbers)
     target = np.full((len(numbers), 1), BEGIN)
     while target.shape[1] < 16 and not (target == END).any(axis=1).all():
-        scores, _ = transformer(p, source, target)
+        scores, _ = model(p, source, target)
         target = np.hstack([target, scores[:, -1:].argmax(axis=-1)])
     return ["".join(TARGET[i] for i in ids[1:]).split("<end>")[0] for ids in target]
 

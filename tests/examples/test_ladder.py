@@ -28,14 +28,14 @@ def test_a_rungs_gradients_are_those_of_differences(
     monkeypatch.setattr(ladder, "initial", lambda random: drawn(random, np.float64))
     p = ladder.parameters(np.random.default_rng(3), model)
     source, target = ladder.batch([456_788, 60_000, 11])
-    _, g = ladder.loss_and_gradients(model, p, source, target)
+    _, g = ladder.loss_and_gradients(p, source, target, model)
     random = np.random.default_rng(5)
     direction = [random.standard_normal(w.shape) for w in ladder.arrays(p)]
     slope, losses = sum(map(np.vdot, ladder.arrays(g), direction)), []
     for h in (1e-6, -2e-6):
         for w, d in zip(ladder.arrays(p), direction, strict=True):
             w += h * d
-        losses.append(ladder.loss_and_gradients(model, p, source, target)[0])
+        losses.append(ladder.loss_and_gradients(p, source, target, model)[0])
     assert slope == pytest.approx((losses[0] - losses[1]) / 2e-6, rel=1e-6)
 
 

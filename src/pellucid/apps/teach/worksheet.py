@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -146,6 +146,8 @@ def _page(drawn: Sheet, title: str, answered: bool) -> Figure:
 
 def _boxes(axes: Axes, matrices: dict[str, Array], top: float, colour: str | None) -> float:
     """Draw matrices as boxes in rows as wide as the page, filled in if a colour is given."""
+    from matplotlib.patches import Rectangle
+
     left, below = 0.0, top
     for name, matrix in matrices.items():
         rows, columns = matrix.shape
@@ -154,7 +156,7 @@ def _boxes(axes: Axes, matrices: dict[str, Array], top: float, colour: str | Non
         axes.text(left, top - 0.2, name, fontsize=13)
         for (row, column), number in np.ndenumerate(matrix):
             place = left + column, top + row
-            axes.fill(*_square(*place), facecolor="none", edgecolor="grey", linewidth=0.8)
+            axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor="grey", linewidth=0.8))
             if colour:
                 axes.text(
                     place[0] + 0.5, place[1] + 0.5, written(number),
@@ -162,10 +164,6 @@ def _boxes(axes: Axes, matrices: dict[str, Array], top: float, colour: str | Non
                 )  # fmt: skip
         left, below = left + columns + 1.2, max(below, top + rows)
     return below
-
-
-def _square(x: float, y: float) -> Iterator[tuple[float, ...]]:
-    yield from ((x, x + 1, x + 1, x), (y, y, y + 1, y + 1))
 
 
 def written(number: float) -> str:
