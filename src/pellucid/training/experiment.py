@@ -370,9 +370,11 @@ def _prepare(
         settings = config.as_mapping()
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
         fixed = {"tokenizer": settings["tokenizer"]}
-        if not accept_changes:  # the sizes of the vocabularies follow from the data
-            model = settings["model"].items()
-            fixed = {"model": {k: v for k, v in model if not k.endswith("vocab_size")}}
+        if not accept_changes:
+            # The vocabularies' sizes and the unknown token follow from the data: `RunFolder`
+            # compares them, when they are known.
+            model, later = settings["model"].items(), ("vocab_size", "suppress_tokens")
+            fixed = {"model": {k: v for k, v in model if not k.endswith(later)}}
         goes_on = check_resumed(folder, fixed)
     start = None
     if config.start is not None:
