@@ -1,7 +1,5 @@
 """Rows of the table: an op or a layer, the arrays that have gradients, and other arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from inspect import signature

@@ -23,8 +23,6 @@ numbers (their maximum, their signs), and constants are what the code's decimals
 place of √(2/π), the same in forward and backward. Rounding, overflow and kernels are not looked at.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

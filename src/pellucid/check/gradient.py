@@ -1,7 +1,5 @@
 """The gradient check: one random projection, central differences, one number per array."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

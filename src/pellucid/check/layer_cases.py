@@ -1,7 +1,5 @@
 """The rows for `nn`. A new layer is enrolled in every check by a row here; a test counts them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

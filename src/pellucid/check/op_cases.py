@@ -1,7 +1,5 @@
 """The rows for `ops`. A new op is enrolled in every check by a row here; a test counts them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

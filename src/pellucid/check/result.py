@@ -1,7 +1,5 @@
 """How one row of a table fared."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 TOLERANCE = 1e-7

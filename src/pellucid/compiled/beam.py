@@ -5,8 +5,6 @@ go on, those that end are kept by score, and an input is answered when no unfini
 rank above the worst answer returned.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.compiled.products import fill, prepare

@@ -16,8 +16,6 @@ what attention varies (`nn.config`) are numbers in a stack's record: one compile
 them all, but for the function of the activation.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compiled generation against the layers, on this machine: the same tokens, the same scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 

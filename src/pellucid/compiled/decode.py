@@ -6,8 +6,6 @@ chosen in Python. All run on the calling thread. How rows pass through a stack i
 tokens are chosen in `beam`.
 """
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 from typing import NamedTuple

@@ -5,8 +5,6 @@ another in one long array of each dtype. It is a copy: a model that is trained f
 one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -5,8 +5,6 @@ A model is one or the other: its matrices are all among the bytes, or all among 
 `add` adds it. In both, a row's bits do not depend on the other rows.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ are in panels of WIDTH columns (`kernels.backend.matmul`, or `.int8`), so that w
 they are, and padded to whole panels.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Every page in `ops` is written against the standard (`xp = namespace(x)`), so th
 NumPy, PyTorch, CuPy and JAX arrays. This is the only file that names an array library.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from types import ModuleType

@@ -5,8 +5,6 @@ optimizer step does, makes the gradient silently wrong. Inside `checked()` each 
 digest of its arrays and each backward compares.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -9,8 +9,6 @@ Kernels are found by name, never imported here: without that package every op co
 kernel's file is imported when it is first called, and no compiler before.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Errors that the user can fix. The command line prints their message and no traceback."""
 
-from __future__ import annotations
-
 import importlib
 import shlex
 import sys

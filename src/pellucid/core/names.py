@@ -1,7 +1,5 @@
 """The public names of a package: its stub is the one table, for type checkers and for Python."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Callable

@@ -6,8 +6,6 @@ command starts inherit, and from the entry points "pellucid.parts" of installed 
 folder only names them, and a run the files that it was started with: reading one runs no code.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

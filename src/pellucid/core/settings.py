@@ -8,8 +8,6 @@ allowed, the field's type is their base class, and their tag tells which: a fiel
 argument, with one value each.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import types

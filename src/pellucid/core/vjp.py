@@ -4,8 +4,6 @@ A page of `ops` holds `f(x, …) -> (y, saved)` and, right under it, `f_backward
 `core.dispatch` runs a call of it: by a kernel, or by the page itself, the reference op.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from abc import ABC, abstractmethod

@@ -3,8 +3,6 @@
 Everything is UTF-8. Each error is a `UserError` that names the file and the line.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Pairs that a program holds: tuples, mappings or a table; as a file of JSON lines, or as pairs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike

@@ -1,7 +1,5 @@
 """Splits of texts, and the split of them that depends on nothing but the texts."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import re

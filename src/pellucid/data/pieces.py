@@ -1,7 +1,5 @@
 """Byte-level pieces, by Hugging Face's library: byte-pair encoding, which can write any text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property

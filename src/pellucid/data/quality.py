@@ -1,7 +1,5 @@
 """Suspicious pairs: `pellucid data` counts them, `data.leave_out` leaves them out of training."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence

@@ -1,7 +1,5 @@
 """The model that generation runs: compiled where that can be done."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from functools import cache

@@ -1,7 +1,5 @@
 """Sampling: the next token drawn from the model's distribution."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ runs inside them (`compiled.engine`). On other paths values depend on the batch 
 and an input with a margin that rounding could have crossed is answered again alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable

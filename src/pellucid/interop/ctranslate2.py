@@ -6,8 +6,6 @@ the scales of embeddings, positions and scores are written too, a learned one in
 weights. What it cannot express is refused by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType

@@ -4,8 +4,6 @@ A folder holds config.json, model.safetensors (or its shards with their index) a
 be read, tokenizer.json. Nothing is ever unpickled.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

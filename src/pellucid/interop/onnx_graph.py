@@ -1,7 +1,5 @@
 """An ONNX graph, node by node, with the parts that Transformers are made of."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

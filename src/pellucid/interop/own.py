@@ -4,8 +4,6 @@ Which settings a family has is decided by reading: our settings become a config.
 as any other is, and what then differs is what the family does not have.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace

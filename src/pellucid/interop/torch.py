@@ -3,8 +3,6 @@
 Classes, arguments and parameters have the same names in both libraries, so one table reads either.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from abc import ABC, abstractmethod

@@ -6,8 +6,6 @@ factor for clipping and the loss's normalisation is folded in, so no scaled grad
 The order of operations is the plain page's.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result, no_backward

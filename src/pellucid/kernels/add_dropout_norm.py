@@ -10,8 +10,6 @@ by vectors. So that this changes no bits, a loop that sums writes nothing, and o
 dropout's bits adds nothing: only by numbers would it be a fused multiply-add.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Rows of a padded batch stay where they are, L (or S) to a sequence. Where those 
 together, as in a new array (…, H, L, D), each head is one sequence, (…, H, 1, L, D).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 from typing import Any

@@ -4,8 +4,6 @@ The user's function runs with globals in which the vocabulary means vectors. It 
 separate kernels, once for each function's text, which are cached as any other.
 """
 
-from __future__ import annotations
-
 import builtins
 import dis
 import hashlib

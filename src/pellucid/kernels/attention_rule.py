@@ -4,8 +4,6 @@ Which adjacent keys each query sees; arrays that forbid or are added; a number f
 distance; a soft cap. No array (L, S) is made of a rule.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The weights of attention, without those of every head where their average is asked for."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result, check_gradient, pair_of

@@ -6,8 +6,6 @@ for ReLU it reads nothing but the output, which the next layer keeps anyway. A g
 has its gate's `value` and `slope`, and loops of its own.
 """
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 from types import ModuleType

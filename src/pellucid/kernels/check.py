@@ -4,8 +4,6 @@ A row of `op_cases` whose op has a kernel is a row here, in float32; so are some
 which several threads share, and the steps of optimizers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

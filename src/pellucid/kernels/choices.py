@@ -1,7 +1,5 @@
 """Which kernel took a call, or why none did."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple

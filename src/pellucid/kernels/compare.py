@@ -1,7 +1,5 @@
 """The one rule for kernels: error against float64, compared with the op's own in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

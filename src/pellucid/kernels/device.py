@@ -5,8 +5,6 @@
 `torch:cpu`  PyTorch on this processor; `torch:DEVICE` is any device that PyTorch names
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dropout in one pass: the hash is computed where the number is, and no mask is made."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result

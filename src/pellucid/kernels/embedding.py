@@ -4,8 +4,6 @@ The gradient's columns are divided among the tasks, so no two threads add to one
 additions to it come in the order of the index.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result

@@ -21,8 +21,6 @@ What differs from the page, and why it is fast:
 Every piece writes to its own rows, so the bits do not depend on the number of threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from types import FunctionType

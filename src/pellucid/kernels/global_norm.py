@@ -1,7 +1,5 @@
 """The norm of all gradients in one pass over memory, in float64."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Layer normalisation in one pass over memory: `add_dropout_norm` with nothing to add."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.core.vjp import Call, Declined, Result

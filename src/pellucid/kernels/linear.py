@@ -1,7 +1,5 @@
 """x Wᵀ + b on the products of `matmul`; the bias is added where the sums are written."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

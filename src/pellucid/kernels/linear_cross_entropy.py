@@ -7,8 +7,6 @@ which is updated in place, and db with it. So forward does the work of backward 
 loss gradient of 1; backward only scales. Nothing as large as the logits is kept: only dx, dW, db.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -6,8 +6,6 @@ The cosines and sines of a batch are those of the page, found once for its posit
 asks again. As in `add_dropout_norm`, a loop that sums writes nothing.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

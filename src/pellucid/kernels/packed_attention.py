@@ -1,7 +1,5 @@
 """Attention over packed rows: sequences of any lengths, one after another; see `flash`."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """How exactly kernels multiply matrices when a model is trained on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """RMSNorm in one pass over memory: the kernel of `layer_norm` without the means."""
 
-from __future__ import annotations
-
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.layer_norm import norm
 

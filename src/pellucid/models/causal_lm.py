@@ -1,7 +1,5 @@
 """The decoder alone, which continues a text: the GPT half of the Transformer."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pellucid import nn

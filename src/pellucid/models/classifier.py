@@ -1,7 +1,5 @@
 """The encoder with a layer of labels: one for a text, or one for each of its tokens."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pellucid.core.array import Array, float32, host

@@ -1,7 +1,5 @@
 """Settings of models; everything that article 003 varies is a setting here."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Literal

@@ -1,7 +1,5 @@
 """The input of a stack: tokens and their positions, as rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pellucid import nn, ops

@@ -1,8 +1,6 @@
 """Encoder and decoder layers with more feed-forward networks, before and after attention, and how
 their weights are initialised."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pellucid import nn

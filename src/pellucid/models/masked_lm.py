@@ -1,7 +1,5 @@
 """The encoder alone, which fills what is masked and turns a text to a vector: the BERT half."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pellucid import nn, ops

@@ -1,7 +1,5 @@
 """The output layer and its loss, which every model ends in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Position schemes: `POSITIONS` has the record of each by its name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Compiled decoding multiplies int8 weights as they are (`kernels.backend.int8`); 
 computes with the float32 numbers that they stand for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The encoder-decoder: embeddings, positions, Transformer, output layer."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pellucid import nn

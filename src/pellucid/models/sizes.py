@@ -1,7 +1,5 @@
 """How large a model is: operations of a forward pass, and whether arrays fit a config."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A stack of layers with the embeddings that enter it; every model consists of these."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

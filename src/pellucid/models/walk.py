@@ -8,8 +8,6 @@ A new setting of a config has a default, the value that means "as before". Reade
 the setting then accept the default only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Multi-head attention on rows: project, attend, project out, and back."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pellucid import ops

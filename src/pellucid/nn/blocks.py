@@ -4,8 +4,6 @@ A layer is a list of blocks run in order, so another list is another layer (`mod
 more feed-forward networks before or after attention, the exercise of article 004).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 

@@ -4,8 +4,6 @@ docs/differences.md is the same page, error messages quote it, and tests/nn/test
 tests every row. The random comparison with torch leaves out these rows and nothing else.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Masks in words: who may look at whom, and which mask forbids the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

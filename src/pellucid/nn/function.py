@@ -1,7 +1,5 @@
 """Shared by the functions with torch's names: a checked call of an op."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec

@@ -8,8 +8,6 @@ True in `attn_mask` means *may attend*. Everywhere else in `pellucid.nn`, as in 
 *not allowed*.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

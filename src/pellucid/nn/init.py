@@ -3,8 +3,6 @@
 They draw in NumPy, from a generator that depends on (seed, the parameter's full name) alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

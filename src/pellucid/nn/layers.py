@@ -1,7 +1,5 @@
 """The small layers: torch's names and arguments, each over its function in `functional`."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ In a bool mask True means **not allowed**; a float mask is added to the scores. 
 `nn.functional.scaled_dot_product_attention` has it the other way round, as in torch.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

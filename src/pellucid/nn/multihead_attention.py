@@ -1,7 +1,5 @@
 """torch.nn.MultiheadAttention: its arguments over `Attention`, which works on rows."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pellucid.core.array import Array, float32, host, host_dtype, like, namespace, take

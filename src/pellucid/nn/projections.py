@@ -4,8 +4,6 @@ between them and attention, each step with its backward.
 A step that a layer does not have returns what it was given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 

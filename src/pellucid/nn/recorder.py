@@ -1,7 +1,5 @@
 """Looking in: a recorder keeps attention maps, rows, and gradients of the calls it observes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ Each `forward` takes torch's padded arrays and masks, arranges them as rows, run
 result back; it computes nothing itself.
 """
 
-from __future__ import annotations
-
 import copy
 import operator
 from functools import cache

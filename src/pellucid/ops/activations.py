@@ -5,8 +5,6 @@ here. Names of other formats are `None` or empty where the format cannot express
 exporter then refuses it by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The residual step of a post-norm layer: norm(residual + dropout(x))."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, NamedTuple
 
 from pellucid.core.array import Array

@@ -1,7 +1,5 @@
 """ALiBi: scores fall with the distance between query and key, in place of positions."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Scaled dot-product attention: softmax(Q Kᵀ / √d_k) V."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The weights of attention themselves, inside each sequence of packed rows."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import numpy as np

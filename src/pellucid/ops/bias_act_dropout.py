@@ -1,7 +1,5 @@
 """The middle of the feed-forward network: dropout(activation(x + b))."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Annotated, Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Cross-entropy of logits against the right class or a distribution, with label smoothing."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Annotated, NamedTuple
 

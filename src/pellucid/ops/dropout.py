@@ -1,7 +1,5 @@
 """Dropout: zero each element with probability p, scale the rest by 1 / (1 − p)."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, like, namespace, own_number

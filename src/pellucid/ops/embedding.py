@@ -1,7 +1,5 @@
 """Token embedding: row i of a table; and the table of sinusoidal positions."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Annotated, NamedTuple
 

@@ -1,7 +1,5 @@
 """GeGLU, a gated activation: GELU(a) ⊙ b of the two halves of its input."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace

@@ -1,7 +1,5 @@
 """GELU, exact and in the tanh form."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, NamedTuple
 

@@ -1,7 +1,5 @@
 """A learned scale of the scores, one number for each head, put into the queries."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace

@@ -1,7 +1,5 @@
 """Linear map: y = x Wᵀ + b."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Annotated, NamedTuple
 

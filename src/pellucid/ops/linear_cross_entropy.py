@@ -1,7 +1,5 @@
 """The output layer and its loss in one: the logits live in row chunks and never leave the pair."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace

@@ -1,7 +1,5 @@
 """Normalise queries and keys, then rotate them, before attention."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The norms over the last axis: `NORMS` has the record of each by its name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

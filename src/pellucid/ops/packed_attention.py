@@ -1,7 +1,5 @@
 """Attention inside each sequence of packed rows: pads, attends and packs again."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import numpy as np

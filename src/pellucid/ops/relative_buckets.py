@@ -1,7 +1,5 @@
 """T5's relative positions: near distances have a number each, far ones share one."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """ReLU."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace

@@ -1,7 +1,5 @@
 """Root-mean-square normalisation over the last axis."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, NamedTuple
 

@@ -1,7 +1,5 @@
 """Rotary positions: queries and keys turned by an angle that grows with their position."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, NamedTuple
 

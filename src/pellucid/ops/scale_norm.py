@@ -1,7 +1,5 @@
 """Normalisation to one learnt length over the last axis."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace, narrowed, own_number, widened

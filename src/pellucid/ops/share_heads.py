@@ -1,7 +1,5 @@
 """Grouped queries: each head of keys or values is used by several neighbouring query heads."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace

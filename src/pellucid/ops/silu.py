@@ -1,7 +1,5 @@
 """SiLU, x times the logistic function of x; also called swish."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from pellucid.core.array import Array, namespace

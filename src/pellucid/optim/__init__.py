@@ -1,7 +1,5 @@
 """Optimizers: `OPTIMIZERS` has the record of each by its name."""
 
-from __future__ import annotations
-
 from pellucid.core.parts import Registry
 from pellucid.optim.adam import ADAM, ADAMW
 from pellucid.optim.optimizer import Optimizer

@@ -1,7 +1,5 @@
 """Adam and AdamW."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The settings of an optimizer, of a schedule and of one step; their text is also their help."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 

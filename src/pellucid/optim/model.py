@@ -4,8 +4,6 @@
 where there is one, or else its page.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterable, Mapping

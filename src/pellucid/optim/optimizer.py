@@ -1,7 +1,5 @@
 """The record of one optimizer: its page, what it remembers, its defaults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ minutes or epochs has no number of steps, so the trainer passes the projected on
 share of the budget used); under minutes it depends on the clock, and so do the weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Commands to copy. Nothing else below the apps knows how an option is written."""
 
-from __future__ import annotations
-
 import shlex
 
 from pellucid.core.parts import imports

@@ -1,7 +1,5 @@
 """Files, read and written whole: a reader finds the old one or the new one, no mixture."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

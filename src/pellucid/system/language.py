@@ -1,7 +1,5 @@
 """The languages that Pellucid speaks, and which of them a user asks for."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Read are the files of other programs too, of any element type that weights come in.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """BLEU and chrF by sacreBLEU, each with its signature."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

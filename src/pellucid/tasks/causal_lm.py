@@ -1,7 +1,5 @@
 """The decoder alone: it continues a text, and learns from texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """The encoder with labels: it classifies texts, or tags their tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

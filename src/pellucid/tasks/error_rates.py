@@ -1,7 +1,5 @@
 """Phoneme and word error rate: the edits between a model's answers and the references."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

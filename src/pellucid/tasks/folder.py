@@ -8,8 +8,6 @@ README.md               the model card, with its scores
 SHA256SUMS              digests of all but the card, checked at loading; older folders have none
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Kinds of model: `TASKS` has the class of each by its `model_type`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pellucid.core.errors import UserError

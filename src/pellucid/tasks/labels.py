@@ -1,7 +1,5 @@
 """How well labels are predicted: accuracy, F1, and of each label precision and recall."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The encoder alone: it fills [MASK] in a text, and learns from texts with masked tokens."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The record of one metric: what compares a model's answers with references."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Metrics: `METRICS` has the record of each by the name that `evaluation.metric` gives it."""
 
-from __future__ import annotations
-
 from pellucid.core.parts import Registry
 from pellucid.tasks.bleu import BLEUS
 from pellucid.tasks.error_rates import ERROR_RATES

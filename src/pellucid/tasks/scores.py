@@ -1,7 +1,5 @@
 """Scores of a model on held-out data, the loss first."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Base of all tasks: a kind of model is a class, a model with its tokenizers an instance."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Arguments of `pellucid.train`: which of them is meant by a name that is none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches

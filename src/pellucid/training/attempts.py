@@ -4,8 +4,6 @@ It does so after every end but a good one. A worker that died is replaced that w
 which would only come again, the replacement ends before it has imported anything.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

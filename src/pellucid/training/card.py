@@ -1,7 +1,5 @@
 """The model card: README.md of a model folder."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

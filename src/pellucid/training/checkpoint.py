@@ -9,8 +9,6 @@ checkpoints/step-00000500/
     SHA256SUMS             as `sha256sum --check SHA256SUMS` reads it
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

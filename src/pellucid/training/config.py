@@ -4,8 +4,6 @@ A setting that is left out has its default. The text under a setting is also its
 train RECIPE --help`. The model's settings are in `models.config`, the search's in `generation`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files

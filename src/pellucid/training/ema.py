@@ -1,7 +1,5 @@
 """The exponential moving average of a model's weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 Records without the fields in `TIME_FIELDS` are the same, bit for bit, in a run and its repetition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Start several workers on this machine, as `torchrun --standalone` does."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

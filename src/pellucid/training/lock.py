@@ -1,7 +1,5 @@
 """One process at a time: a lock that the system releases when its holder dies, even by kill -9."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress

@@ -6,8 +6,6 @@ worker has consecutive parts and adds the subtrees that lie within them. So the 
 bits however many workers there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM end training after the step; a second Ctrl-C ends it at once."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Its sizes, settings, weights and tokenizers are kept; a recipe gives the data an
 run keeps a copy of the folder, from which it is resumed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import shutil

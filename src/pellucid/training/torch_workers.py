@@ -9,8 +9,6 @@ torchrun restarts the workers, a worker that died is replaced, and the run goes 
 checkpoint; after an error there is nothing to go on with, and the replacements end at once.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

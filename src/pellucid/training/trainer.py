@@ -1,7 +1,5 @@
 """The training loop: steps, records, validation, checkpoints, and when to stop."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import math

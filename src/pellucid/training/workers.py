@@ -3,8 +3,6 @@
 `pellucid.training.torch_workers` has those that exchange numbers through PyTorch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """From texts to answers: lines that are answered together, or one text at a time at a prompt."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`pellucid baseline RECIPE`: a linear model of character n-grams on the same split."""
 
-from __future__ import annotations
-
 import json as json_format
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`pellucid bench`: how fast this machine trains, compared with PyTorch if it is installed."""
 
-from __future__ import annotations
-
 import importlib
 import json as json_format
 import os

@@ -1,7 +1,5 @@
 """`pellucid chat`: train the Korean chatbot, or load the one trained before, and talk to it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The function's parameters are the options, its docstring is the help. A command 
 on its arguments has `run(arguments)` instead.
 """
 
-from __future__ import annotations
-
 import importlib
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`pellucid completion SHELL`: what a shell needs to complete commands, options and names."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

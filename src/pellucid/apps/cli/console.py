@@ -1,7 +1,5 @@
 """The terminal: where commands print, and the live line that shows a training run."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

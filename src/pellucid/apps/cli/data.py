@@ -1,7 +1,5 @@
 """`pellucid data FILE`: what is in a file of pairs, before a model is trained on it."""
 
-from __future__ import annotations
-
 import json as json_format
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ First a chatbot that memorises, then a model that has to generalise: it is score
 has never seen.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sys

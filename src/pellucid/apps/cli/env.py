@@ -1,7 +1,5 @@
 """`pellucid env`: what a result and its speed depend on, for a bug report."""
 
-from __future__ import annotations
-
 from pellucid.core.dispatch import AVAILABLE
 from pellucid.core.errors import install
 from pellucid.kernels.backend.machine import environment, processor, processors, versions

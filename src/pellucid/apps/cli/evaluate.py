@@ -1,7 +1,5 @@
 """`pellucid evaluate RUN`: scores on data that the model was not trained on."""
 
-from __future__ import annotations
-
 import json as json_format
 import logging
 from collections.abc import Mapping, Sequence

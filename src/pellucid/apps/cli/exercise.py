@@ -1,7 +1,5 @@
 """`pellucid exercise NAME`: derive a backward; mistakes are named."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """`pellucid explain TOPIC`: the equation, the derivation next to our code, a check run now."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 from typing import Literal

@@ -1,7 +1,5 @@
 """`pellucid export MODEL FOLDER`: a trained model for another engine."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 The lines of a file or a pipe are read in windows small enough to hold, as they arrive.
 """
 
-from __future__ import annotations
-
 import functools
 import json as json_format
 import sys

@@ -1,7 +1,5 @@
 """`pellucid lab run|report|lr|list`: change one thing, repeat over random seeds, compare."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor

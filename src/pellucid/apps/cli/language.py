@@ -3,8 +3,6 @@
 Texts are written in English where they are used; `korean.toml` has the Korean of each.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys

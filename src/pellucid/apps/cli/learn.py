@@ -1,7 +1,5 @@
 """`pellucid learn`: the page in which a Transformer learns."""
 
-from __future__ import annotations
-
 import webbrowser
 from pathlib import Path
 

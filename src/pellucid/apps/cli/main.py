@@ -4,8 +4,6 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 ended by SIGTERM
 before the work ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging

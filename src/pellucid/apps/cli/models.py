@@ -1,7 +1,5 @@
 """`pellucid models`: the trained models that come with Pellucid, and what they score."""
 
-from __future__ import annotations
-
 import re
 
 from pellucid.apps.cli.console import Output, table

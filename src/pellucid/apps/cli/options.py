@@ -1,7 +1,5 @@
 """Options: read by tyro from a command's function, whose signature and docstrings are the help."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import io

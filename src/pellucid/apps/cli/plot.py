@@ -1,7 +1,5 @@
 """`pellucid plot PICTURE`: draw the curves of runs, or what the articles draw."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

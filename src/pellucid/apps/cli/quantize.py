@@ -1,7 +1,5 @@
 """`pellucid quantize MODEL FOLDER`: a smaller copy of a model."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`pellucid recipes`: what can be trained by name."""
 
-from __future__ import annotations
-
 from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import tr
 from pellucid.training.config import load_recipe, recipe_names

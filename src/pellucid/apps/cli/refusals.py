@@ -1,7 +1,5 @@
 """One-line messages in place of tyro's error boxes for wrong arguments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """`pellucid runs [FOLDER]`: runs next to each other: what differs, and what came of it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from csv import DictWriter

@@ -1,7 +1,5 @@
 """`pellucid serve MODEL [MODEL ...]`: answer requests over HTTP."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

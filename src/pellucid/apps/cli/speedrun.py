@@ -1,7 +1,5 @@
 """`pellucid speedrun`: the seconds from an empty cache to a quality, over several random seeds."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@
 itself may start them, on several machines. The first worker reads the options; the others do as it.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`pellucid view MODEL TEXT`: a model's attention for one text, drawn."""
 
-from __future__ import annotations
-
 import os
 import webbrowser
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`pellucid worksheet NAME`: a backward on paper, with its answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

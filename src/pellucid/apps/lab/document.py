@@ -1,7 +1,5 @@
 """Parts of a report, and how templates make Markdown and HTML of them."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

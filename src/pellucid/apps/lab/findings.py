@@ -1,7 +1,5 @@
 """A study matched with the lines of its results file."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

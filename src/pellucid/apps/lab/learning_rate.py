@@ -1,7 +1,5 @@
 """The range test of learning rates: it rises from step to step, and the loss says what it does."""
 
-from __future__ import annotations
-
 import math
 from itertools import chain, count
 from typing import NamedTuple

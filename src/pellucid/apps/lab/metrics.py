@@ -1,7 +1,5 @@
 """Numbers of a finished run, with a record for each; a study names those it compares."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The executor that runs a study by default, and how many processes this machine has room for."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

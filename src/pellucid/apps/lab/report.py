@@ -3,8 +3,6 @@
 Its prose is in `lab/templates`; this file has its tables, pictures and facts.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping, Sequence

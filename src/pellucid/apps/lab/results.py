@@ -1,7 +1,5 @@
 """The results file: one line of JSON for each finished run, appended by one study at a time."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping

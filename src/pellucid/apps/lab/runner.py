@@ -1,7 +1,5 @@
 """Run a study: submit what is missing to an executor, append each result as it comes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ same order of the data. Every statistic is of the differences within pairs. A va
 a loss that was never reached: larger than any other, and equal to another infinite one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace

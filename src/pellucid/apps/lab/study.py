@@ -4,8 +4,6 @@ A run is one variant with one seed. It is named by the hash of its resolved sett
 their default do not enter the hash, so a setting added later keeps the names of earlier runs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

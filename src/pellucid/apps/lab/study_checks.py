@@ -1,7 +1,5 @@
 """Checks of a study before anything runs: whether it can be run, measured and compared."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence

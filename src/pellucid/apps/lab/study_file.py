@@ -10,8 +10,6 @@ model.d_model = [64, 128]                     log.training.schedule.lr = [5e-4, 
                                               choice.model.d_model = [64, 128]
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

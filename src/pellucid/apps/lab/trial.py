@@ -4,8 +4,6 @@ Its folder is a run folder like that of `pellucid train`, so it resumes from its
 `result.json`, written last, marks it as done.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -3,8 +3,6 @@
 `templates/korean.toml` has the Korean of each.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """The application: which endpoint answers what, and what happens round every request."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -4,8 +4,6 @@ uvicorn waits for ever for the headers of a request, and for a client that does 
 it has no limit of either, and neither does its limit of connections let an idle one go.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Fields of requests: read into structs, checked, and described by JSON Schema (msgspec)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar

@@ -1,7 +1,5 @@
 """POST /models/NAME: labels of texts, in the convention of Hugging Face's inference servers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct

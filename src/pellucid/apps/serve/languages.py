@@ -1,7 +1,5 @@
 """Languages: their codes, the pair in a model's name, and which one a text is written in."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """LibreTranslate's endpoints: translate, languages, detect."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Limits of requests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 ROWS = 256

@@ -1,7 +1,5 @@
 """HTML whose texts are translated, while its tags stay as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from html import escape, unescape
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """The models that are served, by name."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """OpenAI's endpoints: chat, completions, embeddings, models."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

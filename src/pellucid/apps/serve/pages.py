@@ -1,7 +1,5 @@
 """The server's own pages: one to type into, one that shows the API, and the viewer, live."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The record of a text in a served model, made next to the requests that the model answers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

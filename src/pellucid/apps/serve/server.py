@@ -1,7 +1,5 @@
 """Running the application: the socket, the signals, and a stop that answers what runs."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import signal

@@ -1,7 +1,5 @@
 """Shared by all endpoints: the models, their thread, the limits, and one request's exchange."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hmac

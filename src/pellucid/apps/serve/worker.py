@@ -4,8 +4,6 @@ There is one for each processor; each generates one batch of every model (`batch
 makes calls of models that do not generate.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

@@ -3,8 +3,6 @@
 Each function returns the differences between two ways of computing the same thing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple

@@ -24,8 +24,6 @@ exercises/common.toml has the mistakes that any answer may have, and what to do 
 errors of Python and NumPy.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 import tomllib

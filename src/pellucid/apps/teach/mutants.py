@@ -5,8 +5,6 @@ out, another sign, axis or name, a number next to it. `terms` takes a result apa
 of its sum, so that least squares finds how often a wrong answer counts each.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -18,8 +18,6 @@ lines separate its blocks. The first block is the title; the second says what th
 Both languages have the same blocks, formulas, examples and {…} in the same order.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """The backward pass of attention as the page shows it: lines of `ops`, and a finite difference."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

@@ -1,7 +1,5 @@
 """One sentence forward and backward through a model, with everything recorded."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext

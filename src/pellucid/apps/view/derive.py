@@ -4,8 +4,6 @@ Everything is computed in float64 by the pages of `ops`, from the rows and the g
 pass of the model recorded. A finite difference is that of Σ dy ⊙ y, whose gradient is the loss's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise

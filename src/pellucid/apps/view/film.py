@@ -5,8 +5,6 @@ as a page reads it. The answer is given to the model (teacher forcing), so that 
 same rows; what the model itself would write then is in the frame too.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

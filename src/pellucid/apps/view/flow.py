@@ -1,7 +1,5 @@
 """One gradient from one predicted token back to the embeddings: its length at every place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

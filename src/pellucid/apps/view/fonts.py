@@ -1,7 +1,5 @@
 """Fonts for a figure: installed ones that together have every character, or a warning."""
 
-from __future__ import annotations
-
 import logging
 import unicodedata
 from functools import cache

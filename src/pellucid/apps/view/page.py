@@ -1,7 +1,5 @@
 """The page: one HTML file with the viewer and the record inside, its arrays as base64."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -1,7 +1,5 @@
 """The record of one sentence in one model: data only, no drawing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 

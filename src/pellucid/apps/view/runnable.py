@@ -4,8 +4,6 @@ The page's own forward pass (viewer/src/run) reads this description; it knows no
 What it does not compute is refused here by name, so that it never shows a wrong answer.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import asdict

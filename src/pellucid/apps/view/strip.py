@@ -1,7 +1,5 @@
 """The forward pass as a strip of parts, in their order and by the names of the model's modules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

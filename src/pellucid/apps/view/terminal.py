@@ -1,7 +1,5 @@
 """An attention map in a terminal: one row per query, darker blocks for larger weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

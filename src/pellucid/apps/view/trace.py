@@ -1,7 +1,5 @@
 """From a model and a sentence to the record of its attention: one function for each task."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

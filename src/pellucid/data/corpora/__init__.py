@@ -1,7 +1,5 @@
 """The corpora that recipes name: `CORPORA` has the record of each by its name."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Korean conversations of the package chatterbot-corpus."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from zipfile import ZipFile
 

@@ -5,8 +5,6 @@ Turkish, which has exceptions that these have not: a model that has learnt all r
 here, as it would with real words.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from pellucid.data.corpora.sources import Contents

@@ -1,7 +1,5 @@
 """Image descriptions in German and English (Multi30K)."""
 
-from __future__ import annotations
-
 import gzip
 
 from pellucid.data.corpora.sources import Contents, one_space

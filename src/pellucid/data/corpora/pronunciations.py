@@ -1,7 +1,5 @@
 """American English pronunciations of the package misaki."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

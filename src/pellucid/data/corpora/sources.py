@@ -4,8 +4,6 @@ They come from a folder of yours, or the network. In each case a file must have 
 corpus states.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

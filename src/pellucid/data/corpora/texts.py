@@ -1,7 +1,5 @@
 """Texts for a decoder alone that need no download: given names, and one long text."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 from pellucid.core.errors import optional

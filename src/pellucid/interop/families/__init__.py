@@ -4,8 +4,6 @@ A family is a page, its settings and its tensors' names in ours, and its row her
 cannot say is in a class of its own.
 """
 
-from __future__ import annotations
-
 from pellucid.interop.families.bart import Bart, Pegasus
 from pellucid.interop.families.bert import Bert, Electra, Roberta
 from pellucid.interop.families.family import Family, Foreign, Theirs

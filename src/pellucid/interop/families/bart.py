@@ -1,7 +1,5 @@
 """BART, and encoder-decoders like it: what their pages cannot say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """BERT, and encoders that differ from it in names, head or first position."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pellucid.interop.families.family import Family, Foreign, Settings, Table

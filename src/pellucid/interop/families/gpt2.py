@@ -1,7 +1,5 @@
 """GPT-2: what its page cannot say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pellucid.interop.families.family import Family, Foreign, Settings

@@ -1,7 +1,5 @@
 """Llama, and what is built like it: what their pages cannot say."""
 
-from __future__ import annotations
-
 from pellucid.interop.families.family import Family, Foreign, Settings
 
 

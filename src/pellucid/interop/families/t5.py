@@ -1,7 +1,5 @@
 """T5, its version 1.1 and Flan: what their page cannot say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

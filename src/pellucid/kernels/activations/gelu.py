@@ -1,7 +1,5 @@
 """GELU, exact; see `ops.gelu`. Beyond ±40 the gate is 0 or 1, as on the page."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Written with the logistic function, ½ (1 + tanh u) = σ(2u), which does not cancel for negative u.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

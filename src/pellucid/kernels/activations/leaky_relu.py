@@ -1,7 +1,5 @@
 """Leaky ReLU with the slope 0.01; see `ops.leaky_relu`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.kernels.backend.compile import inner

@@ -1,7 +1,5 @@
 """ReLU; see `ops.relu`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.kernels.backend.compile import inner

@@ -1,7 +1,5 @@
 """SiLU; see `ops.silu`. Beyond ±1000 the gate is 0 or 1, as on the page."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pellucid.kernels.backend.compile import inner

@@ -1,7 +1,5 @@
 """Memory that a step frees is kept for the next one."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from functools import cache

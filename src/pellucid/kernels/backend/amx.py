@@ -5,8 +5,6 @@ panel's 16 steps of 16 columns are a tile of B; of A, a block is copied tile by 
 Measured on one thread of an Intel Xeon (Emerald Rapids): 2,500 GFLOP/s of this instruction alone.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import sys

@@ -5,8 +5,6 @@ none. With one, a process needs no Numba, no LLVM and no folder for machine code
 nothing but a user's own functions, if it has Numba for them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -6,8 +6,6 @@ update that touches no kernel compiles anything again, and an edit of another fi
 calls does. A damaged file is as good as none.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.util

@@ -13,8 +13,6 @@ is stored with 128 added, and the sums start at −128 Σₗ w[j, l]. Without VN
 w, |q| w is summed in pairs in 16 bits (2 · 127 · 127 < 2¹⁵, so nothing saturates) and then in 32.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """llvmlite; where it is not installed, something in its place, and every kernel comes `built`."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

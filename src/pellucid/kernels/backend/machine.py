@@ -1,7 +1,5 @@
 """The processor of this process, and all that the bits of its results depend on."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

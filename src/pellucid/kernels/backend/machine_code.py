@@ -6,8 +6,6 @@ in LLVM's language too, the function that Python calls: it takes NumPy's arrays 
 lie, and refuses what is not an array of the type that the kernel was compiled for.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -5,8 +5,6 @@
 reordering compiler would remove.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

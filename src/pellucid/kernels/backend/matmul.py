@@ -14,8 +14,6 @@ Measured on one thread, 3200 × 256 × 256: 240 GFLOP/s with AVX-512 (NumPy's Op
 230 when the processor is set by hand), 122 with AVX2 (OpenBLAS 114).
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache, lru_cache
 from typing import Any, NamedTuple

@@ -7,8 +7,6 @@ only linked, and optimised as a part of each kernel, and what a kernel becomes i
 callers name it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import operator

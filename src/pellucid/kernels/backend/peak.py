@@ -1,7 +1,5 @@
 """The most multiply-adds that this processor can do: the bound of everything else."""
 
-from __future__ import annotations
-
 import time
 from functools import cache
 from typing import Any

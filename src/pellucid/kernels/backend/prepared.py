@@ -11,8 +11,6 @@ The file in the repository may be older than the code: of an edited kernel the t
 Numba compiles it. Building the wheel brings the file up to date.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 from functools import cache

@@ -1,7 +1,5 @@
 """Helpers of the row-by-row kernels: what they accept, what they make of it, dropout's bits."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -8,8 +8,6 @@ beside floats become floats, and `/` of integers is of floats. A function writte
 `select` works on numbers and on vectors alike.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A model has many small parameters, so one call takes the addresses of all of the
 slice of one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from ctypes import addressof, c_char
 from functools import lru_cache

@@ -25,8 +25,6 @@ milliseconds. A caller that keeps polling then keeps the other processor from it
 moment and then sleeps (Linux: a futex on INSIDE), and its processor runs the worker.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

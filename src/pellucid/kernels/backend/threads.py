@@ -6,8 +6,6 @@ partial sums are added in the order of the tasks, so the result has the same bit
 ran which task.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import threading

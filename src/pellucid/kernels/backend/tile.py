@@ -11,8 +11,6 @@ B and C have rows of a multiple of LANES floats (`padded`); A may have any strid
 A costs nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

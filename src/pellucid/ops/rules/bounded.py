@@ -1,7 +1,5 @@
 """Every query looks at adjacent keys: what most masks come to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No query looks at later keys."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

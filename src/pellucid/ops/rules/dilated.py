@@ -1,7 +1,5 @@
 """A query looks at every n-th of the near keys only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Every head adds a number to a score by the distance between query and key: ALiBi, T5."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Documents packed in one sequence do not see each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -12,8 +12,6 @@ the reference op, and is compiled into the fused kernel, where no array of score
     FUNCTIONS["warmer"] = Function(warmer, warmer_backward, {"gain": PerHead()})
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

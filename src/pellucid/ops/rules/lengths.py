@@ -1,7 +1,5 @@
 """The padding of a sequence is not looked at."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

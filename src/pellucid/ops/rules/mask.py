@@ -1,7 +1,5 @@
 """A mask given as an array: bool forbids keys, float is added to the scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A prefix is read in both directions, the rest from left to right."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

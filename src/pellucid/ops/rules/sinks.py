@@ -1,7 +1,5 @@
 """Attention sinks: every head has a score that no key has, so that a query may look at nothing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

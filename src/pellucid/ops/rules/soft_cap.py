@@ -1,7 +1,5 @@
 """A soft cap keeps scores between −c and c."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A query looks at near keys only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
