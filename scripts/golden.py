@@ -151,16 +151,6 @@ class Recorder:
         own = {"onnx": "*.onnx", "int8": "*.safetensors", "float16": "*.safetensors"}
         return Item({}, sums(folder, own.get(options[-1], "*")), 0.0, weights(model))
 
-    def workers(self) -> Item:
-        """Return the weights that 1, 2 and 4 workers end with."""
-        arrays = {}
-        for count in (4, 2, 1):
-            run, own = self.fresh("workers"), ("--workers", str(count)) * (count > 1)
-            self.call("train", "seq2seq.toml", "--training.parts", "8", "--run", run, *own)
-            for name, array in load_file(run / "model" / "model.safetensors").items():
-                arrays[f"{count} workers: {name}"] = array
-        return Item(arrays)
-
     def items(self) -> Iterator[tuple[str, Callable[[], Item]]]:
         """Yield every item's name, and what computes it."""
         for kind, names in (("recipe", GIVEN["recipes"]), ("variant", GIVEN["variants"])):
@@ -185,7 +175,6 @@ class Recorder:
                 ".".join((command, options[-1], name)),
                 partial(self.files, name, command, *options),
             )
-        yield "workers", self.workers
 
     def record(self, name: str, compute: Callable[[], Item]) -> Item:
         """Compute and write an item, or why it could not be computed."""

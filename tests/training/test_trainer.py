@@ -36,7 +36,6 @@ from pellucid.training.events import (
 )
 from pellucid.training.run import RunFolder
 from pellucid.training.trainer import Trainer
-from pellucid.training.workers import Workers
 
 SHORT = replace(TRAIN, steps=20, checkpoint_every=None)
 
@@ -169,41 +168,6 @@ def test_a_validation_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("pellucid.training.trainer.time.monotonic", lambda: next(clock))
     _, events, _ = fit(SHORT)
     assert [e.seconds for e in only(events, Validated)] == [0.25, 0.25]
-
-
-def test_workers_wait_for_the_scores_of_others_as_long_as_it_takes() -> None:
-    waited: list[bool] = []
-
-    class Noting(Workers):
-        def all_gather(self, own: np.ndarray, *, patient: bool = False) -> np.ndarray:
-            waited.append(patient)
-            return super().all_gather(own, patient=patient)
-
-    fit(replace(SHORT, steps=1), workers=Noting())
-    assert waited[-3:] == [True] * 3  # the losses; the length and the text of the other scores
-
-
-def test_workers_divide_the_losses_of_a_validation_and_none_counts_twice() -> None:
-    class Third(Workers):
-        size = 3
-
-        def __init__(self, rank: int, everyones: Sequence[np.ndarray] = ()) -> None:
-            self.rank, self.everyones = rank, everyones
-
-        def all_gather(self, own: np.ndarray, *, patient: bool = False) -> np.ndarray:
-            self.own = own
-            return np.stack(self.everyones or [own] * 3)
-
-        def broadcast_json(self, value: object, *, patient: bool = False) -> dict[str, float]:
-            return {}
-
-    batches = Reversals(4, seed=1).epoch(0)  # the first worker has two, the others one
-    trainer = Trainer(model(), Reversals(), SHORT, validation=batches)
-    thirds = [Third(rank) for rank in range(3)]
-    for third in thirds:
-        trainer._score(third)
-    together = Third(0, [third.own for third in thirds])
-    assert trainer._score(together) == trainer._score(Workers())
 
 
 def test_higher_can_be_better() -> None:

@@ -1,17 +1,16 @@
 """One step of training.
 
-A batch is processed in one or several parts, on one or several workers, and their gradients of the
-*summed* loss add up. One factor at the end holds the clipping and what the loss is divided by, so
-the parts give the result of the whole to rounding. Dropout is keyed by (seed, step) and the
-example's number in the batch: it does not depend on the parts either.
+A batch is processed in one or several parts, and their gradients of the *summed* loss add up. One
+factor at the end holds the clipping and what the loss is divided by, so the parts give the result
+of the whole to rounding. Dropout is keyed by (seed, step) and the example's number in the batch: it
+does not depend on the parts either.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
@@ -50,15 +49,6 @@ class Tally:
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
 
-class PartSum(Protocol):
-    """Adds the gradients of the parts of a step, of all workers: `training.parts`."""
-
-    parts: int
-
-    def run(self, run_part: Callable[[int], LossSum]) -> list[LossSum]:
-        """Run this worker's parts; give every parameter the sum of all, and return all losses."""
-
-
 class DivergedError(UserError):
     """Training diverged: a loss or a gradient is not finite, or the loss exploded."""
 
@@ -78,11 +68,8 @@ def train_step(
     *,
     step: int,
     lr: float,
-    part_sum: PartSum | None = None,
 ) -> tuple[Tally, float]:
     """Take one step; return its sums and the gradient's norm before clipping.
-
-    part_sum: adds the gradients of the parts of a step, of all workers; None: one part.
 
     Raises `DivergedError`, with the parameters unchanged, when the loss or the gradient is not
     finite.
@@ -90,18 +77,10 @@ def train_step(
     rng = Rng(config.seed).fold(step)
     optimizer.zero_grad()
     tally = Tally(sentences=len(batch), useful_tokens=batch.useful_tokens, steps=1)
-    if part_sum is None:
-        losses = [_add_gradients(model, batch.split(config.accumulate), config, rng)]
-    else:
-        # A small batch has fewer parts than the settings say: the last ones are then empty.
-        parts = [part.split(config.accumulate) for part in batch.split(part_sum.parts)]
-        parts += [[] for _ in range(part_sum.parts - len(parts))]
-        losses = part_sum.run(lambda part: _add_gradients(model, parts[part], config, rng))
-    for loss in losses:
-        if not math.isfinite(loss.nats):
-            raise DivergedError(f"the loss is {loss.nats}", step, lr)
-        tally.nats += loss.nats
-        tally.target_tokens += loss.tokens
+    loss = _add_gradients(model, batch.split(config.accumulate), config, rng)
+    if not math.isfinite(loss.nats):
+        raise DivergedError(f"the loss is {loss.nats}", step, lr)
+    tally.nats, tally.target_tokens = loss.nats, loss.tokens
     divisor = {"token": tally.target_tokens, "sentence": tally.sentences, "sum": 1}
     scale = 1.0 / max(divisor[config.loss_normalisation], 1)
     norm = optimizer.norm() * scale

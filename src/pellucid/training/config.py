@@ -25,7 +25,6 @@ from pellucid.tasks import task_of
 from pellucid.tasks.folder import naming_imports
 from pellucid.tasks.metrics import METRICS, higher_is_better
 
-PARTS = 8  # of a step, where there are several workers and the settings say nothing
 # The choices are the registries' own.
 if TYPE_CHECKING:
     ModelConfig = Any
@@ -194,11 +193,6 @@ class TrainingConfig(StepConfig):
     minutes: float | None = None
     """Stop after this much time, validation included. The clock ends such a run and moves its
     schedule: it can be resumed, but not repeated bit for bit."""
-    parts: int | None = None
-    """Compute a step in this many parts, whose gradients are added in one fixed tree, and divide
-    them among the workers: the result does not depend, to the last bit, on how many workers there
-    are, at most one for each part. A part is then processed in `accumulate` parts. Unset: without
-    the tree for one process, 8 for several."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     log_every: int = 50
     """Steps between records of the training loss."""
@@ -227,7 +221,7 @@ class TrainingConfig(StepConfig):
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
         super().__post_init__()
-        ends = ("steps", "epochs", "minutes", "parts", "checkpoint_every", "patience")
+        ends = ("steps", "epochs", "minutes", "checkpoint_every", "patience")
         counts = ("log_every", "validate_every", "keep", "average")
         above = dict.fromkeys(ends, "(0, inf]") | dict.fromkeys(counts, "[1, inf]")
         check_ranges(self, **above, ema="[0, 1)")

@@ -10,13 +10,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from pellucid.core import dispatch
 from pellucid.core.batch import Batch
@@ -43,7 +42,7 @@ from pellucid.tasks.passage import columns_of, sentences_together
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, examples_of, note_quantized
 from pellucid.training.checkpoint import checkpoint_paths
-from pellucid.training.config import PARTS, RunConfig, TrainingConfig
+from pellucid.training.config import RunConfig, TrainingConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import (
     CHECKPOINTS,
@@ -56,7 +55,6 @@ from pellucid.training.run import (
 )
 from pellucid.training.start import Start, enlarged, new_tokens, opened, warn_of_other_data
 from pellucid.training.trainer import Result, Trainer, ValidationMetric
-from pellucid.training.workers import Workers
 
 Say = Callable[[Text], None]
 Watch = Callable[[Task, Splits], Listener]
@@ -217,16 +215,13 @@ def train_run(
     listeners: Iterable[Listener] = (),
     say: Say = lambda line: None,
     watch: Watch | None = None,
-    workers: Workers | None = None,
 ) -> Outcome:
     """Train as `config` says, in a run folder, and write the model folder `model` inside it.
 
     `say` gets, a line at a time, what was read and how the model scores in the end. `device` and
     `precision` are those of `kernels.device`; they are no settings of the run, which may be resumed
     on another device. `weights` is float32 unless given or remembered by a run that is resumed. The
-    model that is returned is on the CPU. `watch` is called before anything is written. workers: the
-    processes that train together, each of which calls this with the same arguments; the first one
-    writes the folder, and only its outcome has scores.
+    model that is returned is on the CPU. `watch` is called before anything is written.
 
     Raises `UserError` for what the user can fix; what was saved before is whole. Raises
     `BrokenPipeError` when nobody reads what `say` or a listener prints: a step that was begun is
@@ -240,62 +235,51 @@ def train_run(
             f"the model is written as transformers reads it, in float32; leave `weights` {weights} "
             "out"
         )
-    if device != CPU and config.training.parts is not None:
-        raise UsageError("training.parts divides steps on the CPU; leave it or `device` out")
-    workers = workers or Workers()
-    if workers.size > 1 and config.training.parts is None:
-        config = replace(config, training=replace(config.training, parts=PARTS))
-    # BLAS changes the last bits with its number of threads; what is threaded here are the kernels.
-    with nullcontext() if config.training.parts is None else threadpool_limits(1, "blas"):
-        prepared = _prepare(config, folder, resume, accept_changes, workers)
-        config, pairs, trained = prepared.config, prepared.pairs, prepared.trained
-        start = prepared.start
-        place(trained.model, device, precision)
-        if workers.rank > 0:
-            with products:
-                result = _fit(prepared, None, (), workers)
-            return Outcome(trained, pairs, None, result.interrupted)
-        watcher = () if watch is None else (watch(trained, pairs),)
-        say(_account(prepared))
-        if not dispatch.AVAILABLE:
+    prepared = _prepare(config, folder, resume, accept_changes)
+    config, pairs, trained = prepared.config, prepared.pairs, prepared.trained
+    start = prepared.start
+    place(trained.model, device, precision)
+    watcher = () if watch is None else (watch(trained, pairs),)
+    say(_account(prepared))
+    if not dispatch.AVAILABLE:
+        _log.warning(
+            "Numba is not installed: every op runs as its reference, in several times the "
+            "time; to install it: %s",
+            install("kernels"),
+        )
+    theirs = start is not None and start.config.model_type
+    files = {} if theirs else tokenizer_files(trained)
+    files |= Remembered(digest_of(pairs.scored), weights, imports()).file()
+    with RunFolder(
+        folder,
+        config.as_mapping(),
+        resume=resume,
+        accept_changes=accept_changes,
+        further=files,
+        scoring=scoring(config, pairs.valid),
+        device=described(device, precision),
+    ) as run:
+        if start is not None:
+            run.begin()
+            start.keep(folder / START)
+        with products:
+            result = _fit(prepared, run, (*listeners, *watcher))
+        if result.interrupted == "SIGPIPE":
             _log.warning(
-                "Numba is not installed: every op runs as its reference, in several times the "
-                "time; to install it: %s",
-                install("kernels"),
+                "the output is no longer read; step %d is saved, resume from it: %s",
+                result.step,
+                run.resume_command,
             )
-        theirs = start is not None and start.config.model_type
-        files = {} if theirs else tokenizer_files(trained)
-        files |= Remembered(digest_of(pairs.scored), weights, imports()).file()
-        with RunFolder(
-            folder,
-            config.as_mapping(),
-            resume=resume,
-            accept_changes=accept_changes,
-            further=files,
-            scoring=scoring(config, pairs.valid),
-            device=described(device, precision),
-        ) as run:
-            if start is not None:
-                run.begin()
-                start.keep(folder / START)
-            with products:
-                result = _fit(prepared, run, (*listeners, *watcher), workers)
-            if result.interrupted == "SIGPIPE":
-                _log.warning(
-                    "the output is no longer read; step %d is saved, resume from it: %s",
-                    result.step,
-                    run.resume_command,
-                )
-                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-            scores = None if result.interrupted else prepared.final_scores()
-            place(trained.model, CPU)
-            if result.interrupted is None:
-                _write_model(prepared, folder, scores, weights)
-                for line in (
-                    *_result_lines(folder, scores, weights),
-                    *_longer(config.training, folder, result, run.scored_since),
-                ):
-                    say(line)
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        scores = None if result.interrupted else prepared.final_scores()
+        place(trained.model, CPU)
+        if result.interrupted is None:
+            _write_model(prepared, folder, scores, weights)
+            for line in (
+                *_result_lines(folder, scores, weights),
+                *_longer(config.training, folder, result, run.scored_since),
+            ):
+                say(line)
     return Outcome(trained, pairs, scores, result.interrupted)
 
 
@@ -358,15 +342,13 @@ class Prepared:
         return score(self.trained, held_out, self.config) if held_out else None
 
 
-def _prepare(
-    config: RunConfig, folder: Path, resume: bool, accept_changes: bool, workers: Workers
-) -> Prepared:
-    """Read the data, tokenize it and build the model, on every worker alike.
+def _prepare(config: RunConfig, folder: Path, resume: bool, accept_changes: bool) -> Prepared:
+    """Read the data, tokenize it and build the model.
 
     Raises, before anything is written, for settings, data or a model that do not fit the run.
     """
     goes_on = False
-    if resume and workers.rank == 0:  # checked before a model is made of them
+    if resume:  # checked before a model is made of them
         settings = config.as_mapping()
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
         fixed = {"tokenizer": settings["tokenizer"]}
@@ -386,13 +368,13 @@ def _prepare(
         trained, size = start.task(config), start.tokenizer.vocab_size
         if not start.config.model_type:
             kept = folder if goes_on and (folder / TOKENIZER).is_file() else None
-            made = _tokenizers(config, pairs, kept, workers, trained)
+            made = _tokenizers(config, pairs, kept, trained)
             size = max(tokenizer.vocab_size for tokenizer in made)
             trained = enlarged(trained, made, config.seed)
         if not resume:  # the tokenizer's own, whatever the settings allow
             config = replace(config, tokenizer=replace(config.tokenizer, vocab_size=size))
     else:
-        made = _tokenizers(config, pairs, folder if goes_on else None, workers)
+        made = _tokenizers(config, pairs, folder if goes_on else None)
         trained = task_of(config.model).build(config.model, made, config.search, config.seed)
     sources = [pair.source for pair in pairs.train]
     if isinstance(trained, Seq2SeqTask):
@@ -408,17 +390,13 @@ def _prepare(
     config = replace(prepared.config, data=replace(config.data, sha256=digest))
     prepared = replace(prepared, config=config)
     prepared.batches()  # raises for wrong sizes before there is a folder
-    held_out = scoring(config, pairs.valid)["held_out"]
-    compared = {"training data": digest[:12], "validation data": held_out[:12]}
     seen = checkpoint_paths(folder / CHECKPOINTS)[-1:] if goes_on else []
     if start is not None:
         run = start.config.folder.parent
         if not resume and (run / CONFIG).is_file():
             seen = [run]
-        compared["model to begin with"] = start.config.sha256[:12]
     if pairs.scored:
         warn_of_other_data(config.data, seen)
-    workers.agree("data", compared)
     return prepared
 
 
@@ -426,39 +404,24 @@ def _tokenizers(
     config: RunConfig,
     pairs: Splits,
     kept: Path | None,
-    workers: Workers,
     before: Task | None = None,
 ) -> Sequence[Tokenizer]:
-    """Return a tokenizer for each vocabulary of the model: the first worker's, on every worker.
+    """Return a tokenizer for each vocabulary of the model.
 
     kept: the folder of a run that goes on with its tokenizers; None: they are learnt, or those of
     the model `before` get what they lack. Raises `UserError` naming a file that is missing or
     damaged.
     """
-    texts: list[str] = []
-    if workers.rank == 0:
-        if kept is not None:
-            one = _has_one_tokenizer(config)
-            names = (TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER)
-            made: Sequence[Tokenizer] = [Tokenizer.load(kept / name) for name in names]
-        else:
-            made = new_tokens(before, pairs.train) if before else make_tokenizers(config, pairs)
-        texts = [tokenizer.to_json() for tokenizer in dict.fromkeys(made)]
-    return [Tokenizer.of_json(text) for text in workers.broadcast_json(texts, patient=True)]
+    if kept is not None:
+        one = _has_one_tokenizer(config)
+        names = (TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER)
+        return [Tokenizer.load(kept / name) for name in names]
+    made = new_tokens(before, pairs.train) if before else make_tokenizers(config, pairs)
+    return list(dict.fromkeys(made))
 
 
-def _fit(
-    prepared: Prepared, run: RunFolder | None, listeners: Iterable[Listener], workers: Workers
-) -> Result:
-    """Train; `run` is the first worker's."""
-    workers.begin()
-    trainer = prepared.trainer(
-        run,
-        listeners,
-        metric=prepared.metric(),
-        stopping=str if run is None else _announce_stop,
-        workers=workers,
-    )
+def _fit(prepared: Prepared, run: RunFolder, listeners: Iterable[Listener]) -> Result:
+    trainer = prepared.trainer(run, listeners, metric=prepared.metric(), stopping=_announce_stop)
     with np.errstate(over="ignore", invalid="ignore"):  # the trainer reports it, with the step
         return trainer.fit()
 

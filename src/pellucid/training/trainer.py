@@ -6,10 +6,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
-
-import numpy as np
 
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
@@ -32,12 +30,10 @@ from pellucid.training.checkpoint import (
     read_checkpoint,
     step_of,
 )
-from pellucid.training.config import PARTS, TrainingConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.ema import MovingAverage
-from pellucid.training.parts import PartSum
 from pellucid.training.run import MODEL, RunFolder
-from pellucid.training.signals import StopRequest, stop_on_signals
-from pellucid.training.workers import Workers
+from pellucid.training.signals import stop_on_signals
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +42,6 @@ logger = logging.getLogger(__name__)
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 UNSETTLED_STEPS, SETTLED = 3, 3.0
 """Steps that a pace leaves out, and the seconds after them from which on it is known."""
-STOPS = ("", "SIGINT", "SIGTERM", "SIGPIPE")
-"""Signals that end training early; workers exchange the index."""
 
 
 class TrainingData(Protocol):
@@ -79,12 +73,10 @@ class Trainer:
     in eval mode at every validation; returns further scores by name. run: where checkpoints and
     metrics go, begun by `fit`; if it was resumed, training continues from its checkpoint. Without a
     run nothing is saved, and the model keeps its last weights. stopping: called with the signal
-    that ends training, before the step is finished (see `stop_on_signals`). workers: the processes
-    that train the model together; each has a trainer of the same model, data and settings, and only
-    the first one a run and listeners.
+    that ends training, before the step is finished (see `stop_on_signals`).
 
-    Raises `UsageError` when the settings name no end, when there is nothing to train on, when a
-    step has fewer parts than there are workers, or when the score to monitor will not be there.
+    Raises `UsageError` when the settings name no end, when there is nothing to train on, or when
+    the score to monitor will not be there.
     """
 
     def __init__(
@@ -98,7 +90,6 @@ class Trainer:
         run: RunFolder | None = None,
         listeners: Iterable[events.Listener] = (),
         stopping: Callable[[str], object] = lambda name: None,
-        workers: Workers | None = None,
     ) -> None:
         offered = {"loss"} if validation else set[str]()
         if metric and config.monitor != "loss":
@@ -108,10 +99,6 @@ class Trainer:
         self.validation, self.metric = validation, metric
         self.listeners: list[events.Listener] = list(listeners)
         self.stopping = stopping
-        self.workers = workers or Workers()
-        self.part_sum: PartSum | None = None
-        if config.parts is not None or self.workers.size > 1:
-            self.part_sum = PartSum(model.named_parameters(), config.parts or PARTS, self.workers)
         self.optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
         averaged = model.named_parameters() if config.use == "ema" else ()
         self.average = MovingAverage(averaged, config.ema)
@@ -124,18 +111,13 @@ class Trainer:
             raise UsageError("there is nothing to train on: the epoch has no batches")
         if self.state.batch >= len(self._batches):  # accepted changes made the epoch shorter
             self.state.epoch, self.state.batch, self.state.pass_ = self._epoch + 1, 0, Tally()
-        self._agreed = self.state.seconds
         if run is not None:
             self._apply_changes(run)
-        self._synchronise()
-        shared = self.workers.broadcast_json(asdict(self.state))
-        self.state = from_mapping(TrainerState, shared, "the first worker")
-        self._agreed, self._first_step = self.state.seconds, self.state.step
+        self._first_step = self.state.step
         self._settled: tuple[float, float] | None = None
         """Share of the budget used, and the time, when the first steps were over."""
         self._output_closed = False
-        if self.workers.rank == 0:
-            self._report_rate()
+        self._report_rate()
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.state = checkpoint.state.trainer
@@ -228,13 +210,11 @@ class Trainer:
         with stop_on_signals(self.stopping) as request, ExitStack() as after:
             after.callback(gc.unfreeze)
             while state.stopped is None:
-                stop = self._step(request)
-                if self.workers.size == 1:
-                    # A run that is over needs no reader; but a signal during its last validation
-                    # ends it before the scoring.
-                    closed = self._output_closed and state.stopped is None
-                    stop = request.signal or closed * "SIGPIPE"
-                if stop:
+                self._step()
+                # A run that is over needs no reader; but a signal during its last validation
+                # ends it before the scoring.
+                closed = self._output_closed and state.stopped is None
+                if stop := request.signal or closed * "SIGPIPE":
                     return self._interrupted(stop)
         if self.run is not None:
             # A kill after the last was written may have left others.
@@ -246,13 +226,12 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        """Training time so far in seconds, with that before a resume; the first worker's."""
-        return time.monotonic() - self._began if self.workers.size == 1 else self._agreed
+        """Training time so far in seconds, with that before a resume."""
+        return time.monotonic() - self._began
 
     # A step, and what falls due after it. The checkpoint comes last: it holds all the rest.
 
-    def _step(self, request: StopRequest) -> str:
-        """Take a step; return the name of the signal that any of several workers has, or ""."""
+    def _step(self) -> None:
         state, config = self.state, self.config
         began = time.monotonic()
         if self._epoch != state.epoch:
@@ -265,12 +244,8 @@ class Trainer:
             config,
             step=state.step + 1,
             lr=lr,
-            part_sum=self.part_sum,
         )
         self.average.update(state.step + 1)
-        stop = STOPS.index(request.signal or self._output_closed * "SIGPIPE")
-        reports = self.workers.all_gather(np.array([began - self._began, stop]))
-        self._agreed, stop = float(reports[0, 0]), int(reports[:, 1].max())
         tally.seconds = time.monotonic() - began
         self._advance(tally)
         self._check_loss(tally.loss, lr)
@@ -291,7 +266,6 @@ class Trainer:
         if validate or (every is not None and state.step % every == 0):
             state.checkpoints = (*state.checkpoints, state.step)[-config.checkpoints_kept :]
             self._save()
-        return STOPS[stop]
 
     def _advance(self, tally: Tally) -> None:
         state = self.state
@@ -337,7 +311,7 @@ class Trainer:
         state, config = self.state, self.config
         began = time.monotonic()
         with self.average.in_place():
-            loss, scores = self._score(self.workers)
+            loss, scores = self._score()
         offered = {"loss": loss, **scores} if loss is not None else scores
         config.check(offered)
         score = offered[config.monitor]
@@ -352,23 +326,15 @@ class Trainer:
         if state.stopped is None:
             state.stopped = self._out_of_patience()
 
-    def _score(self, workers: Workers) -> tuple[float | None, dict[str, float]]:
-        """Score the weights the model has now, and return to train mode.
-
-        workers: divide the batches of the loss; the first one computes the other scores.
-        """
+    def _score(self) -> tuple[float | None, dict[str, float]]:
+        """Score the weights the model has now, and return to train mode."""
         self.model.eval()
         loss = None
         if self.validation:
-            own = np.zeros((-(-len(self.validation) // workers.size), 2))
-            for i, at in enumerate(range(workers.rank, len(self.validation), workers.size)):
-                own[i] = loss_sum(self.model, self.validation[at])
-            rows = workers.all_gather(own, patient=True).swapaxes(0, 1).reshape(-1, 2)
-            loss = mean_loss(rows[: len(self.validation)].tolist())
+            loss = mean_loss([loss_sum(self.model, batch) for batch in self.validation])
         scores: dict[str, float] = {}
-        if self.metric and workers.rank == 0:
+        if self.metric:
             scores = {k: float(v) for k, v in self.metric(self.model).items()}
-        scores = workers.broadcast_json(scores, patient=True)
         self.model.train()
         if not all(map(math.isfinite, [*scores.values(), 0.0 if loss is None else loss])):
             raise self._diverged(f"a held-out score is not finite (loss {loss}, {scores})")
@@ -382,7 +348,7 @@ class Trainer:
     # Saving, and the weights to leave with
 
     def _save(self) -> None:
-        if self.run is None and self.workers.size == 1:
+        if self.run is None:
             return
         state = self.state
         weights = {name: to_host(x) for name, x in self.model.state_dict().items()}
@@ -391,25 +357,8 @@ class Trainer:
         except UserError as error:  # a step may diverge though its loss was finite
             raise self._diverged(str(error)) from None
         state.seconds = self.seconds
-        self._synchronise()
-        if self.run is None:
-            return
         optimizer, averages = self.optimizer.state_dict(), self.average.state_dict()
         self._emit(events.Saved, self.run.save(state, weights, optimizer, self._kept(), averages))
-
-    def _synchronise(self) -> None:
-        """Give every worker the first one's weights, optimizer's states and averages.
-
-        Those of a worker like the first one stay as they are; on another processor the results of
-        the same step may differ in the last bit, and must not drift apart.
-        """
-        if self.workers.size == 1:
-            return
-        optimizer = self.optimizer.state_dict()
-        weights = [parameter.data for _, parameter in self.model.named_parameters()]
-        averages = self.average.state_dict().values()
-        self.workers.broadcast([*weights, *optimizer.values(), *averages])
-        self.optimizer.load_state_dict(optimizer)
 
     def _kept(self) -> set[int]:
         state = self.state
@@ -444,7 +393,7 @@ class Trainer:
         if use == "ema":
             self.average.swap()
         scored = use == "average" and (self.validation or self.metric)
-        self._emit(events.Chosen, use, tuple(steps), *(self._score(Workers()) if scored else ()))
+        self._emit(events.Chosen, use, tuple(steps), *(self._score() if scored else ()))
 
     # How far along
 

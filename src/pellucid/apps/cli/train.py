@@ -1,11 +1,5 @@
-"""`pellucid train RECIPE`: any setting is an option; Ctrl-C saves the run to be resumed.
+"""`pellucid train RECIPE`: any setting is an option; Ctrl-C saves the run to be resumed."""
 
-`--workers` starts several processes through torchrun, each of which is this command again; torchrun
-itself may start them, on several machines. The first worker reads the options; the others do as it.
-"""
-
-import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,42 +13,20 @@ from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import Flat, accepts_changes, named, parse, value_of
 from pellucid.apps.view.film import filming, frames
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.kernels.choices import Choices
 from pellucid.kernels.device import CPU, Precision
 from pellucid.models.quantize import WeightFormat
 from pellucid.system.command import command
-from pellucid.training.config import PARTS, RunConfig, recipe_names
+from pellucid.training.config import RunConfig, recipe_names
 from pellucid.training.events import Event, Listener, Stepped
 from pellucid.training.experiment import Outcome, train_run
-from pellucid.training.launch import RESTARTS, launch
 from pellucid.training.start import changed, folder_of, settings_of
-from pellucid.training.torch_workers import TIMEOUT, check_alike, join, started_as_worker
-from pellucid.training.workers import Workers
-
-_log = logging.getLogger(__name__)
 
 INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
 
 def run(arguments: list[str]) -> int:
     """Run the command: the recipe named first gives the settings their defaults."""
-    if not started_as_worker():
-        return _run(arguments, Workers())
-    with join(_timeout(arguments)) as workers:
-        others = check_alike(workers, arguments)
-        if workers.rank:
-            logging.disable(logging.WARNING)  # the first worker gives them
-            return _follow(workers)
-        if others:
-            _log.warning(
-                "the workers' machines differ (%s): results agree to rounding, not bit for bit",
-                "; ".join(others),
-            )
-        return _run(arguments, workers)
-
-
-def _run(arguments: list[str], joined: Workers) -> int:
     _refuse_another_family(arguments)
     resumed = "--resume" in arguments
     name, rest = named(
@@ -76,9 +48,6 @@ def _run(arguments: list[str], joined: Workers) -> int:
         weights: WeightFormat | None = None,
         device: str = CPU,
         precision: Precision = "float32",
-        workers: int = 1,
-        restarts: int = RESTARTS,
-        timeout: float = TIMEOUT,
         explain_kernels: bool = False,
         film: str | None = None,
         film_answer: str | None = None,
@@ -102,11 +71,6 @@ def _run(arguments: list[str], joined: Workers) -> int:
             precision: Of matrix products: float32; bfloat16, which is faster on processors with
                 AVX512-BF16 and on GPUs (the weights that are learnt stay float32); tf32 on a GPU
                 (their inputs are rounded).
-            workers: Train in this many processes, which share this machine's cores. The result
-                depends on training.parts, not on their number. Needs PyTorch.
-            restarts: How often workers of which one died are started again, from the newest
-                checkpoint.
-            timeout: Seconds that workers wait for one that does not answer, before all end.
             explain_kernels: After the first step list which kernel computed each op, or why none
                 did.
             film: Keep the attention of this text at 20 to 40 steps: `pellucid view` then shows the
@@ -114,32 +78,14 @@ def _run(arguments: list[str], joined: Workers) -> int:
             film_answer: Its answer; unset: that of the data.
         """
         config = replace(changed(config, base), start=begin)
-        parts = config.training.parts or PARTS
-        if device != CPU and (workers > 1 or joined.size > 1):
-            raise UsageError(
-                "--workers train on the CPU; leave --device out, or train in one process"
-            )
-        for option, value, least in (("workers", workers, 1), ("restarts", restarts, 0)):
-            if value < least:
-                raise UsageError(f"--{option} must be at least {least}, got {value}")
-        if not 0 < timeout < math.inf:
-            raise UsageError(f"--timeout must be above 0 and finite, got {timeout}")
-        if workers > 1 and started_as_worker():
-            raise UsageError("--workers starts workers, and torchrun has done so: leave it out")
-        if workers > parts:
-            raise UsageError(
-                f"--workers {workers} is more than the {parts} parts of a step; set "
-                f"--training.parts to {workers} or more"
-            )
-        if workers > 1:
-            return launch(arguments, workers, restarts)
-        # Whoever replaces workers goes on with the run that they began.
-        going_on = resume or (joined.begun and (run / "config.toml").exists())
-        how: dict[str, Any] = {"resume": going_on, "accept_changes": accept_changes}
-        how["weights"] = weights
-        joined.broadcast_json((to_mapping(config), str(run), how))
-        how |= {"device": device, "precision": precision, "workers": joined}
-        how["watch"] = filming(run, film, film_answer, resume=going_on)
+        how: dict[str, Any] = {
+            "resume": resume,
+            "accept_changes": accept_changes,
+            "weights": weights,
+            "device": device,
+            "precision": precision,
+            "watch": filming(run, film, film_answer, resume=resume),
+        }
         with Choices() if explain_kernels else nullcontext() as choices:
             return _train(config, run, choices, how)
 
@@ -181,21 +127,6 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
     begin = value_of(rest, "--from")
     start = None if begin is None else Path(begin)
     return settings_of(name, folder, start, resume, accepts_changes(rest)), folder
-
-
-def _timeout(arguments: Sequence[str]) -> float:
-    try:
-        return float(value_of(arguments, "--timeout") or TIMEOUT)
-    except ValueError:
-        return TIMEOUT  # the option's own error comes with the others
-
-
-def _follow(workers: Workers) -> int:
-    """Train as the first worker says, which prints and writes everything."""
-    settings, folder, how = workers.broadcast_json(None)
-    config = from_mapping(RunConfig, settings, "the first worker's settings")
-    result = train_run(config, Path(folder), workers=workers, **how)
-    return INTERRUPTED.get(result.interrupted or "", 0)
 
 
 def _train(config: RunConfig, folder: Path, choices: Choices | None, how: Mapping[str, Any]) -> int:
