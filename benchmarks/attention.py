@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 from benchmarks import mkl
 from benchmarks.machine import in_turn, machine, quartiles, report
-
-from pellucid.apps.cli.bench import timed
+from benchmarks.step import timed
 
 THREADS, E, H, N, L = 2, 256, 8, 64, 50
 RULES = (

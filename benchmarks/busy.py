@@ -21,8 +21,8 @@ from collections.abc import Callable
 
 import numpy as np
 from benchmarks.machine import machine, quartiles, report
+from benchmarks.step import pellucid_step, random_ids, timed
 
-from pellucid.apps.cli.bench import pellucid_step, random_ids, timed
 from pellucid.kernels.backend.machine import processors
 
 SECONDS, PAUSE = 1.0, 0.3

@@ -24,9 +24,9 @@ os.environ["PELLUCID_THREADS"] = "1"  # before the pool is made
 
 import numpy as np
 from benchmarks.machine import machine, report
+from benchmarks.step import pellucid_step, random_ids
 from threadpoolctl import threadpool_limits
 
-from pellucid.apps.cli.bench import pellucid_step, random_ids
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import Kernel
 

@@ -25,10 +25,10 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from benchmarks.machine import in_turn, machine, quartiles, report
+from benchmarks.step import article_config, pellucid_trainer
 from benchmarks.torch_model import TorchTrainer
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pellucid.apps.cli.bench import article_config, pellucid_trainer
 from pellucid.apps.cli.language import translated
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError

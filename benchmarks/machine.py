@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.step import timed
 
-from pellucid.apps.cli.bench import timed
 from pellucid.kernels.backend.machine import processor, processors
 
 # As many threads as the peers are given, however many processors there are.

@@ -29,7 +29,7 @@ def peak() -> float:
 
 
 def step_of(side: str) -> dict[str, float]:
-    from pellucid.apps.cli.bench import pellucid_step, random_ids
+    from benchmarks.step import pellucid_step, random_ids
 
     source, target = random_ids(50)
     if side == "pellucid":

@@ -27,10 +27,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.machine import RESULTS, in_turn, machine, quartiles, report
-from benchmarks.useful_tokens import article_task, forever
-from threadpoolctl import threadpool_limits
-
-from pellucid.apps.cli.bench import (
+from benchmarks.step import (
     LAYERS,
     V,
     article_config,
@@ -38,6 +35,9 @@ from pellucid.apps.cli.bench import (
     pellucid_trainer,
     random_ids,
 )
+from benchmarks.useful_tokens import article_task, forever
+from threadpoolctl import threadpool_limits
+
 from pellucid.data.batches import Batches, Examples
 
 PLOT = Path(__file__).resolve().parents[1] / "docs" / "scaling.png"

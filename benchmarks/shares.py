@@ -16,10 +16,10 @@ from functools import partial
 
 import numpy as np
 from benchmarks.machine import machine, report
+from benchmarks.step import pellucid_trainer, shares
 from benchmarks.useful_tokens import SENTENCES, Task, article_task, forever
 from threadpoolctl import threadpool_limits
 
-from pellucid.apps.cli.bench import pellucid_trainer, shares
 from pellucid.data.batches import Batches
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.matmul import products

@@ -22,10 +22,7 @@ import numpy as np
 import torch
 from benchmarks.machine import in_turn, machine, quartiles, report
 from benchmarks.mkl import add_flags, told
-from benchmarks.torch_model import TorchTrainer
-from threadpoolctl import threadpool_limits
-
-from pellucid.apps.cli.bench import (
+from benchmarks.step import (
     E,
     F,
     N,
@@ -37,6 +34,9 @@ from pellucid.apps.cli.bench import (
     shares,
     timed,
 )
+from benchmarks.torch_model import TorchTrainer
+from threadpoolctl import threadpool_limits
+
 from pellucid.kernels.backend.matmul import FLOAT32
 from pellucid.kernels.backend.peak import multiply_add_rate
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from benchmarks.step import article_config, pellucid_trainer
 from benchmarks.torch_model import TorchTrainer
 
-from pellucid.apps.cli.bench import article_config, pellucid_trainer
 from pellucid.core.batch import Batch
 from pellucid.data.batches import Batches, Examples, encode_pairs
 from pellucid.data.corpora import load_corpus

@@ -74,7 +74,7 @@ STEPS = """
 import sys, time
 import numpy as np
 from benchmarks.useful_tokens import demo_task, pellucid_way
-from pellucid.apps.cli.bench import N, pellucid_step, random_ids, shares
+from benchmarks.step import N, pellucid_step, random_ids, shares
 
 def article(length):
     step = pellucid_step(*random_ids(length))

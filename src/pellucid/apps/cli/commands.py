@@ -28,7 +28,6 @@ COMMANDS = {
     "lab": "run a study: change one thing, repeat over random seeds, report intervals",
     "models": "list the trained models that come with Pellucid",
     "recipes": "list the recipes that `train` knows by name",
-    "bench": "measure how fast this machine trains, and where the time goes",
     "check": "verify every derivative against finite differences",
     "explain": "explain a topic: equation, derivation next to our code, numeric check",
     "exercise": "derive a backward yourself: it is checked, and mistakes are named",

@@ -1,4 +1,4 @@
-"""`pellucid bench`: what it prints, a step's operations, the rates, and where its time goes."""
+"""benchmarks/step.py: what it prints, a step's operations, the rates, and where its time goes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks import step as bench
 from tests.kernels.compare import HAS_BFLOAT16
 
-from pellucid.apps.cli import bench
-from pellucid.core.errors import UsageError, UserError
+from pellucid import kernels
 from pellucid.kernels.backend import bfloat16
 from pellucid.kernels.backend.matmul import BFLOAT16, BFLOAT16_TILES, Products
 
@@ -50,7 +50,7 @@ def test_tables(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "find_spec", lambda name: name)
-    assert bench.bench() == 0
+    bench.main([])
     printed = capsys.readouterr().out
     for shown in ("length 50", "length 12", "512.3", "12,345", "51%", "2.50 (2.41–2.63)"):
         assert shown in printed
@@ -64,7 +64,7 @@ def test_it_says_what_it_measures(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "find_spec", lambda name: None)
-    assert bench.bench(json=True) == 0
+    bench.main(["--json"])
     shown = capsys.readouterr()
     for what in ("training steps of length 50", "training steps of length 12"):
         assert what in shown.err
@@ -75,7 +75,7 @@ def test_without_pytorch_it_says_so(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "find_spec", lambda name: None)
-    assert bench.bench() == 0
+    bench.main([])
     printed = capsys.readouterr().out
     assert "PyTorch is not installed" in printed
     assert not measured["peer"]
@@ -90,7 +90,7 @@ def test_a_busy_machine_is_named(
 ) -> None:
     monkeypatch.setattr(bench, "available", lambda: 2)
     monkeypatch.setattr(bench, "load", lambda: busy)
-    bench.bench()
+    bench.main([])
     assert ("kept 1.7 processors busy" in capsys.readouterr().out) == (busy > 1)
 
 
@@ -98,7 +98,7 @@ def test_json(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "find_spec", lambda name: name)
-    assert bench.bench(json=True) == 0
+    bench.main(["--json"])
     found = json.loads(capsys.readouterr().out)
     assert [row["length"] for row in found["step"]] == [50, 12]
     assert found["environment"]["torch"] == "2.13.0"
@@ -179,17 +179,19 @@ def watched(called: list[Products]) -> Callable[..., Any]:
 
 
 def test_bfloat16_is_refused_before_anything_is_measured(
-    measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+    measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bfloat16, "AVAILABLE", False)
-    with pytest.raises(UserError, match="AVX512-BF16"):
-        bench.bench(precision="bfloat16")
+    with pytest.raises(SystemExit):
+        bench.main(["--precision", "bfloat16"])
+    assert "AVX512-BF16" in capsys.readouterr().err
     assert not measured
 
 
-def test_nothing_is_measured_in_no_rounds() -> None:
-    with pytest.raises(UsageError, match="--rounds must be at least 1, got 0"):
-        bench.bench(rounds=0)
+def test_nothing_is_measured_in_no_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["--rounds", "0"])
+    assert "--rounds must be at least 1, got 0" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("tiny")
@@ -203,7 +205,7 @@ def test_shares_are_parts_of_one_whole() -> None:
 
 
 def test_no_kernel_that_multiplies_counts_as_elementwise() -> None:
-    files = Path(bench.__file__).parents[2].glob("kernels/*.py")
+    files = Path(kernels.__file__).parent.glob("*.py")
     multiply = {
         file.stem for file in files
         if re.search(r"multiply_rows|import .*\bproduct\b", file.read_text("utf-8"))

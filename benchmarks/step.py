@@ -1,25 +1,38 @@
-"""`pellucid bench`: how fast this machine trains, compared with PyTorch if it is installed."""
+"""How fast this machine trains, compared with PyTorch if it is installed: about a minute.
 
+    python -m benchmarks.step [--rounds 5] [--no-torch] [--json] [--precision bfloat16]
+
+Measures a training step of article 003's model, on pairs of 50 and of 12 tokens a side. If PyTorch
+is installed, it takes turns with Pellucid in the same process, on as many threads. All figures are
+medians over the rounds; a ratio has its quartiles.
+
+Utilisation is the rate of the step's matrix products as a fraction of that of multiply-adds alone,
+which nothing on this processor can pass; with PyTorch, it also bounds the ratio.
+
+The other benchmarks take their model, its steps and the shares of a step from here.
+"""
+
+import argparse
 import importlib
-import json as json_format
+import json
 import os
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from pellucid.apps.cli.console import Output
 from pellucid.core.batch import Batch, Packed
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UserError
 from pellucid.kernels.backend.machine import environment
 from pellucid.kernels.backend.matmul import products
 from pellucid.kernels.backend.peak import multiply_add_rate
@@ -49,33 +62,28 @@ KINDS = {
 """The kind of work in a file of `kernels`; that of the others is elementwise."""
 
 
-def bench(
-    *,
-    rounds: int = 5,
-    torch: bool = True,
-    json: bool = False,
-    precision: Literal["float32", "bfloat16"] = "float32",
-) -> int:
-    """Measure how fast Pellucid trains on this machine: about a minute.
-
-    Measures a training step of article 003's model, on pairs of 50 and of 12 tokens a side. If
-    PyTorch is installed, it takes turns with Pellucid in the same process, on as many threads. All
-    figures are medians over the rounds; a ratio has its quartiles.
-
-    Utilisation is the rate of the step's matrix products as a fraction of that of multiply-adds
-    alone, which nothing on this processor can pass; with PyTorch, it also bounds the ratio.
-
-    Args:
-        rounds: Turns for each side.
-        torch: Measure PyTorch too, if it is installed.
-        json: Print JSON instead of tables.
-        precision: Of matrix products: float32, or bfloat16 on processors with AVX512-BF16 (with
-            PyTorch by its autocast).
-    """
-    if rounds < 1:
-        raise UsageError(f"--rounds must be at least 1, got {rounds}")
-    products_for(CPU, precision)  # refused before anything is measured
-    compared, busy, steps = torch and find_spec("torch") is not None, load(), []
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="turns for each side")
+    parser.add_argument("--no-torch", action="store_true", help="even if it is installed")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of matrix products: bfloat16 needs AVX512-BF16 (PyTorch has its autocast)",
+    )
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error(f"--rounds must be at least 1, got {options.rounds}")
+    try:
+        products_for(CPU, options.precision)  # refused before anything is measured
+    except UserError as error:
+        parser.error(str(error))
+    compared = not options.no_torch and find_spec("torch") is not None
+    busy, steps = load(), []
     with threadpool_limits(available()):
         for length in (50, 12):
             # A line, and no live display, which would take part of the processor.
@@ -83,23 +91,21 @@ def bench(
                 f"measuring training steps of length {length}; the first compile kernels",
                 file=sys.stderr,
             )
-            steps.append(measure_step(length, rounds, compared, precision))
-    if json:
+            steps.append(measure_step(length, options.rounds, compared, options.precision))
+    if options.json:
         where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
         if compared:
             where["torch"] = version("torch")
-        print(json_format.dumps({"step": steps, "environment": where}, indent=1))
-        return 0
-    console = Output()
-    console.print(step_table(steps))
-    if torch and not compared:
-        console.print("PyTorch is not installed; skipping the comparison.")
+        print(json.dumps({"step": steps, "environment": where}, indent=1))
+        return
+    Console(highlight=False).print(step_table(steps))
+    if not options.no_torch and not compared:
+        print("PyTorch is not installed; skipping the comparison.")
     if busy > BUSY * available():
-        console.print(
+        print(
             f"Other programs kept {busy:.1f} processors busy in the minute before. Do not trust "
             "these figures. PyTorch slows down most, because its threads wait for each other."
         )
-    return 0
 
 
 def load() -> float:
@@ -277,3 +283,7 @@ def shares(step: Callable[[], float]) -> dict[str, float]:
         **{kind: seconds / whole for kind, seconds in spent.items()},
         "Python": 1.0 - sum(spent.values()) / whole,
     }
+
+
+if __name__ == "__main__":
+    main()
