@@ -15,10 +15,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from pellucid.apps.lab.document import Block, Plot, Table
-from pellucid.apps.lab.measures import MEASURES
-from pellucid.apps.lab.measures.measure import KINDS, Measure, as_points, head_values
+from pellucid.apps.lab.measures import KINDS, MEASURES, Measure, head_values
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
-from pellucid.apps.lab.plots import Curves, Mark, Points, draw_curves, draw_grid
+from pellucid.apps.lab.plots import Curves, Mark, Points, as_points, draw_curves, draw_grid
 from pellucid.apps.lab.statistics import difference, signed
 from pellucid.apps.lab.wording import captions, tr
 

@@ -393,8 +393,7 @@ def test_a_run_in_its_own_process_has_the_metric_of_a_file(
 
 
 OWN_MEASURE = """
-from pellucid.apps.lab.measures import MEASURES
-from pellucid.apps.lab.measures.measure import Measure
+from pellucid.apps.lab.measures import MEASURES, Measure
 
 MEASURES["layers"] = Measure("layers", "Layers", lambda seen: {"layers": len(seen.maps)})
 """

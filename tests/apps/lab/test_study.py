@@ -182,7 +182,7 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (
             PROBES,
             'measures = ["atention"]',
-            "measures: there is no 'atention' (did you mean attention?); there are: attention,",
+            "measures: there is no 'atention' (did you mean attention?); there are: ",
         ),
         (
             '"valid_loss"]',

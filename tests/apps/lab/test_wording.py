@@ -21,7 +21,7 @@ from pellucid.apps.lab.report import write_report
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.statistics import FAILED, LACKING, NOT_DONE
-from pellucid.apps.lab.study_file import load_study, read_study, study_names
+from pellucid.apps.lab.study_file import SHIPPED, load_study, read_study, study_names
 from pellucid.apps.lab.wording import captions, korean
 from pellucid.system.language import speaking
 
@@ -31,7 +31,7 @@ HANGUL = re.compile("[가-힣]")
 
 def texts() -> Iterator[str]:
     """Return every text that is asked for by itself, in the code and in the templates."""
-    for path in sorted(HERE.rglob("*.py")):
+    for path in sorted([*HERE.rglob("*.py"), *SHIPPED.glob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "tr":
                 text = node.args[0]

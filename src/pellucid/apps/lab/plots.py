@@ -52,6 +52,16 @@ FAR = 10.0
 """A difference beyond this multiple of the usual one is off the scale: an arrow and its value."""
 
 
+def as_points(pairs: Iterable[tuple[float, float | None]]) -> Points:
+    """Return a curve of the pairs (x, y) that have a finite y.
+
+    >>> as_points(iter([(1, 0.5), (2, None)]))
+    ([1.0], [0.5])
+    """
+    both = [(float(x), y) for x, y in pairs if y is not None and math.isfinite(y)]
+    return [x for x, _ in both], [y for _, y in both]
+
+
 @contextmanager
 def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
     """Make a figure with a title, to be saved inside the `with`; text is drawn as it is."""

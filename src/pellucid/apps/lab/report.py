@@ -15,9 +15,8 @@ import numpy as np
 from pellucid.apps.lab.document import Block, Plot, Table, lab_package, render, to_html
 from pellucid.apps.lab.findings import Findings
 from pellucid.apps.lab.measures import MEASURES
-from pellucid.apps.lab.measures.measure import as_points
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
-from pellucid.apps.lab.plots import Curves, Points, draw_curves, draw_forest
+from pellucid.apps.lab.plots import Curves, Points, as_points, draw_curves, draw_forest
 from pellucid.apps.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.apps.lab.study import Bound, flat_settings
 from pellucid.apps.lab.wording import captions, tr

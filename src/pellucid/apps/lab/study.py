@@ -97,8 +97,8 @@ class Plan:
     """The budget: about how long one run takes on one core."""
     gigabytes_per_run: float = 1.0
     """Memory that one run needs; it limits how many run at a time."""
-    measures: tuple[str, ...] = ()
-    """Measures to record inside the model and draw (`pellucid.apps.lab.measures`); unset: all."""
+    measures: tuple[str, ...] = ("attention", "memory", "embeddings", "gradients", "dead_units")
+    """Measures to record inside the model and draw; unset: those of studies/measures.py."""
     imports: tuple[str, ...] = ()
     """Python files with measures of the study's own: next to it, or shipped (exponents.py)."""
     about_base: str = ""

@@ -17,7 +17,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pellucid.apps.lab.measures import BUILT_IN
 from pellucid.apps.lab.study import FORMAT, Change, Plan, Study
 from pellucid.apps.lab.study_checks import check_name, check_study
 from pellucid.apps.lab.trial import file_tokenizers
@@ -64,11 +63,10 @@ def read_study(path: Path) -> Study:
             f"{path}: study format {values.get('format')!r}, this Pellucid reads format = {FORMAT}"
         )
     plan = from_mapping(Plan, values, str(path), beside=("settings", "changes", "grid", "random"))
-    imports = tuple(str(_beside(path, file).absolute()) for file in plan.imports)
-    for file in imports:
+    own = (str(_beside(path, file).absolute()) for file in plan.imports)
+    plan = replace(plan, imports=(str(SHIPPED / "measures.py"), *own))
+    for file in plan.imports:
         read(file)
-    measures = plan.measures if "measures" in values else BUILT_IN
-    plan = replace(plan, imports=imports, measures=measures)
     check_name(plan.base, f"{path}, base")
     _check_table(
         tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pellucid.apps.lab.measures import MEASURES
-from pellucid.apps.lab.measures.measure import Pass
+from pellucid.apps.lab.measures import MEASURES, Pass
 from pellucid.apps.lab.metrics import metrics_of
 from pellucid.apps.lab.processes import PATIENCE
 from pellucid.apps.lab.results import FORMAT, LineError, parse_line
@@ -296,9 +295,7 @@ def _probe_if(model: Seq2Seq, batch: Batch, plan: Plan, path: Path, event: Event
             file.write(json.dumps({"step": event.step, "epoch": event.epoch, **seen}) + "\n")
 
 
-def probe(
-    model: Seq2Seq, batch: Batch, measures: Sequence[str] = tuple(MEASURES)
-) -> dict[str, Any]:
+def probe(model: Seq2Seq, batch: Batch, measures: Sequence[str]) -> dict[str, Any]:
     """Return what these measures record of one forward and backward pass.
 
     Afterwards the model has no gradients, and the mode that it had before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.plots import Curves
 from pellucid.apps.lab.results import Line
 from pellucid.apps.lab.study import Study
-from pellucid.apps.lab.study_file import read_study
+from pellucid.apps.lab.study_file import SHIPPED, read_study
 from pellucid.apps.lab.trial import run_trial
+from pellucid.core.parts import read
+
+read(str(SHIPPED / "measures.py"))
 
 
 def show(measure: str, study: Study, change: str, line: Line) -> Sequence[Block]:
@@ -40,7 +44,7 @@ def test_gradients_of_what_is_not_trained_have_no_panel(
         grids.append((list(rows), list(columns)))
         return "<svg/>"
 
-    monkeypatch.setattr("pellucid.apps.lab.measures.measure.draw_grid", draw)
+    monkeypatch.setattr(sys.modules["pellucid_part_measures"], "draw_grid", draw)
     show("gradients", study, trial.change, run_trial(trial, tmp_path / "run"))
     ((rows, _),) = grids
     assert ("positions" in rows) == (positions == "learned")
@@ -59,8 +63,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Panels]:
         pictures.append(curves)
         return "<svg/>"
 
-    for module in ("measure", "attention"):
-        monkeypatch.setattr(f"pellucid.apps.lab.measures.{module}.draw_grid", draw)
+    monkeypatch.setattr(sys.modules["pellucid_part_measures"], "draw_grid", draw)
     return pictures
 
 
