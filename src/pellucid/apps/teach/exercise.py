@@ -276,25 +276,40 @@ def advice(about: str) -> Text | None:
 
 
 def _counted(name: str, i: int, result: Result) -> Text | None:
-    """Return which terms of the solution's sum a result counts otherwise than once."""
-    body, scope = read(name)["solution"].strip(), scope_of(name)
+    """Return which terms of the solution's sum a result counts otherwise than once.
+
+    Or which argument of its shape it adds to a sum that is right.
+    """
+    exercise, scope, (_, yours, right, _) = read(name), scope_of(name), result
+    body = exercise["solution"].strip()
     exec(body.rpartition("return")[0], scope)
+    if yours.shape != right.shape or not np.isfinite(yours).all():
+        return None
     sums = terms(body)[i]
-    flat = [np.broadcast_to(eval(each, scope), result.right.shape).ravel() for each in sums]
-    matrix = np.stack(flat, axis=1)
-    fits = len(sums) > 1 and result.yours.shape == result.right.shape
-    if not fits or not np.isfinite(result.yours).all() or np.linalg.matrix_rank(matrix) < len(sums):
-        return None
-    counts, once = (np.linalg.lstsq(matrix, x.ravel())[0] for x in (result.yours, result.right))
-    if not _same((matrix @ counts).reshape(result.yours.shape), result.yours):
-        return None
-    off = [(each, n) for each, n in zip(sums, counts / once, strict=True) if abs(n - 1) > TOLERANCE]
-    en = "; ".join(f"`{each}` {n:.4g} times" for each, n in off)
-    ko = ", ".join(f"`{each}`을 {n:.4g}번" for each, n in off)
-    return Text(
-        f"A term of the sum is counted wrongly: {en}. It should count once.",
-        f"합의 항을 잘못 세었습니다: {ko}. 한 번씩 세어야 합니다.",
-    )
+    more = [each for each in exercise["arguments"] if np.shape(scope[each]) == right.shape]
+    for tried in (sums, *([*sums, each] for each in more)):
+        flat = [np.broadcast_to(eval(each, scope), right.shape).ravel() for each in tried]
+        matrix = np.stack(flat, axis=1)
+        if np.linalg.matrix_rank(matrix) < len(tried):
+            continue
+        counts, once = (np.linalg.lstsq(matrix, x.ravel())[0] for x in (yours, right))
+        if not _same((matrix @ counts).reshape(right.shape), yours):
+            continue
+        found = zip(sums, counts / once, strict=False)
+        off = [(each, n) for each, n in found if abs(n - 1) > TOLERANCE]
+        if tried is sums:
+            en = "; ".join(f"`{each}` {n:.4g} times" for each, n in off)
+            ko = ", ".join(f"`{each}`을 {n:.4g}번" for each, n in off)
+            return Text(
+                f"A term of the sum is counted wrongly: {en}. It should count once.",
+                f"합의 항을 잘못 세었습니다: {ko}. 한 번씩 세어야 합니다.",
+            )
+        if not off:
+            return Text(
+                f"There is a term too many: `{tried[-1]}`, {counts[-1]:.4g} times.",
+                f"없어야 할 항이 있습니다: `{tried[-1]}`, {counts[-1]:.4g}번.",
+            )
+    return None
 
 
 def _changed(name: str, i: int, result: Result) -> Text | None:
@@ -313,7 +328,9 @@ def _changed(name: str, i: int, result: Result) -> Text | None:
             f"`{old}` 자리에 `{new}`를 쓴 풀이의 값입니다.",
         )
     if result.yours.shape != result.right.shape:
-        return None
+        shapes = {"yours": result.yours.shape, "right": result.right.shape}
+        kinds = read("common")["shapes"]
+        return next((Text(*one["says"]) for one in kinds if eval(one["when"], shapes)), None)
     for rule in read(name).get("invariants", {}).get(result.name, ()):
         zero = eval(rule["zero"], {**scope_of(name), result.name: result.yours})
         if not np.max(np.abs(zero)) <= TOLERANCE:

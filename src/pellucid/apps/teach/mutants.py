@@ -55,10 +55,11 @@ def _variants(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
             match operator:
                 case ast.Add() | ast.Sub():
                     other = "-" if isinstance(operator, ast.Add) else "+"
-                    written += [f"{a} {other} {b}", f"{b} - {a}"]
+                    written += [f"{a} {other} {b}", f"{b} - {a}", f"{a} * {b}"]
                 case ast.Mult() | ast.Div():
-                    other = "/" if isinstance(operator, ast.Mult) else "*"
+                    sign, other = "*/" if isinstance(operator, ast.Mult) else "/*"
                     written += [f"{a} {other} {b}", f"{code} * {b}", f"{code} * (1 - {b})"]
+                    written += [f"{a[1:-1]} {sign} {b}", f"{a} {sign} {b[1:-1]}"]  # no brackets
                     written += [f"{code} / {b}", f"{code} / len({a})"]
                 case ast.MatMult():
                     written += [f"{b} @ {a}", f"{a}.T @ {b}", f"{a} @ {b}.T", f"({code}).T"]
@@ -87,9 +88,11 @@ def _variants(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
             written += [f"{name}.T", f"{name} ** 2", f"(1 - {name})", f"np.maximum({name}, 0)"]
         case ast.Constant(int() | float() as n) if not isinstance(n, bool):
             written += [str(each) for each in (n + 1, n - 1, 2 * n, n / 2, -n)]
-    for each in dict.fromkeys(written):
-        if each and each != code:
-            yield ast.parse(each, mode="eval").body
+            written += [each for each in names if not each.endswith("backward")]
+    for each in filter(None, dict.fromkeys(written)):
+        new = ast.parse(each, mode="eval").body
+        if ast.unparse(new) != code:
+            yield new
 
 
 def terms(body: str) -> list[list[str]]:
