@@ -40,6 +40,7 @@ FIRST = (
     ("gelu_backward", "second_term"),
     ("layer_norm_backward", "statistics_constant"),
     ("softmax_backward", "row_missing"),
+    ("attention_dq_dk", "transpose_of_da"),
     ("linear_backward", "db_mean"),
     ("cross_entropy_backward", "not_divided"),
     ("scaled_scores", "scale_missing"),
