@@ -136,6 +136,9 @@ def test_k7_two_sentences_are_answered_as_one_by_one(tmp_path: Path) -> None:
     )  # fmt: skip
     texts, answers = zip(*rows("k7_two_sentences.tsv"), strict=True)
     assert trained.generate(texts) == list(answers)
+    for text, answer in list(zip(texts, answers, strict=True))[::7]:
+        for end in range(1, len(answer) + 1):  # a prefix goes over both
+            assert trained.generate([text], prefix=answer[:end]) == [answer]
 
 
 def trained_on(name: str, run: Path, **settings: Any) -> Any:

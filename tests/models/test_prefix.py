@@ -50,6 +50,18 @@ def test_the_fewest_tokens_are_counted_and_room_is_kept_for_them() -> None:
     assert Prefix.of_text(b"x", (SPELLED, SPELLED), never={8}).fewest[0] == NEVER
 
 
+@pytest.mark.parametrize("text", [b"the", b"there"])
+def test_a_whole_answer_is_written_and_ended_in_any_tokens_but_no_other(text: bytes) -> None:
+    prefix, found = Prefix.of_text(text, (SPELLED, SPELLED), {0}, ends=0), set()
+    for tokens in product(range(len(SPELLED)), repeat=4):
+        answer = tokens[: (*tokens, 0).index(0)]
+        if accepted(prefix, (*answer, 0), 9):
+            found.add(answer)
+    right = {t for n in (1, 2, 3) for t in product(range(1, 10), repeat=n)}
+    assert found == {t for t in right if text_of(t, SPELLED) == text}
+    assert prefix.allowed([4], 1) == ([0] if text == b"the" else [])
+
+
 def test_tokens_in_front_write_nothing() -> None:
     prefix = Prefix.of_text(b"x", (SPELLED, BEHIND), frame=[0, 9])
     assert [prefix.allowed(seen, 9) for seen in ([], [0], [0, 9], [0, 9, 8])] == [

@@ -250,12 +250,38 @@ def test_every_model_of_an_ensemble_keeps_its_arithmetic_and_its_room(trained: S
     assert both.evaluate(pairs, max_tokens=40, batch_tokens=64).pairs == 1  # the other is too long
 
 
-def test_a_prefix_begins_one_answer(trained: Seq2SeqTask) -> None:
-    short = Seq2Seq(replace(trained.model.config, max_position_embeddings=9), seed=11).eval()
-    task = replace(trained, model=short, search=SearchConfig(max_length=5))
-    assert len(task.passage("xyz. xyz. xyz.").pieces) > 1
-    with pytest.raises(UserError, match=r"answered in \d parts, and a prefix begins one answer"):
-        replace(task, prefix="a").generate(["xyz. xyz. xyz."])
+def test_a_prefix_begins_the_answer_to_all_pieces(trained: Seq2SeqTask) -> None:
+    task, text = replace(trained, search=SearchConfig(max_length=13)), "\nabc. 안녕!\n\n가나다"
+    assert len(task.passage(text).pieces) == 3
+    (free,) = task.generate([text])
+    several = ("ab. 하", "ab. 세요\n", "ab. 세요\n\nb", "ab\nb. 하", "ab. 하. bb. c")
+    for prefix in ("a", "녕", "\na", *several):
+        for more in ({}, {"beam": 3}, {"temperature": 1.5, "seed": 2}):
+            (found,) = task.generate([text], prefix=prefix, **more)
+            assert found.startswith("\n" + prefix.removeprefix("\n")), (prefix, found)
+            if more.get("beam", 1) == 1:
+                assert "".join(task.stream(text, prefix=prefix, **more)) == found
+        if prefix not in several:  # the answers to the other pieces are those without a prefix
+            assert found.endswith(task.generate([text], **more)[0].rpartition("\n")[2])
+    alone = task.passage("가나다").pieces[0]
+    assert free.endswith("\n\n" + task.generate([alone])[0])
+    with pytest.raises(UserError, match="prefix has 8 tokens, an answer at most 7"):
+        task.generate(["abc"], prefix="xy. x\nz.", max_length=7)  # one piece alone
+
+
+def test_a_prefix_of_several_lines_needs_no_token_for_their_ends() -> None:
+    tokenizer = train_tokenizer(["ab. "], "char")
+    v = tokenizer.vocab_size
+    config = Seq2SeqConfig(
+        v, v, d_model=12, num_attention_heads=3, ffn_dim=17, encoder_layers=1, decoder_layers=1
+    )
+    task = Seq2SeqTask(Seq2Seq(config, seed=3).eval(), tokenizer, tokenizer)
+    short = task.configured(max_length=5, prefix="ab\nb")
+    first, second = short.generate(["a\nb"])[0].split("\n")
+    assert first == "ab"
+    assert second.startswith("b")
+    with pytest.raises(UsageError, match=r"no tokens for: '\\n'"):
+        short.generate(["a"])
 
 
 def test_an_ensemble_refuses_a_tokenizer_that_reads_otherwise(trained: Seq2SeqTask) -> None:

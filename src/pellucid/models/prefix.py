@@ -97,12 +97,13 @@ class Prefix:
         frame: Sequence[int] = (),
         closed_to: tuple[bytes, ...] = (),
         rewritten: int = 0,
+        ends: int | None = None,
     ) -> Prefix:
         """Return the prefix of all ways to write a text of one byte or more.
 
         never: tokens that are not generated, and those that end an answer. frame: tokens that come
         before the text and write nothing. closed_to: characters that would change the end of the
-        text, so that none may follow it.
+        text, so that none may follow it. ends: the end token, where the text is a whole answer.
 
         >>> spelled = Spelling([b"", b"t", b"the", b"he", b"there", b"x"])
         >>> Prefix.of_text(b"the", (spelled, spelled)).steps
@@ -117,6 +118,8 @@ class Prefix:
 
             A state waits for the rest of what may not follow.
             """
+            if ends is not None:
+                return None if extra else end
             if extra.startswith(closed_to):
                 return None
             if any(one.startswith(extra) for one in closed_to):
@@ -136,7 +139,9 @@ class Prefix:
             extra = [*waiting][len(steps) - end]
             after = ((token, behind(extra + own)) for token, own in enumerate(spelled[1]))
             steps.append({token: state for token, state in after if state is not None})
-        fewest = [NEVER] * end + [0] * len(waiting)
+        if ends is not None:
+            steps.append({ends: FREE})
+        fewest = [NEVER] * end + [0] * (len(steps) - end)
         for state in reversed(range(end)):
             left = (fewest[after] if after != FREE else 0 for after in steps[state].values())
             fewest[state] = min(1 + min(left, default=NEVER), NEVER)

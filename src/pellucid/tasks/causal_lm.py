@@ -7,9 +7,11 @@ from operator import attrgetter
 import numpy as np
 
 from pellucid.core.batch import Packed
+from pellucid.core.errors import UserError
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.prefix import NEVER, Prefix
+from pellucid.system.language import plural
 from pellucid.tasks.generation import GenerationTask, Opening
 
 Array = np.ndarray
@@ -49,6 +51,16 @@ class CausalLMTask(GenerationTask):
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """Return the most tokens that a text can be continued by."""
         return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
+
+    def check_length(self, text: str) -> None:
+        """Raise `UserError` for a text that leaves no room for more, or for the prefix."""
+        super().check_length(text)
+        room = self.max_new_tokens(ids := self.source.encode(text))
+        if self.beginning and (count := self.beginning.fewest[0]) > room:
+            raise UserError(
+                f"{len(ids)} {plural(len(ids), 'token')} and room for {room} more; the prefix has "
+                f"{count}"
+            )
 
     def opening(self, text: str) -> Opening:
         """Return what is read of a text, and what its answer begins with.

@@ -37,7 +37,7 @@ from pellucid.models.prefix import NEVER, Prefix
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
 from pellucid.system.language import plural
-from pellucid.tasks.passage import Passage
+from pellucid.tasks.passage import Passage, lines, sentences
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
 
 MOST_SCORED = 2**22
@@ -203,18 +203,34 @@ class GenerationTask(Task):
     """When set, answers are sampled instead of searched for."""
     prefix: str = ""
     """The text that every answer begins with, except the empty one to an empty text; it may end
-    inside a word or a token."""
+    inside a word or a token. An answer in several pieces begins with it as a whole."""
     arithmetic: Arithmetic = "float32"
     """Number type that compiled decoding multiplies; int8 for a model stored in int8."""
 
     def __post_init__(self) -> None:
-        if (count := self.prefix_length) >= NEVER:
-            if unknown := self.target.unknown([self.prefix]):
+        for sentence in (one for line in lines(self.prefix) for one in sentences(line)):
+            if sentence.strip():
+                _ = self.beginning if sentence == self.prefix else self._begun(sentence)
+
+    def _begun(self, text: str, ends: int | None = None) -> Prefix | None:
+        """Return what an answer that begins with a text begins with; None where all may.
+
+        ends: the end token, where the text is the whole answer. Raises `UsageError` for a text that
+        the model cannot write.
+        """
+        written, closed_to = self.target.beginning(text)
+        if not written:
+            return None
+        found = Prefix.of_text(
+            written, self.target.spelled, self.never, self._frame(), closed_to, ends=ends
+        )
+        if (count := found.fewest[0]) >= NEVER:
+            if unknown := self.target.unknown([text]):
                 raise UsageError(
                     f"prefix holds {self.target.unit} that the model has no tokens for: "
                     + " ".join(map(repr, unknown))
                 )
-            raise UsageError(f"prefix {self.prefix!r} holds a token that the model never generates")
+            raise UsageError(f"prefix {text!r} holds a token that the model never generates")
         asked, room = (self.sampling or self.search).max_length, self.max_new_tokens([])
         if count > min(asked, room):
             remedy = "allow longer answers (max_length) or give" if asked < room else "give"
@@ -222,25 +238,18 @@ class GenerationTask(Task):
                 f"prefix has {count} {plural(count, 'token')}, an answer at most "
                 f"{min(asked, room)}: {remedy} a shorter prefix"
             )
+        return found
 
     @cached_property
     def beginning(self) -> Prefix | None:
         """The beginning of every answer, in all the ways that tokens can write it."""
-        text, closed_to = self.target.beginning(self.prefix)
-        if not text:
-            return None
-        return Prefix.of_text(text, self.target.spelled, self.never, self._frame(), closed_to)
+        return self._begun(self.prefix)
 
     @property
     def never(self) -> set[int]:
         """The tokens that are not generated, and those that end an answer."""
         config = self.model.config
         return {config.eos_token_id, *config.end_token_ids, *config.suppress_tokens}
-
-    @property
-    def prefix_length(self) -> int:
-        """The fewest tokens that the prefix can be written in."""
-        return 0 if self.beginning is None else self.beginning.fewest[0]
 
     def _frame(self) -> Sequence[int]:
         """Return the tokens that every answer has in front, which write nothing."""
@@ -261,6 +270,10 @@ class GenerationTask(Task):
     def opening(self, text: str) -> Opening:
         """Return what is read of a text, and what its answer begins with."""
         return Opening(self.source.encode(text), self.beginning)
+
+    def openings(self, passage: Passage) -> list[Opening]:
+        """Return what is read of each piece of a text, and what its answer begins with."""
+        return [self.opening(piece) for piece in passage.pieces]
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
@@ -424,11 +437,6 @@ class GenerationTask(Task):
                 f"{len(ids)} tokens, more than the {self.max_source_length} that this model can "
                 "read; split it"
             )
-        if (prefix := self.prefix_length) > (room := self.max_new_tokens(ids)):
-            raise UserError(
-                f"{len(ids)} {plural(len(ids), 'token')} and room for {room} more; the prefix has "
-                f"{prefix}"
-            )
 
     def passage(self, text: str) -> Passage:
         """Return a text in pieces that are answered one by one: itself, if it has any token.
@@ -511,7 +519,7 @@ class GenerationTask(Task):
         keys: list[int] = []
         for number, own in zip(numbers, passages, strict=True):
             keys += piece_numbers(number, len(own.pieces))
-        openings = [self.opening(piece) for own in passages for piece in own.pieces]
+        openings = [opening for own in passages for opening in self.openings(own)]
         found = {i: [Answer("", 0.0, True)] for i in range(len(openings))}
         read = [self.prompt_ids(opening.source) for opening in openings]
         compiled = (decoder or self.decoder)() if any(read) else None
@@ -541,16 +549,19 @@ class GenerationTask(Task):
         task, compiled = self.configured(**settings), cache(decoder or self.decoder)
         passage = task.passage(text)
         yield from passage.kept[0]
-        for place, key in enumerate(piece_numbers(number, len(passage.pieces))):
+        keys = piece_numbers(number, len(passage.pieces))
+        for place, opening in enumerate(task.openings(passage)):
             answer = ""
-            for new in task._streamed(passage.pieces[place], key, compiled):
+            for new in task._streamed(opening, keys[place], compiled):
                 answer += new
                 yield new
             yield from passage.behind(place, answer)
 
-    def _streamed(self, piece: str, key: int, decoder: Callable[[], Decodes]) -> Iterator[str]:
+    def _streamed(
+        self, opening: Opening, key: int, decoder: Callable[[], Decodes]
+    ) -> Iterator[str]:
         """Yield the answer to a piece as it is generated."""
-        source, beginning, *_ = self.opening(piece)
+        source, beginning, *_ = opening
         if not self.prompt_ids(source):
             return
         length, constraints = self.search.max_length, self.search.constraints

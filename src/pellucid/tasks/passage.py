@@ -96,6 +96,26 @@ class Passage(NamedTuple):
         each = (answer + self.behind(n, answer) for n, answer in enumerate(answers))
         return self.kept[0] + "".join(each)
 
+    def begun(self, prefix: str, together: int | None = 1) -> list[str]:
+        """Return the answers to the first pieces that a prefix has whole, and what begins the next.
+
+        It has a whole one where its sentences or lines end as the pieces do: what is kept behind
+        the piece follows. together: how many sentences a piece has; None: all of a line.
+
+        >>> Passage.of(["Ja.", " Nein.", "\\n", "Oh."]).begun("Yes. No.\\nO")
+        ['Yes.', 'No.', 'O']
+        """
+        whole: list[str] = []
+        rest = prefix.removeprefix(self.kept[0])
+        while len(whole) + 1 < len(self.pieces):
+            answer = "".join(sentences(lines(rest)[0])[:together])
+            found = answer + self.behind(len(whole), answer)
+            if answer in ("", rest) or not rest.startswith(found):
+                break
+            whole.append(answer)
+            rest = rest[len(found) :]
+        return [*whole, rest]
+
     def behind(self, number: int, answer: str) -> str:
         """Return what follows the answer to a piece: what is kept there, else a blank."""
         kept = self.kept[number + 1]

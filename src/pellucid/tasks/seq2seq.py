@@ -20,7 +20,7 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import Decodes, Ensemble, mean_probability
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.tasks.generation import GenerationTask
+from pellucid.tasks.generation import GenerationTask, Opening
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.passage import Passage, lines, sentences
@@ -100,12 +100,20 @@ class Seq2SeqTask(GenerationTask):
         for piece in found.pieces:
             self.check_columns(piece)
             self.check_length(piece)
-        if self.prefix and len(found.pieces) > 1:
-            raise UserError(
-                f"a text answered in {len(found.pieces)} parts, and a prefix begins one answer; "
-                "leave it out, or shorten the text"
-            )
         return found
+
+    def openings(self, passage: Passage) -> list[Opening]:
+        """Return what is read of each piece of a text, and what its answer begins with.
+
+        The prefix begins the answers together: what it has of whole ones is written as it is, its
+        rest begins the next, and those behind are free.
+        """
+        *whole, rest = passage.begun(self.prefix, self.sentences)
+        begun = [self._begun(answer, self.model.config.eos_token_id) for answer in whole]
+        begun.append(self.beginning if rest == self.prefix else self._begun(rest))
+        begun += [None] * len(passage.pieces)
+        each = zip(passage.pieces, begun, strict=False)
+        return [Opening(self.source.encode(piece), own) for piece, own in each]
 
     def _grouped(self, line: str) -> list[str]:
         """Return the sentences of a line, as many together as the model learnt to read."""

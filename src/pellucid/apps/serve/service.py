@@ -165,7 +165,7 @@ class Exchange:
 
         def read(text: str) -> tuple[Passage, list[Opening]]:
             passage = markup(text, task.passage) if markup else task.passage(text)
-            return passage, [task.opening(piece) for piece in passage.pieces]
+            return passage, task.openings(passage)
 
         try:
             return await self.aside(read, text)
