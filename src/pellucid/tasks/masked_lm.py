@@ -102,7 +102,7 @@ class MaskedLMTask(Task):
 
     def unread(self, text: str) -> list[str]:
         """Return what of a text the model never saw in training; masks are no part of it."""
-        return super().unread(text.replace(MASK, " "))
+        return super().unread(self.spaced(text).replace(MASK, ""))
 
     def _framed(self, text: str) -> list[int]:
         """Return the ids of a text between begin and end."""
@@ -127,7 +127,7 @@ class MaskedLMTask(Task):
         `UserError` for more than `max_source_length` tokens, and for a text of which half was never
         seen in training.
         """
-        self.check_seen(text.replace(MASK, " "))
+        self.check_seen(self.spaced(text).replace(MASK, ""))
         if isinstance(self.source, Tokenizer):
             ids = self._encode_around_holes(self.source, self.spaced(text))
         else:

@@ -77,12 +77,12 @@ def continuing() -> CausalLMTask:
     return CausalLMTask(model, TOKENIZER, TOKENIZER, SearchConfig(max_length=20))
 
 
-def filling() -> MaskedLMTask:
+def filling(tokenizer: Any = TOKENIZER) -> MaskedLMTask:
     config = MaskedLMConfig(
-        vocab_size=TOKENIZER.vocab_size + 1, num_hidden_layers=1, max_position_embeddings=64,
+        vocab_size=tokenizer.vocab_size + 1, num_hidden_layers=1, max_position_embeddings=64,
         **SHAPE,
     )  # fmt: skip
-    return MaskedLMTask.of(shaken(MaskedLM(config)), [TOKENIZER])
+    return MaskedLMTask.of(shaken(MaskedLM(config)), [tokenizer])
 
 
 PIPELINES: dict[str, Any] = {

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.apps.serve.servers import PIPELINES, Running, ask, running
+from tests.apps.serve.servers import LETTERS, PIPELINES, Running, ask, filling, running
 
 from pellucid.apps.cli.serve import _keys
 from pellucid.apps.serve import openai
@@ -314,6 +314,27 @@ def test_what_a_model_never_saw_is_in_every_response(server: Running) -> None:
     assert "unknown" not in ask(server, "/v1/chat/completions", chat("pa", "sounds"))[2]
     status, _, answer = ask(server, "/v1/chat/completions", chat("paжж", "sounds"))
     assert (status, "half of it, or more" in answer["error"]["message"]) == (400, True)
+
+
+def test_what_an_encoder_never_saw_is_in_the_responses_of_its_endpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(PIPELINES, "letters", filling(LETTERS[0]))
+    with running() as server:
+        body: Any = {"model": "letters", "input": "transpaж"}
+        assert ask(server, "/v1/embeddings", body)[2]["unknown"] == ["ж"]
+        body["input"] = ["transpaжж", "pa", "жant"]
+        status, _, answer = ask(server, "/v1/embeddings", body)
+        assert (status, answer["unknown"]) == (200, [["ж"], [], ["ж"]])
+        assert len(answer["data"]) == 3
+        assert "unknown" not in ask(server, "/v1/embeddings", body | {"input": ["pa", ""]})[2]
+        status, _, answer = ask(server, "/v1/embeddings", body | {"input": ["pa", "жжp"]})
+        assert (status, "half of it, or more" in answer["error"]["message"]) == (400, True)
+        for text, unknown in (("tra[MASK]spaж", ["ж"]), ("tra[MASK]spa", None), ("[MASK]a", None)):
+            status, _, answer = ask(server, "/fill", {"model": "letters", "text": text})
+            assert (status, answer.get("unknown")) == (200, unknown), text
+        status, _, answer = ask(server, "/fill", {"model": "letters", "text": "ж[MASK]ж"})
+        assert (status, "half of it, or more" in answer["error"]["message"]) == (400, True)
 
 
 def test_several_texts_and_long_texts_are_translated(server: Running) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.apps.serve.servers import PIPELINES, Running, ask, running
+from tests.apps.serve.servers import LETTERS, PIPELINES, Running, answering, ask, running
 
 from pellucid.apps.serve.markup import escaped, passage_of, shown
 from pellucid.core.errors import UserError
+from pellucid.generation import SearchConfig
 from pellucid.tasks.generation import TooLongError
 from pellucid.tasks.passage import Passage, sentences
 
@@ -47,6 +48,23 @@ def test_only_texts_between_tags_are_pieces() -> None:
     assert loud == DOCUMENT
 
 
+@pytest.mark.parametrize(
+    ("document", "pieces"),
+    [
+        ('<p translate="no">a <b>b</b></p>c', ["c"]),
+        ("<i class='x notranslate'>a<i>b</i>c</i>d<i class=notranslates>e", ["d", "e"]),
+        ("<DIV TRANSLATE=NO>a<div translate=yes>b</div>c</DIV>d", ["d"]),
+        ('<br translate="no">a<img class=notranslate />b', ["a", "b"]),
+        ("<p translate=no>a<p>b</p></p>c", ["b", "c"]),
+        ("<b translate>a</b><b translate=''>b</b></b><u translate=no>c", ["a", "b"]),
+    ],
+)
+def test_what_is_marked_is_not_translated(document: str, pieces: list[str]) -> None:
+    found = passage_of(document, split)
+    assert found.pieces == pieces
+    assert found.joined(pieces) == document
+
+
 def test_a_text_that_cannot_be_read_is_kept_unless_it_is_too_long() -> None:
     def refused(text: str) -> Passage:
         raise UserError("not seen in training") if text == "&" else TooLongError("too long")
@@ -78,3 +96,17 @@ def test_html_is_translated_tag_by_tag(server: Running) -> None:
     auto = ask(server, "/translate", body | {"q": [document, "<br>"], "source": "auto"})[2]
     assert auto["translatedText"] == [answer["translatedText"], "<br>"]
     assert ask(server, "/translate", body | {"format": "xml"})[0] == 400
+
+
+def test_a_part_that_was_never_seen_stays_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = answering(SearchConfig(max_length=9), tokenizers=LETTERS)
+    monkeypatch.setitem(PIPELINES, "letters-ko-ru", task)
+    body = {"q": "<p>жж</p><b>hello</b> <i>жells</i>", "source": "ko", "target": "ru"}
+    with running() as server:
+        status, _, answer = ask(server, "/translate", body | {"format": "html"})
+        one, two = (escaped(text) for text in task.generate(["hello", "жells"]))
+        assert (status, answer["unknown"]) == (200, ["ж"])
+        assert answer["translatedText"] == f"<p>жж</p><b>{one}</b> <i>{two}</i>"
+        body["q"] = "<p translate=no>жж</p> <b>hello</b>"
+        answer = ask(server, "/translate", body | {"format": "html"})[2]
+        assert answer == {"translatedText": f"<p translate=no>жж</p> <b>{one}</b>"}

@@ -9,6 +9,9 @@ from pellucid.core.errors import UserError
 from pellucid.tasks.generation import TooLongError
 from pellucid.tasks.passage import Passage
 
+VOID = "area base br col embed hr img input link meta source track wbr"
+"""Elements without an end."""
+
 
 class _Reader(HTMLParser):
     """Notes where each part begins; what is there is then read from the document itself."""
@@ -17,6 +20,8 @@ class _Reader(HTMLParser):
         super().__init__(convert_charrefs=False)
         self.starts = [(0, False)]
         """Where each part begins, and whether it is translated."""
+        self._kept, self._open = "", 0
+        """The tag of an element that is not translated, and how many of this tag are open."""
         self._lines = [0, *(i + 1 for i, c in enumerate(document) if c == "\n")]
         self.feed(document)
         self.close()
@@ -24,10 +29,18 @@ class _Reader(HTMLParser):
     def _begin(self, text: bool = False) -> None:
         line, column = self.getpos()
         in_script = self.cdata_elem is not None
-        self.starts.append((self._lines[line - 1] + column, text and not in_script))
+        translated = text and not (in_script or self._open)
+        self.starts.append((self._lines[line - 1] + column, translated))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._begin()
+        own = {name: (value or "").lower() for name, value in attrs}
+        if tag == self._kept == "p":  # it ends the one before
+            self._open = 0
+        if self._open:
+            self._open += tag == self._kept
+        elif own.get("translate") == "no" or "notranslate" in own.get("class", "").split():
+            self._kept, self._open = tag, int(tag not in VOID.split())
 
     def handle_data(self, data: str) -> None:
         self._begin(text=True)
@@ -48,12 +61,14 @@ class _Reader(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._begin()
+        self._open -= self._open > 0 and tag == self._kept
 
 
 def spans(document: str) -> list[tuple[str, bool]]:
     """Return the parts of an HTML document, and whether each is a text that is translated.
 
-    Kept are tags with their attributes, comments, scripts and styles.
+    Kept are tags with their attributes, comments, scripts, styles, and what is in an element with
+    `translate="no"` or of the class `notranslate`.
 
     >>> spans("<p>Ja &amp; nein</p>")
     [('<p>', False), ('Ja & nein', True), ('</p>', False)]
