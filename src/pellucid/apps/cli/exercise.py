@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import printed_language, tr, wrapped
 from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, page, read, text
 from pellucid.core.errors import UsageError, UserError
@@ -42,6 +41,8 @@ def exercise(
         train: Put your right answers into a whole Transformer, and train it for half a minute.
         folder: Where your files and progress.json are.
     """
+    from pellucid.apps.cli.console import Output  # its packages are not in the site's workbench
+
     console, progress = Output(), _progress(folder)
 
     def say(line: str) -> None:
@@ -84,7 +85,7 @@ def exercise(
         say(tr("Wrote {}. Fill in the function, then run this command again.").format(path))
     else:
         try:
-            results = _checked(name, path)
+            results = checked(name, path)
         except NotImplementedError:
             say(tr("{} is still empty; --hint helps.").format(path))
             return 1
@@ -136,7 +137,7 @@ def _standing(progress: dict[str, Any]) -> str:
     return f"{done} {tr('Next:')} pellucid exercise {left[0] if left else '--train'}"
 
 
-def _checked(name: str, path: Path) -> list[Result]:
+def checked(name: str, path: Path) -> list[Result]:
     """Run the learner's file, which may import the others, and check the function in it.
 
     Raises `NotImplementedError` while that is empty, and `UserError`, with the line, for an error
