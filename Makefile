@@ -20,7 +20,7 @@ ACCEPTED := python3.11 python3.12 python3.13 python3.14
 PARALLEL := OMP_NUM_THREADS=1
 SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat quick test test-oracles test-pythons test-processors test-built test-wasm kernels docs wheel \
+.PHONY: help demo chat quick test test-oracles test-pythons test-processors test-built test-wasm test-course kernels docs wheel \
         release setup setup-demo moved \
         lint types format lock clean
 .DEFAULT_GOAL := help
@@ -57,6 +57,10 @@ test-wasm:  ## Test ops, layers, exercises and every kernel in WebAssembly (need
 	    $(MAKE) --no-print-directory kernels TARGETS=wasm32 && $(BIN)/python scripts/test_wasm.py; \
 	else echo "make test-wasm: Node is not installed (20 or newer); nothing was run"; fi
 
+# TRAIN=--train: the right answers then train a Transformer in the page, some minutes more.
+test-course: setup  ## Use the site's workbench in Chromium and Firefox: every exercise, every named mistake
+	@$(BIN)/python scripts/test_course.py $(TRAIN)
+
 # Those of this processor's best level and of the least; AArch64's in qemu-aarch64, where it is
 # installed. LEVELS="x86_64-linux-avx512 ..." tests others.
 test-built: kernels  ## Run the kernels' tests on those built ahead of time: the same bits, or in qemu
@@ -84,7 +88,10 @@ format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
 
+# Its workbench takes Python from the site itself (18 MB, from the package index by hash). Another
+# place: PELLUCID_PYODIDE=https://cdn.jsdelivr.net/pyodide/v0.27.7/full/, a folder, or none.
 docs: setup  ## Build the documentation site in build/site and check its links
+	@[ -n "$$PELLUCID_PYODIDE" ] || $(BIN)/python scripts/test_wasm.py install
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@$(BIN)/python scripts/website/links.py build/site
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import articles
 import pages
+import workbench
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
@@ -85,6 +86,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for comment, address in ((LIVE, f"{TRY}#tab=run"), (LEARNS, LEARN)):
         place = f'<a href="{up}{address}" target="_blank">{words}</a>'
         markdown = markdown.replace(comment, place)
+    markdown = markdown.replace("<!-- workbench -->", workbench.place(korean))
     for name in FIGURE.findall(markdown):
         place = pages.figure(name, "ko" if korean else "en", page=up + TRY, model=up + MODEL)
         markdown = markdown.replace(f"<!-- figure {name} -->", place)
@@ -141,6 +143,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     (site / LEARN).write_text(learn_page(), encoding="utf-8")
     (site / MODEL).write_text(f"pellucidModel = {json.dumps(picture.model)}", encoding="utf-8")
     articles.write(site)
+    workbench.write(site)
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     parts: dict[str, list[dict[str, Any]]] = {"": [], "ko/": []}
     for entry in index["docs"]:

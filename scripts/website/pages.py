@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -25,6 +25,7 @@ from formulas import clauses, mathml
 
 from pellucid.apps.cli import language as language_of_the_command_line
 from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
+from pellucid.check import op_cases
 from pellucid.core.dispatch import kernel_of
 from pellucid.data.corpora import CORPORA
 from pellucid.models.positions import POSITIONS
@@ -41,6 +42,10 @@ LANGUAGES: tuple[Language, ...] = ("en", "ko")
 Write = Callable[[], str]
 
 WORDS: dict[str, tuple[str, str]] = {
+    "change": (
+        "Change the backward of `{}` in the browser, and see its check fail",
+        "`{}`의 역전파를 브라우저에서 바꿔 보고, 검사가 틀렸다고 하는지 보기",
+    ),
     "topics": ("The mathematics, step by step", "수식 한 단계씩"),
     "topics_about": (
         "Each page has the equation, the derivation next to the lines of code that compute it, the "
@@ -222,6 +227,8 @@ def explained(name: str, language: Language) -> str:
             continue
         for block in group:
             lines += shown(block, f"explain/{name}.md", language)
+    code = [block.of.split()[0] for block in read(name, language) if block.kind == "code"]
+    lines += changed(code, f"explain/{name}.md", language)
     lines.append(f"{word('run', language)}: `pellucid explain {name} --lang {language}`")
     if name in FIGURES:
         drawn, start = FIGURES[name]
@@ -330,6 +337,15 @@ def _quoted(of: str, here: str, language: Language) -> Iterator[str]:
         if language == "ko":
             where = f"{file}, {number}번째 {word('line', language)}"
         yield f"```python\n{code}\n```\n\n[{where}]({target}){{ .where }}"
+
+
+def changed(functions: Iterable[str], here: str, language: Language) -> list[str]:
+    """Return links to the workbench with a backward in it, of each op among the functions."""
+    known = {case.op for case in op_cases()}
+    names = dict.fromkeys(name.removeprefix("ops.").removesuffix("_backward") for name in functions)
+    target = f"{relative('workbench/index.md', here)}#op="
+    says = word("change", language)
+    return [f"[{says.format(op)}]({target}{op})" for op in names if op in known]
 
 
 # recipes, settings, parts
@@ -547,7 +563,11 @@ def reference(page: str) -> str:
     The names are given by the file that defines them: `ops.attention` is a file as well.
     """
     about = inspect.getdoc(importlib.import_module(API[page])) or ""
-    directives = "\n\n".join(f"::: {path}" for path in public(page).values())
+    here = f"api/{page}.md"
+    directives = "\n\n".join(
+        "\n\n".join([f"::: {path}", *changed([name] * name.endswith("_backward"), here, "en")])
+        for name, path in public(page).items()
+    )
     return f"# {API[page]}\n\n{about}\n\n{directives}\n"
 
 

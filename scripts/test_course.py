@@ -1,0 +1,210 @@
+"""`make test-course`: the workbench of the site in real browsers, against the command line.
+
+A page of this checkout's workbench is served on this machine alone, with the official files of
+Pyodide. tests/course/drive.html uses it in every browser that is installed, as a learner does: each
+exercise with each named mistake and a right answer, in English and Korean. Every sentence must be
+the one that `pellucid exercise` prints. Every op's backward must be right as it is, and wrong when
+changed. With --train, the answers then train a Transformer in the page.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections import Counter
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+ROOT = Path(__file__).absolute().parents[1]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "website")]
+
+import workbench  # noqa: E402
+
+import test_wasm  # noqa: E402
+from pellucid.apps.cli.exercise import exercise  # noqa: E402
+from pellucid.apps.teach.exercise import EXERCISES, read  # noqa: E402
+from pellucid.system.language import Language, speaking  # noqa: E402
+
+BROWSERS = {
+    "Chromium": (
+        ("chromium", "chromium-browser", "google-chrome", "chrome"),
+        ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+         "--user-data-dir={}"),
+    ),
+    "Firefox": (("firefox", "firefox-esr"), ("--headless", "--no-remote", "--profile", "{}")),
+}  # fmt: skip
+SILENT = 900
+"""Seconds without a word after which a browser is given up."""
+ROUNDING = re.compile(r"\d+e-\d+")
+"""How far a right result is off: rounding, which differs between processors."""
+
+Case = dict[str, str]
+
+
+def cases() -> list[Case]:
+    """Return every answer that is tried: each mistake of each exercise, then the right one."""
+    found = []
+    for name in EXERCISES:
+        one = read(name)
+        for mistake, change in [*one["mistakes"].items(), ("", {"change": {}})]:
+            body = one["solution"].strip()
+            for old, new in change["change"].items():
+                body = body.replace(old, new)
+            code = f"import numpy as np\n\n\ndef {name}({', '.join(one['arguments'])}):\n"
+            code += textwrap.indent(body, "    ") + "\n"
+            found.append({"name": name, "mistake": mistake, "code": code})
+    return found
+
+
+def natively(case: Case, language: Language) -> list[str]:
+    """Return the lines that `pellucid exercise` prints about an answer's results."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / f"{case['name']}.py").write_text(case["code"], encoding="utf-8")
+        with speaking(language), redirect_stdout(StringIO()) as printed:
+            exercise(case["name"], folder=Path(folder))
+    return printed.getvalue().splitlines()[: len(read(case["name"])["returns"])]
+
+
+def site(folder: Path) -> None:
+    """Write the workbench's page in both languages, without the rest of the site around it."""
+    shutil.copytree(ROOT / "docs" / "workbench", folder / "workbench")
+    for language, where in (("en", "workbench"), ("ko", "ko/workbench")):
+        (folder / where).mkdir(parents=True, exist_ok=True)
+        body = workbench.place(korean=language == "ko")
+        page = f'<!doctype html><html lang="{language}"><meta charset="utf-8"><body>{body}'
+        (folder / where / "index.html").write_text(page, encoding="utf-8")
+    workbench.write(folder)
+    shutil.copy(ROOT / "tests" / "course" / "drive.html", folder)
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves the folder, and keeps what the page says."""
+
+    said: Queue[dict[str, Any]] = Queue()
+
+    def do_POST(self) -> None:
+        """Keep one message."""
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        self.said.put(json.loads(content))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+def faults(message: dict[str, Any], native: dict[tuple[str, str, str], list[str]]) -> list[str]:
+    """Return what is wrong with what the page said once."""
+    match message:
+        case {"kind": "exercise", "language": language, "name": name, "mistake": mistake}:
+            expected, found = native[name, mistake, language], message["lines"]
+            if [ROUNDING.sub("", each) for each in found] != [
+                ROUNDING.sub("", each) for each in expected
+            ]:
+                return [f"{language} {name} {mistake or 'right'}: {found}, natively {expected}"]
+        case {"kind": "op", "language": language, "name": name}:
+            wrong = [each for each in message["plain"] if "%" in each or "Error" in each]
+            if wrong or not message["plain"]:
+                return [f"{language} {name}, unchanged: {wrong}"]
+            if not any("%" in each for each in message["changed"]):
+                return [f"{language} {name}, changed: {message['changed']}"]
+        case {"kind": "train", "said": said, "lines": lines}:
+            print(textwrap.indent(f"{said}\n{lines[0]}", "    "))
+            if "14/14" not in said or not lines[0].endswith("사십오만육천칠백팔십팔"):
+                return [f"train: {said} {lines}"]
+        case {"kind": "ready"}:
+            about, seconds = message["about"], message["ms"] / 1000
+            print(f"  {about}, {message['language']}: ready after {seconds:.1f} s", flush=True)
+        case {"kind": "end", "error": error}:
+            return [error]
+    return []
+
+
+def tried(program: str, options: tuple[str, ...], address: str, native: Any) -> list[str]:
+    """Run one browser over all of it; return what was wrong."""
+    found: list[str] = []
+    seen: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [program, *(option.format(profile) for option in options), address]
+        quiet = subprocess.DEVNULL
+        running = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
+        try:
+            while True:
+                message = Handler.said.get(timeout=SILENT)
+                seen[message["kind"]] += 1
+                found += faults(message, native)
+                if message["kind"] == "end":
+                    break
+        except Empty:
+            found.append(f"nothing was heard for {SILENT} s")
+        finally:
+            os.killpg(running.pid, 15)
+            running.wait()
+    print(f"  {seen['exercise']} answers, {seen['op']} ops; {len(found)} faults", flush=True)
+    return found
+
+
+def main() -> int:
+    """Try every browser that is installed; return 1 if a sentence differs."""
+    installed = {
+        name: (path, options)
+        for name, (programs, options) in BROWSERS.items()
+        if (path := next(filter(None, map(shutil.which, programs)), None))
+        and (not sys.argv[1:] or name in sys.argv[1:] or sys.argv[1:] == ["--train"])
+    }
+    if not installed:
+        print("make test-course: no Chromium and no Firefox is installed; nothing was run")
+        return 0
+    if "PELLUCID_PYODIDE" not in os.environ:
+        test_wasm.install()
+    os.environ["COLUMNS"] = "10000"  # a sentence on one line
+    everything = cases()
+    languages: tuple[Language, ...] = ("en", "ko")
+    native = {
+        (case["name"], case["mistake"], language): natively(case, language)
+        for language in languages
+        for case in everything
+    }
+    failed = False
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        site(folder)
+        titles = {
+            each: dict(zip(languages, read(each)["title"], strict=True)) for each in EXERCISES
+        }
+        given_to = {
+            "cases": everything,
+            "titles": titles,
+            "ops": list(workbench.ops()),
+            "train": "--train" in sys.argv[1:],
+        }
+        (folder / "cases.json").write_text(json.dumps(given_to), encoding="utf-8")
+        handler = functools.partial(Handler, directory=name)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            address = f"http://127.0.0.1:{server.server_port}/drive.html"
+            for browser, (program, options) in installed.items():
+                print(f"{browser}: {len(everything)} answers in two languages", flush=True)
+                started = time.monotonic()
+                found = tried(program, options, address, native)
+                print(f"  {time.monotonic() - started:.0f} s", *found, sep="\n  ", flush=True)
+                failed |= bool(found)
+            server.shutdown()
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

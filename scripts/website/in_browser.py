@@ -1,0 +1,204 @@
+"""The workbench's Python side: docs/workbench/worker.js calls these inside the browser.
+
+It runs in Pyodide, with NumPy and the library next to it, and nothing else. What an answer hears is
+made by the same functions as `pellucid exercise` prints it with.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import linecache
+import os
+import platform
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.apps.cli.exercise import checked, verdict
+from pellucid.apps.cli.language import translated
+from pellucid.apps.teach import exercise
+from pellucid.check import TOLERANCE, OpCase, op_cases
+from pellucid.core.errors import UserError
+from pellucid.core.vjp import Pair, pair_of
+from pellucid.system.language import Language, Text, speaking
+
+FOLDER = Path("exercises")
+MOST_PRINTED = 4000
+"""Characters that are shown of what a learner's code prints."""
+
+Say = Callable[[str], Any]
+
+
+def about() -> str:
+    """Return which Python and NumPy this is."""
+    return f"Python {platform.python_version()}, NumPy {np.__version__}"
+
+
+def check(name: str, answers: str, language: Language) -> str:
+    """Check one answer; `answers` is all of them, as JSON: a later one may import an earlier one.
+
+    Returns, as JSON: `lines`, what is said; `marks`, whether each of them is of something right;
+    `solved`; `printed`, what the code printed; `line`, where an error is.
+    """
+    path = _written(json.loads(answers)) / f"{name}.py"
+    with speaking(language), redirect_stdout(io.StringIO()) as printed:
+        try:
+            results = checked(name, path)
+        except NotImplementedError:
+            empty = Text("The function is still empty.", "함수가 아직 비어 있습니다.")
+            return _said([empty.to(language)], [False], False, printed)
+        except UserError as error:
+            about_it = str(error).replace(f"{FOLDER}{os.sep}", "")
+            line = re.search(rf"\b{name}\.py, line (\d+)", about_it)
+            number = int(line[1]) if line else None
+            return _said([translated(about_it)], [False], False, printed, number)
+        marks = [result.passed for result in results]
+        return _said([verdict(result) for result in results], marks, all(marks), printed)
+
+
+def _written(answers: dict[str, str]) -> Path:
+    """Write the answers as files, where each can import the others."""
+    FOLDER.mkdir(exist_ok=True)
+    for each, code in answers.items():
+        path = FOLDER / f"{each}.py"
+        if not path.exists() or path.read_text(encoding="utf-8") != code:
+            path.write_text(code, encoding="utf-8")
+    linecache.clearcache()
+    return FOLDER
+
+
+def _said(
+    lines: list[str],
+    marks: list[bool],
+    solved: bool,
+    printed: io.StringIO | None = None,
+    line: int | None = None,
+) -> str:
+    out = printed.getvalue()[:MOST_PRINTED] if printed else ""
+    said = {"lines": lines, "marks": marks, "solved": solved, "printed": out, "line": line}
+    return json.dumps(said, ensure_ascii=False)
+
+
+# any op's backward, changed
+
+
+def rows_of(op: str) -> list[OpCase]:
+    """Return the rows of `pellucid check` of an op."""
+    return [case for case in op_cases() if case.op == op]
+
+
+def pair_of_op(op: str) -> Pair:
+    """Return the forward and backward that an op's rows check."""
+    from pellucid import ops
+
+    return rows_of(op)[0].of or pair_of(getattr(ops, op))
+
+
+def change(op: str, source: str, language: Language) -> str:
+    """Check an op with another text of its backward: what `check` returns, a line for each row."""
+    pair = pair_of_op(op)
+    file = f"{pair.backward.__name__}.py"
+    scope = dict(vars(sys.modules[pair.backward.__module__]))
+    try:
+        exec(compile(source, file, "exec"), scope)
+        backward = scope[pair.backward.__name__]
+        lines, marks = zip(*_checked_rows(op, backward, language), strict=True)
+    except Exception as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+        line, says = frames[-1].lineno if frames else None, str(error)
+        if isinstance(error, SyntaxError):
+            line, says = error.lineno, error.msg
+        with speaking(language):
+            where = translated(f"{file}, line {line}") if line else file
+        return _said([f"{where}: {type(error).__name__}: {says}"], [False], False, None, line)
+    return _said(list(lines), list(marks), all(marks))
+
+
+def _checked_rows(
+    op: str, backward: Callable[..., Any], language: Language
+) -> Iterator[tuple[str, bool]]:
+    for row in rows_of(op):
+        pair = Pair(pair_of_op(op).forward, backward)
+        case = OpCase(row.op, row.note, row.arrays, row.fixed, pair)
+        errors = case.errors()
+        wrong = {
+            array: error
+            for array, error in zip(row.arrays, errors.values(), strict=True)
+            if not error <= TOLERANCE
+        }
+        if wrong:
+            found = ", ".join(f"d{array}: {_off(error)}" for array, error in wrong.items())
+            says = Text(
+                f"{row.name}: {found} off the finite difference",
+                f"{row.name}: 유한 차분과 다릅니다. {found}",
+            )
+        else:
+            furthest = max(errors.values())
+            says = Text(
+                f"{row.name}: right, to {furthest:.0e}", f"{row.name}: {furthest:.0e}까지 맞습니다"
+            )
+        yield says.to(language), not wrong
+
+
+def _off(error: float) -> str:
+    return f"{100 * error:.2g} %" if np.isfinite(error) else "∞"
+
+
+# a Transformer of one's own
+
+trained: dict[str, Any] = {}
+"""The module and the parameters of the last training."""
+
+
+def train(answers: str, language: Language, say: Say) -> str:
+    """Train transformer.py with the right answers in it; `say` is told every line at once."""
+    folder = _written(json.loads(answers))
+    course = Path(exercise.__file__).parent / "course" / "your_transformer.py"
+    yours = runpy.run_path(str(course))
+
+    def live(t: Any) -> None:
+        plain = t.train
+
+        def shown(*words: Any) -> None:
+            say(" ".join(map(str, words)))
+            print(*words)
+
+        def kept(*given: Any) -> Any:
+            t.print = shown
+            trained.update(module=t, parameters=plain(*given))
+            del t.print
+            return trained["parameters"]
+
+        t.train = kept
+
+    functions = yours["solved"](folder)
+    names = ", ".join(functions) or Text("none yet", "아직 없음").to(language)
+    head = Text("yours", "내 함수").to(language)
+    say(f"{head}: {names} ({len(functions)}/{len(yours['PLACES'])})")
+    found = yours["trained"](yours["built"](functions, [live]), say=say, language=language)
+    return json.dumps({"right": found["right"], "of": found["of"], "solved": len(functions)})
+
+
+def ask(number: int) -> str:
+    """Translate a number with the model that was trained, and say where it looked."""
+    t, p = trained["module"], trained["parameters"]
+    (answer,) = t.answer(p, [number])
+    with redirect_stdout(io.StringIO()) as looked:
+        t.look(p, number)
+    english, korean = t.words(number, t.ENGLISH), "".join(t.words(number, t.KOREAN))
+    return json.dumps(
+        {
+            "english": " ".join(english),
+            "answer": answer,
+            "right": answer == korean,
+            "looked": looked.getvalue(),
+        }
+    )

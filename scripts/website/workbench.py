@@ -1,0 +1,140 @@
+"""The files that the site's workbench loads: the exercises, the library, and Python for a browser.
+
+Python is Pyodide; runtime.toml names its files with their hashes. PELLUCID_PYODIDE says where a
+page takes them from: a folder, which is copied into the site (unset: build/wasm/pyodide, if it is
+there), an address, as https://cdn.jsdelivr.net/pyodide/v0.27.7/full/, or `none`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import io
+import json
+import os
+import shutil
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import array_api_compat
+from in_browser import pair_of_op
+
+from pellucid.apps.teach.exercise import EXERCISES, page, read
+from pellucid.check import op_cases
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = ROOT / "build" / "wasm" / "pyodide"
+RUNTIME: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("runtime.toml").read_text(encoding="utf-8")
+)
+FOLDER = "workbench"
+UNUSED = ("kernels", "compiled", "trained", "recipes", "studies", "__pycache__")
+"""Folders of the package that nothing in the workbench needs: most of its bytes."""
+
+
+def place(korean: bool) -> str:
+    """Return what loads the workbench, in its page of one language."""
+    here = "../../workbench" if korean else "."
+    needs = "자바스크립트가 필요합니다." if korean else "It needs JavaScript."
+    return (
+        f'<link rel="stylesheet" href="{here}/workbench.css">\n'
+        f'<div id="workbench"><noscript>{needs}</noscript></div>\n'
+        f'<script src="{here}/workbench.js" defer></script>'
+    )
+
+
+def write(site: Path) -> None:
+    """Write course.json, the library and the runtime into a built site; the worker's copy too."""
+    folder = site / FOLDER
+    packed = library()
+    name = f"pellucid-{hashlib.sha256(packed).hexdigest()[:12]}.zip"
+    (folder / name).write_bytes(packed)
+    course = {
+        "exercises": list(map(exercise, EXERCISES)),
+        "ops": ops(),
+        "library": {"address": name, "integrity": integrity(packed)},
+        "runtime": runtime(folder),
+    }
+    (folder / "course.json").write_text(json.dumps(course, ensure_ascii=False), encoding="utf-8")
+    # A service worker sees the pages of its own folder.
+    shutil.copy(folder / "offline.js", site / "ko" / FOLDER / "offline.js")
+
+
+def exercise(name: str) -> dict[str, Any]:
+    """Return what the page shows of an exercise; the checker has the rest."""
+    one = read(name)
+    return {
+        "name": name,
+        "title": dict(zip(("en", "ko"), one["title"], strict=True)),
+        "equation": one["equation"].strip(),
+        "page": {"en": page(name, "en"), "ko": page(name, "ko")},
+        "hints": dict(zip(("en", "ko"), map(list, zip(*one["hints"], strict=True)), strict=True)),
+        "solution": one["solution"].strip(),
+        "topic": one["topic"],
+    }
+
+
+def ops() -> dict[str, dict[str, str]]:
+    """Return the code of every op that `pellucid check` has, its forward and its backward."""
+    pairs = {name: pair_of_op(name) for name in sorted({case.op for case in op_cases()})}
+    return {
+        name: {"forward": inspect.getsource(f), "backward": inspect.getsource(backward)}
+        for name, (f, backward) in pairs.items()
+    }
+
+
+def library() -> bytes:
+    """Return the package and the one that it needs besides NumPy as a ZIP file, the same each time.
+
+    It is what the wheel for every system has, but for the folders that are not used here.
+    """
+    package, compat = ROOT / "src" / "pellucid", Path(array_api_compat.__file__).parent
+    inside = {f"array_api_compat/{path.relative_to(compat)}": path for path in compat.rglob("*.py")}
+    for path in package.rglob("*"):
+        parts = path.relative_to(package).parts
+        if path.suffix in (".py", ".pyi", ".toml") and not set(parts) & set(UNUSED):
+            inside["/".join(("pellucid", *parts))] = path
+    for name in ("transformer.py", "your_transformer.py"):
+        inside[f"pellucid/apps/teach/course/{name}"] = ROOT / "examples" / name
+    inside["in_browser.py"] = Path(__file__).with_name("in_browser.py")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, path in sorted(inside.items()):
+            file.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def integrity(content: bytes) -> str:
+    """Return a file's hash as a browser compares it.
+
+    >>> integrity(b"")
+    'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='
+    """
+    return f"sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}"
+
+
+def runtime(folder: Path) -> dict[str, Any] | None:
+    """Return where a page finds Python; copy it there if it is to come from the site.
+
+    Raises `ValueError` for a file that is not the official one.
+    """
+    given = os.environ.get("PELLUCID_PYODIDE", str(OWN) if OWN.is_dir() else "none")
+    if given == "none":
+        return None
+    hashes = {
+        name: f"sha256-{base64.b64encode(bytes.fromhex(digest)).decode()}"
+        for name, digest in RUNTIME["files"].items()
+    }
+    address = given if given.endswith("/") else f"{given}/"
+    if not given.startswith("https://"):
+        address = f"pyodide-{RUNTIME['version']}/"
+        (folder / address).mkdir()
+        for name, expected in hashes.items():
+            content = (Path(given) / name).read_bytes()
+            if integrity(content) != expected:
+                raise ValueError(f"{given}/{name} is not the file that runtime.toml names")
+            (folder / address / name).write_bytes(content)
+    return {**RUNTIME, "address": address, "files": hashes}

@@ -1,0 +1,163 @@
+"""The workbench's files: what it packs is enough, and Python is the official one or none."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pages
+import pytest
+import workbench
+
+from pellucid.apps.teach.exercise import EXERCISES, read
+from pellucid.check import op_cases
+
+INSIDE = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {"numba", "rich", "safetensors", "tokenizers", "tyro"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Missing())
+sys.path[:0] = ["library"]
+import json
+import numpy
+import pellucid
+assert pellucid.__file__.startswith(sys.argv[1]), pellucid.__file__
+import in_browser
+right = "def softmax_backward(dp, p):\\n    return p * (dp - (dp * p).sum(-1, keepdims=True))\\n"
+uses = (
+    "from softmax_backward import softmax_backward\\n"
+    "def attention_dq_dk(dz, q, k, v, w):\\n"
+    "    print('here')\\n"
+    "    da = softmax_backward(dz @ v.T, w)\\n"
+    "    return da @ k, da.T @ q\\n"
+)
+answers = json.dumps({"softmax_backward": right, "attention_dq_dk": uses, "relu_backward": "x ="})
+for name in ("softmax_backward", "attention_dq_dk", "relu_backward"):
+    for language in ("en", "ko"):
+        print(in_browser.check(name, answers, language))
+softmax = "def softmax_backward(dp, saved):\\n    return {} * dp\\n"
+print(in_browser.change("softmax", softmax.format("saved.p"), "en"))
+print(in_browser.change("softmax", softmax.format("p"), "ko"))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    """What the packed library answers, with NumPy and nothing else."""
+    folder = tmp_path_factory.mktemp("inside").resolve()
+    with zipfile.ZipFile(io.BytesIO(workbench.library())) as packed:
+        packed.extractall(folder / "library")
+    numpy = Path(np.__file__).parents[1]
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", INSIDE, folder],
+        cwd=folder,
+        env={"PYTHONPATH": str(numpy), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return [json.loads(line) for line in found.stdout.splitlines()]
+
+
+def test_an_answer_is_judged_without_any_other_package(said: list[dict[str, object]]) -> None:
+    en, ko = said[:2]
+    assert (en["solved"], en["marks"]) == (True, [True])
+    assert re.fullmatch(r"dx: right, to \de-\d\d", *en["lines"])  # type: ignore[misc]
+    assert re.fullmatch(r"dx: 맞았습니다\(오차 \de-\d\d\)", *ko["lines"])  # type: ignore[misc]
+
+
+def test_an_answer_may_use_another_and_print(said: list[dict[str, object]]) -> None:
+    en = said[2]
+    assert str(en["printed"]).startswith("here\n")
+    assert en["solved"] is False
+    first, _ = en["lines"]  # type: ignore[misc]
+    assert first.startswith("dq: wrong")  # the scale is missing
+    assert "1/√D" in first or "√" in first
+
+
+def test_an_error_has_its_line(said: list[dict[str, object]]) -> None:
+    en, ko = said[4:6]
+    assert en["lines"] == ["relu_backward.py, line 1: SyntaxError: invalid syntax"]
+    assert en["line"] == ko["line"] == 1
+
+
+def test_a_changed_derivative_is_red(said: list[dict[str, object]]) -> None:
+    wrong, error = said[6:]
+    (line,) = wrong["lines"]  # type: ignore[misc]
+    assert re.fullmatch(r"softmax: dx: \d+ % off the finite difference", line)
+    assert error["lines"] == ["softmax_backward.py, 2행: NameError: name 'p' is not defined"]
+    assert (wrong["solved"], error["solved"], error["line"]) == (False, False, 2)
+
+
+def test_the_page_has_every_exercise_and_every_op(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PELLUCID_PYODIDE", "none")
+    for folder in ("workbench", "ko/workbench"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "workbench" / "offline.js").touch()
+    workbench.write(tmp_path)
+    course = json.loads((tmp_path / "workbench" / "course.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in course["exercises"]] == list(EXERCISES)
+    for one in course["exercises"]:
+        assert f"def {one['name']}(" in one["page"]["ko"]
+        assert len(one["hints"]["en"]) == len(one["hints"]["ko"]) == len(read(one["name"])["hints"])
+    assert course["ops"].keys() == {case.op for case in op_cases()}
+    for op, code in course["ops"].items():
+        assert re.search(rf"^def \w*{op}_backward\(", code["backward"], re.MULTILINE), op
+    assert course["runtime"] is None
+    packed = (tmp_path / "workbench" / course["library"]["address"]).read_bytes()
+    assert course["library"]["integrity"] == workbench.integrity(packed)
+    assert packed == workbench.library()
+
+
+def test_the_runtime_is_the_official_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PELLUCID_PYODIDE", str(tmp_path / "given"))
+    (tmp_path / "given").mkdir()
+    for name in workbench.RUNTIME["files"]:
+        (tmp_path / "given" / name).write_text("something else")
+    with pytest.raises(ValueError, match="is not the file that"):
+        workbench.runtime(tmp_path)
+
+
+def test_a_public_address_has_the_same_hashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PELLUCID_PYODIDE", "https://example.org/full")
+    found = workbench.runtime(tmp_path)
+    assert found is not None
+    assert found["address"] == "https://example.org/full/"
+    assert list(tmp_path.iterdir()) == []
+    for name, digest in workbench.RUNTIME["files"].items():
+        algorithm, _, value = found["files"][name].partition("-")
+        assert (algorithm, base64.b64decode(value).hex()) == ("sha256", digest)
+
+
+def test_every_derivative_of_the_site_leads_to_it() -> None:
+    for op in {case.op for case in op_cases()}:
+        assert f"(../workbench/index.md#op={op})" in pages.reference("ops"), op
+    for topic, language in (("softmax", "en"), ("layer_norm", "ko"), ("linear", "en")):
+        assert f"(../workbench/index.md#op={topic})" in pages.explained(topic, language)  # type: ignore[arg-type]
+
+
+def test_no_other_page_loads_it() -> None:
+    loads = re.compile(r"workbench\.(?:js|css)|<!-- workbench -->")
+    docs = Path(workbench.ROOT) / "docs"
+    pages = {path for path in docs.rglob("*.md") if loads.search(path.read_text(encoding="utf-8"))}
+    assert {path.name for path in pages} == {"index.md", "index.ko.md"}
+    assert {path.parent.name for path in pages} == {"workbench"}
+    assert not loads.search((workbench.ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
