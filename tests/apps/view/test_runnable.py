@@ -180,7 +180,9 @@ def greedy(task: Seq2SeqTask, off: Sequence[str], source: list[int]) -> tuple[li
     """Return the tokens that the library finds most likely, and whether they ended."""
     answer: list[int] = []
     while len(answer) < task.search.max_length:
-        token = int(run(task, off, source, answer)[0][-1].argmax())
+        logits = run(task, off, source, answer)[0][-1]
+        logits[list(task.model.config.suppress_tokens)] = -np.inf
+        token = int(logits.argmax())
         if token == task.model.config.eos_token_id:
             return answer, True
         answer.append(token)
@@ -223,6 +225,21 @@ def test_every_row_and_every_ablation_equal_the_librarys(
     cases = [{"text": "banac", "answer": answer, "off": off} for off in known(task, OFF)]
     for case, found in zip(cases, in_node(task, cases, tmp_path), strict=True):
         check(task, case["off"], found, answer)
+
+
+@pytest.mark.oracle("node")
+def test_a_token_that_is_never_generated_is_in_no_answer_of_the_page(tmp_path: Path) -> None:
+    task = made()
+    free = greedy(task, [], task.source.encode("banac"))[0]
+    config = replace(task.model.config, suppress_tokens=tuple(set(free[:2])))
+    model = Seq2Seq(config).eval()
+    model.load_state_dict(task.model.state_dict())
+    silent = replace(task, model=model)
+    answer = task.target.encode("nap")
+    (found,) = in_node(silent, [{"text": "banac", "answer": answer, "off": []}], tmp_path)
+    check(silent, [], found, answer)
+    assert free
+    assert not {*free[:2]} & {*found["answer"]["ids"]}
 
 
 def known(task: Seq2SeqTask, off: Sequence[Sequence[str]]) -> list[Sequence[str]]:

@@ -135,6 +135,13 @@ export class Runner {
     return this.linear(rows, this.record.output);
   }
 
+  /** The most likely token, of those that the model generates. */
+  choice(logits: Float32Array): number {
+    const allowed = logits.slice();
+    for (const token of this.record.suppressed ?? []) allowed[token] = -Infinity;
+    return largest(allowed);
+  }
+
   /** The answer whose every token is the most likely one. */
   greedy(memory: Memory, off: Off = NOTHING): Answer {
     const { begin, end, longest, stacks } = this.record;
@@ -145,7 +152,7 @@ export class Runner {
       const x = this.embed(stacks.decoder, [token], answer.ids.length);
       const { rows } = this.layers("decoder", x, off, { memory, past, offset: answer.ids.length });
       const logits = this.logits(rows).values;
-      token = largest(logits);
+      token = this.choice(logits);
       answer.losses.push(loss(logits, token));
       if (token === end) return { ...answer, ended: true };
     }
@@ -158,7 +165,7 @@ export class Runner {
     const rows = expected.map((_, l) => values.subarray(l * width, (l + 1) * width));
     return {
       losses: rows.map((row, l) => loss(row, expected[l]!)),
-      same: rows.every((row, l) => largest(row) === expected[l]),
+      same: rows.every((row, l) => this.choice(row) === expected[l]),
     };
   }
 

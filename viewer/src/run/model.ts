@@ -96,6 +96,8 @@ export interface RunRecord {
   begin: number;
   end: number;
   unknown: number;
+  /** Tokens that are never generated; without it any may be. */
+  suppressed?: number[];
   longest: { source: number; answer: number };
   tokenizers: { source: TokenizerRecord; target: TokenizerRecord };
   /** Without it a text is answered whole. */

@@ -68,6 +68,7 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
         "begin": config.bos_token_id,
         "end": config.eos_token_id,
         "unknown": UNK,
+        "suppressed": config.suppress_tokens,
         "longest": {
             "source": task.max_source_length,
             "answer": min(task.search.max_length, task.max_new_tokens([])),
