@@ -1,4 +1,4 @@
-"""`pellucid lab run|report|lr|list`: change one thing, repeat over random seeds, compare."""
+"""`pellucid lab run|report|list`: change one thing, repeat over random seeds, compare."""
 
 import sys
 from collections.abc import Callable
@@ -9,10 +9,9 @@ from typing import Any
 
 from pellucid.apps.cli.commands import listed
 from pellucid.apps.cli.console import Output, table
-from pellucid.apps.cli.language import encodable, printed_language, tr, translated
-from pellucid.apps.cli.options import Flat, named, parse
+from pellucid.apps.cli.language import printed_language, tr, translated
+from pellucid.apps.cli.options import parse
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
-from pellucid.apps.lab.learning_rate import range_test
 from pellucid.apps.lab.report import write_report
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
@@ -25,7 +24,6 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
 from pellucid.system.command import command
 from pellucid.system.language import chosen_language, speaking
-from pellucid.training.config import RunConfig, load_recipe
 
 HOME = Path("lab")
 STORED = Path("results/studies")
@@ -127,45 +125,6 @@ def report_verb(
     return 0
 
 
-def lr(arguments: list[str]) -> int:
-    """Find the learning rate: it rises in every step, and the loss shows where it helps."""
-    use = "which recipe? Use `pellucid lab lr RECIPE`, with train's settings"
-    name, rest = named(arguments, use)
-    base = RunConfig() if name is None else load_recipe(name)
-
-    def lr_verb(
-        *,
-        config: Flat[RunConfig] = base,
-        low: float = 1e-6,
-        high: float = 1.0,
-        steps: int = 100,
-    ) -> int:
-        """Find the learning rate: it rises in every step, and the loss shows where it helps.
-
-        Nothing is saved. A tenth of the rate with the lowest loss is a usual choice. One short
-        test says no more than that: compare two or three rates in a study.
-
-        Args:
-            low: The first rate.
-            high: The last rate; the test ends before it when the loss explodes.
-            steps: How many steps.
-        """
-        found = range_test(config, low, high, steps)
-        rows, console = table(tr("learning rate"), tr("loss"), ""), Output()
-        rows.columns[0].justify = rows.columns[1].justify = "right"
-        for i in range(0, len(found.rates), max(1, len(found.rates) // 20)):
-            bar = "█" * round(30 * found.losses[i] / max(found.losses))
-            shown = encodable(bar, console.encoding, "")
-            rows.add_row(f"{found.rates[i]:.2g}", f"{found.losses[i]:.3f}", shown)
-        console.print(rows)
-        usual = f"--training.schedule.lr {found.lowest / 10:.2g}"
-        line = tr("lowest loss at {:.2g}; a tenth of that rate is a usual choice: {}")
-        console.say(line.format(found.lowest, usual))
-        return 0
-
-    return parse(lr_verb, f"lab lr {name or 'RECIPE'}", rest)
-
-
 def list_verb(*, folder: Path = HOME) -> int:
     """List the studies that come with Pellucid, and how much of each is done.
 
@@ -220,7 +179,6 @@ def _executor(named: str) -> Executor:
 VERBS: dict[str, Callable[..., int]] = {
     "run": run_verb,
     "report": report_verb,
-    "lr": lr,
     "list": list_verb,
 }
 
@@ -236,6 +194,4 @@ def run(arguments: list[str]) -> int:
         raise UsageError(
             f"no command 'lab {verb}'{nearest(verb, VERBS)}; there are: {', '.join(VERBS)}"
         )
-    if verb == "lr":  # its options' defaults depend on the recipe
-        return lr(rest)
     return parse(VERBS[verb], f"lab {verb}", rest)
