@@ -31,8 +31,11 @@ help:  ## List the targets
 demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
 	@$(BIN)/pellucid demo
 
+CHAT := runs/$(or $(RECIPE),chatbot-ko)
 chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-article: article 003's) and talk
-	@$(BIN)/pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
+	@test -d $(CHAT)/model || $(BIN)/pellucid train \
+	    $$(test -f $(CHAT)/config.toml && echo --resume $(CHAT) || echo $(notdir $(CHAT)))
+	@$(BIN)/pellucid generate $(CHAT)
 
 quick:  ## Run the tests that mirror what changed, after `make setup`
 	@$(BIN)/python -m ruff check .

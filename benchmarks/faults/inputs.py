@@ -136,7 +136,7 @@ OPTION = re.compile(
     re.MULTILINE,
 )
 """An option in a help text, and what the help shows for its value."""
-LONG = ("demo", "chat", "check", "lab", "serve")
+LONG = ("demo", "check", "lab", "serve")
 """Commands that may work for more than 10 s: Ctrl-C must end them."""
 PATIENCE = 1.0
 """Seconds after which such a command gets its Ctrl-C."""

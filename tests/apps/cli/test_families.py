@@ -211,14 +211,6 @@ def test_what_an_exporter_cannot_write_says_so(place: Path) -> None:
         export(place / "runs" / "bert", place / "exported", to="ctranslate2")
 
 
-def test_a_masked_model_cannot_chat(place: Path) -> None:
-    run = place / "runs" / "bert"
-    failed(pellucid("chat", "--recipe", place / "bert.toml", "--run", run), 2, "cannot talk")
-    fresh = pellucid("chat", "--recipe", place / "bert.toml", "--run", place / "fresh")
-    failed(fresh, 2, "cannot talk")
-    assert not (place / "fresh").exists()
-
-
 @each
 def test_a_model_folder_is_checked_and_stored_in_fewer_bytes(
     place: Path, tmp_path: Path, kind: str

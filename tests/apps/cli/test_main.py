@@ -609,7 +609,6 @@ def test_every_command_that_loads_a_model_accepts_changes(place: Path, tmp_path:
         (("generate", run, "abc"), ""),
         (("evaluate", run), ""),
         (("view", run, "abc"), ""),
-        (("chat", "--recipe", "tiny.toml", "--run", run), "abc\n"),
         (("quantize", run, "small"), ""),
     ):
         failed(pellucid(*words, cwd=tmp_path, stdin=stdin), 1, "generation_config.json: was chang")

@@ -145,7 +145,7 @@ def test_sampling_is_on_if_any_option_of_it_is_given() -> None:
 
 def test_search_options_have_one_name_in_every_command(capsys: Capture) -> None:
     names = [f"--{name}" for name in ("beam", "max-length", "length-penalty", "best")]
-    for command in ("generate", "evaluate", "chat", "view"):
+    for command in ("generate", "evaluate", "view"):
         assert main([command, "--help"]) == 0
         shown = capsys.readouterr().out
         assert all(f" {name} " in shown for name in names), command

@@ -12,7 +12,6 @@ from pellucid.apps.cli.language import tr, wrapped
 
 COMMANDS = {
     "demo": "train two small models on real data and show what they learnt (5 minutes)",
-    "chat": "train the Korean chatbot (5 minutes) and talk to it",
     "data": "report what is in a file of pairs: lengths, labels, duplicates, suspicious rows",
     "train": "train a recipe by name, or your own settings and data",
     "speedrun": "repeat the record: seconds to a quality, over random seeds (20 minutes)",
@@ -38,7 +37,7 @@ COMMANDS = {
 }
 """One line about each command."""
 
-UNFINISHED = ("demo", "chat", "train", "speedrun", "lab run", "check", "exercise", "explain")
+UNFINISHED = ("demo", "train", "speedrun", "lab run", "check", "exercise", "explain")
 """Commands that stop before their work is done when their output is closed, or before their exit
 code can say that all is right."""
 
