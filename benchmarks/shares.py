@@ -16,16 +16,15 @@ from functools import partial
 
 import numpy as np
 from benchmarks.machine import machine, report
-from benchmarks.step import pellucid_trainer, shares
+from benchmarks.peak import multiply_add_rate
+from benchmarks.step import forward_operations, pellucid_trainer, shares
 from benchmarks.useful_tokens import SENTENCES, Task, article_task, forever
 from threadpoolctl import threadpool_limits
 
 from pellucid.data.batches import Batches
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.matmul import products
-from pellucid.kernels.backend.peak import multiply_add_rate
 from pellucid.models import Seq2Seq
-from pellucid.models.sizes import forward_operations
 
 
 def operations(task: Task) -> float:

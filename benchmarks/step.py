@@ -20,27 +20,28 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from benchmarks.peak import multiply_add_rate
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from pellucid import nn
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.kernels.backend.machine import environment
 from pellucid.kernels.backend.matmul import products
-from pellucid.kernels.backend.peak import multiply_add_rate
 from pellucid.kernels.backend.threads import available
 from pellucid.kernels.device import CPU, Precision, place
 from pellucid.kernels.precision import products_for
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.models.sizes import forward_operations
+from pellucid.nn.attention import Attention
 from pellucid.optim.model import ModelOptimizer
 from pellucid.optim.step import train_step
 from pellucid.training.config import TrainingConfig
@@ -174,6 +175,28 @@ def flops(n: int, length: int) -> float:
     """Matrix-product operations of one step: forward, and twice that for backward."""
     lengths = {"encoder": [length] * n, "decoder": [length] * n}
     return 3 * forward_operations(Seq2Seq(article_config()), lengths)
+
+
+def forward_operations(model: nn.Module, lengths: Mapping[str, Sequence[int]]) -> float:
+    """Count the operations of a forward pass's matrix products; a multiply-add is two.
+
+    `lengths` are those of the sequences that each stack reads. A training step takes three times
+    as many. Causal attention counts in full.
+    """
+    last = "decoder" if hasattr(model, "decoder") else "encoder"
+    products = 0
+    for name, module in model.named_modules():
+        stack = name.partition(".")[0]
+        own = lengths[stack if stack in lengths else last]
+        if isinstance(module, nn.Linear):
+            products += sum(own) * module.weight.data.size
+        elif isinstance(module, Attention):  # its output projection is a Linear
+            c = module.config
+            keys = lengths["encoder"] if name.endswith("multihead_attn") else own
+            width, e = c.width, c.embed_dim
+            products += sum(own) * width * e + sum(keys) * 2 * c.groups * c.head_width * e
+            products += 2 * width * sum(n * m for n, m in zip(own, keys, strict=True))
+    return 2.0 * products
 
 
 def article_config(**changes: Any) -> Seq2SeqConfig:

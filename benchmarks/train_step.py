@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from benchmarks.machine import in_turn, machine, quartiles, report
 from benchmarks.mkl import add_flags, told
+from benchmarks.peak import multiply_add_rate
 from benchmarks.step import (
     E,
     F,
@@ -38,7 +39,6 @@ from benchmarks.torch_model import TorchTrainer
 from threadpoolctl import threadpool_limits
 
 from pellucid.kernels.backend.matmul import FLOAT32
-from pellucid.kernels.backend.peak import multiply_add_rate
 
 THREADS = 2
 

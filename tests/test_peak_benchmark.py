@@ -1,13 +1,14 @@
-"""The rate of multiply-adds alone."""
+"""benchmarks/peak.py: the rate of multiply-adds alone."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
+from benchmarks import peak
 from tests.kernels.compare import PRODUCTS
 
-from pellucid.kernels.backend import peak, threads
+from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.matmul import Products
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import numpy as np
 import pytest
 from benchmarks import step as bench
 from tests.kernels.compare import HAS_BFLOAT16
+from tests.models import test_seq2seq
 
 from pellucid import kernels
 from pellucid.kernels.backend import bfloat16
 from pellucid.kernels.backend.matmul import BFLOAT16, BFLOAT16_TILES, Products
+from pellucid.models import Seq2Seq
 
 STEP: dict[str, Any] = {
     "length": 50, "milliseconds": 512.3, "tokens a second": 12345,
@@ -229,6 +232,16 @@ def test_operations_of_a_step_are_those_of_its_products() -> None:
     decoder = 8 * e * e + 2 * e * f
     scores = 3 * 7 * 2 * e  # q·k and the weighted sum, in the three attentions
     assert bench.flops(3, 7) == 3 * 2 * rows * (encoder + decoder + scores + e * 53)
+
+
+def test_operations_of_any_lengths_are_those_of_the_products() -> None:
+    base = replace(test_seq2seq.BASE, encoder_layers=2, decoder_layers=3)
+    e, f, v = base.d_model, base.ffn_dim, base.target_vocab_size
+    source, target = [3, 5], [7, 2]
+    encoder = 2 * (8 * (4 * e * e + 2 * e * f) + (9 + 25) * 2 * e)
+    decoder = 3 * (9 * (6 * e * e + 2 * e * f) + 8 * 2 * e * e + (49 + 4 + 21 + 10) * 2 * e)
+    found = bench.forward_operations(Seq2Seq(base), {"encoder": source, "decoder": target})
+    assert found == 2 * (encoder + decoder + 9 * e * v)
 
 
 def test_a_system_that_does_not_say_how_busy_it_is_counts_as_quiet(

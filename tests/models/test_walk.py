@@ -11,7 +11,6 @@ from tests.models import test_causal_lm, test_masked_lm, test_seq2seq
 
 from pellucid import nn, ops
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, Seq2Seq
-from pellucid.models.sizes import forward_operations
 from pellucid.models.walk import (
     EVERY_ATTENTION,
     GENERATIVE,
@@ -165,16 +164,6 @@ def test_a_module_of_another_type_is_refused_by_name() -> None:
         READER.read(model)
     with pytest.raises(UnsupportedError, match="Linear is not a model"):
         stacks_of(nn.Linear(3, 2))
-
-
-def test_operations_are_those_of_the_products() -> None:
-    base = replace(test_seq2seq.BASE, encoder_layers=2, decoder_layers=3)
-    e, f, v = base.d_model, base.ffn_dim, base.target_vocab_size
-    source, target = [3, 5], [7, 2]
-    encoder = 2 * (8 * (4 * e * e + 2 * e * f) + (9 + 25) * 2 * e)
-    decoder = 3 * (9 * (6 * e * e + 2 * e * f) + 8 * 2 * e * e + (49 + 4 + 21 + 10) * 2 * e)
-    found = forward_operations(Seq2Seq(base), {"encoder": source, "decoder": target})
-    assert found == 2 * (encoder + decoder + 9 * e * v)
 
 
 def test_what_several_parts_add_by_distance_is_added_up() -> None:

@@ -1,6 +1,6 @@
-"""How large a model is: operations of a forward pass, and whether arrays fit a config."""
+"""How large a model is: whether arrays fit a config."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,36 +9,8 @@ import numpy as np
 from pellucid import nn
 from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
-from pellucid.nn.attention import Attention
 
 Array = np.ndarray
-
-
-def forward_operations(model: nn.Module, lengths: Mapping[str, Sequence[int]]) -> float:
-    """Count the operations of a forward pass's matrix products; a multiply-add is two.
-
-    `lengths` are those of the sequences that each stack reads. A training step takes three times
-    as many. Causal attention counts in full.
-
-    >>> from pellucid.models import CausalLM, CausalLMConfig
-    >>> model = CausalLM(CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=0))
-    >>> forward_operations(model, {"decoder": [3, 2]})  # the output layer of five rows
-    560.0
-    """
-    last = "decoder" if hasattr(model, "decoder") else "encoder"
-    products = 0
-    for name, module in model.named_modules():
-        stack = name.partition(".")[0]
-        own = lengths[stack if stack in lengths else last]
-        if isinstance(module, nn.Linear):
-            products += sum(own) * module.weight.data.size
-        elif isinstance(module, Attention):  # its output projection is a Linear
-            c = module.config
-            keys = lengths["encoder"] if name.endswith("multihead_attn") else own
-            width, e = c.width, c.embed_dim
-            products += sum(own) * width * e + sum(keys) * 2 * c.groups * c.head_width * e
-            products += 2 * width * sum(n * m for n, m in zip(own, keys, strict=True))
-    return 2.0 * products
 
 
 def array_names(build: Callable[[Any], nn.Module], config: StackConfig) -> list[str]:
