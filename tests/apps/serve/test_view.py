@@ -86,19 +86,13 @@ def test_a_record_is_the_one_of_pellucid_view(server: Running, model: str, text:
 def test_a_record_is_of_the_search_and_the_answer_asked_for(server: Running) -> None:
     greedy, wide = (record(server, "small-de-en", "der Hund", beam=beam) for beam in (1, 5))
     assert len(wide["tree"]) > len(greedy["tree"])
-    answer = {"answer": "hello there"}
-    assert_equal(record(server, "chat", "hello", **answer), drawn("chat", "hello", "hello there"))
     sampling = {"temperature": 2, "seed": 3}
     sampled = [record(server, "chat", "hello", **sampling) for _ in range(2)]
     assert_equal(dict(sampled[0]), dict(sampled[1]))
     assert sampled[0]["title"] != record(server, "chat", "hello", temperature=0)["title"]
 
 
-def test_tokens_are_masked_by_their_places_and_the_page_opens_where_asked(server: Running) -> None:
-    place = len(record(server, "bert", "hello there")["source"]) - 2  # the last before the end
-    masked = record(server, "bert", "hello there", mask=[place])
-    assert masked["source"][place] == [MASK, "special"]
-    assert [step["place"] for step in masked["steps"]] == [place]
+def test_the_page_opens_where_asked(server: Running) -> None:
     opened = record(server, "chat", "hello", kind="encoder", layer=1, head=2, language="ko")
     assert (opened["opens"]["kind"], opened["opens"]["head"]) == ("encoder", 1)
     assert opened["language"] == "ko"
@@ -110,15 +104,8 @@ def test_tokens_are_masked_by_their_places_and_the_page_opens_where_asked(server
         ({"model": "chat"}, 400, "missing required field `text`"),
         ({"model": "none", "text": "a"}, 404, "there is no model"),
         ({"model": "chat", "text": "x" * 99}, 400, "text has 99 tokens, more than the 40"),
-        ({"model": "chat", "text": "x", "answer": "x" * 99}, 400, "answer has 99 tokens"),
+        ({"model": "chat", "text": "x", "answer": "y"}, 400, "contains unknown field `answer`"),
         ({"model": "chat", "text": ""}, 400, "the sentence is empty"),
-        ({"model": "chat", "text": "x", "mask": [1]}, 400, "chat fills no masks"),
-        ({"model": "bert", "text": "x", "mask": [9]}, 400, "mask must hold places from 1 to"),
-        (
-            {"model": "bert", "text": "x", "mask": [True]},
-            400,
-            "Expected `int`, got `bool` - at `$.mask[0]`",
-        ),
         (
             {"model": "chat", "text": "x", "kind": "all"},
             400,

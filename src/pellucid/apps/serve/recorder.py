@@ -1,10 +1,9 @@
 """The record of a text in a served model, made next to the requests that the model answers."""
 
 import asyncio
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -22,23 +21,16 @@ Beam = Annotated[int, Meta(ge=1, le=8)]
 Place = Annotated[int, Meta(ge=1, le=10**6)]
 
 
-class RecordRequest(Struct):
+class RecordRequest(Struct, forbid_unknown_fields=True):
     """The body of POST /view/record."""
 
     model: ModelName
     text: Annotated[str, about("What the model reads.")]
-    answer: Annotated[
-        str | None,
-        about("Show this answer, not the model's own; for [MASK], a token each."),
-    ] = None
     beam: Annotated[Beam | None, about("Hypotheses of the search; 1 is greedy.")] = None
     temperature: Annotated[
         Temperature, about("Sample the answer. 0, or without it: searched for.")
     ] = 0.0
     seed: Annotated[Seed, about("Random seed of sampling.")] = 0
-    mask: Annotated[
-        list[int], about("Tokens to mask, by their places in the record's source.")
-    ] = []
     kind: Annotated[Kind | None, about("Attention to open on.")] = None
     layer: Annotated[Place | None, about("Layer to open on, from 1.")] = None
     head: Annotated[Place | None, about("Head to open on, from 1.")] = None
@@ -57,48 +49,23 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
 
     Raises `RequestError` for what is too long or does not fit the model, `UserError` likewise.
     """
-    pipeline, text, target = served.pipeline, asked.text, asked.answer
-    source: str | list[int]
-    shown: str | tuple[int, ...] | None = target
-    fills = not pipeline.generates
-    ids = (pipeline.token_ids if fills else pipeline.source.encode)(text)
-    if len(ids) > limits.view_tokens:
-        raise _too_long("text", len(ids), limits.view_tokens)
-    if target is not None:
-        answer = len(pipeline.target.encode(target))
-        if answer > limits.view_answer:
-            raise _too_long("answer", answer, limits.view_answer)
-    source, search, ends = text, None, True
-    if fills:
-        source = _masked(pipeline, ids, asked.mask) if asked.mask else text
-    else:
-        if asked.mask:
-            raise RequestError(400, f"{served.name} fills no masks; leave mask out", "mask")
+    pipeline = served.pipeline
+    ids = (pipeline.source.encode if pipeline.generates else pipeline.token_ids)(asked.text)
+    if (count := len(ids)) > (most := limits.view_tokens):
+        raise RequestError(
+            400, f"text has {count} tokens, more than the {most} that are drawn; shorten it", "text"
+        )
+    answer, search, ends = None, None, True
+    if pipeline.generates:
         own = pipeline.search
         length = min(own.max_length, limits.view_answer)
         search = replace(own, beam=asked.beam or own.beam, best=1, max_length=length)
-        if target is None and asked.temperature:
+        if asked.temperature:
             sampled = _sample(served, asked, length)
-            shown, ends = sampled.tokens, sampled.finished
-    drawn = view.attention(pipeline, source, shown, search=search, ends=ends).record
+            answer, ends = sampled.tokens, sampled.finished
+    drawn = view.attention(pipeline, asked.text, answer, search=search, ends=ends).record
     cell = select_cell(drawn, asked.kind, asked.layer, asked.head) if drawn.maps else None
     return Made(drawn.title, dumps(as_json(drawn, cell, asked.language)))
-
-
-def _too_long(field: str, tokens: int, most: int) -> RequestError:
-    return RequestError(
-        400, f"{field} has {tokens} tokens, more than the {most} that are drawn; shorten it", field
-    )
-
-
-def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[int]:
-    """Return the tokens with those at these places masked, counted with the begin token."""
-    masked = list(ids)
-    for place in places:
-        if not 1 <= place <= len(masked):
-            raise RequestError(400, f"mask must hold places from 1 to {len(masked)}", "mask")
-        masked[place - 1] = pipeline.model.config.mask_id
-    return masked
 
 
 def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:
