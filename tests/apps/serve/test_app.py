@@ -508,21 +508,11 @@ FORM = b"application/x-www-form-urlencoded"
 def test_headers_that_come_too_slowly_or_never_end_close_the_connection() -> None:
     with running(Limits(head_seconds=0.3)) as server:
         assert rest(begun(server)) == b""
-        assert rest(begun(server, GET)).startswith(b"HTTP/1.1 408")
+        assert rest(begun(server, GET)) == b""
         assert rest(begun(server, GET + b"\r\n" + GET)).startswith(b"HTTP/1.1 200")
     with running(Limits(head=2000)) as server:
-        assert rest(begun(server, GET + b"X: " + b"y" * 3000)).startswith(b"HTTP/1.1 431")
+        assert rest(begun(server, GET + b"X: " + b"y" * 3000)) == b""
         assert works(server)
-
-
-def test_headers_are_counted_within_one_packet(server: Running) -> None:
-    many = GET + b"X: y\r\n" * 11_000 + b"\r\n"
-    for sent in (many, GET.replace(b"/health", b"/" + b"a" * 70_000) + b"\r\n"):
-        received = rest(begun(server, sent))
-        assert received.startswith(b"HTTP/1.1 431")
-        assert received.endswith(b"the headers are too long")
-    enough = GET + b"X: y\r\n" * 10_000 + b"Connection: close\r\n\r\n"
-    assert rest(begun(server, enough)).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -584,8 +574,7 @@ def test_a_browser_that_names_only_the_origin_is_believed(
 def test_no_browser_guesses_the_type_of_an_answer(server: Running) -> None:
     for path in ("/health", "/view", "/nothing"):
         assert ask(server, path)[1]["X-Content-Type-Options"] == "nosniff"
-    for sent in (b"nonsense\r\n\r\n", GET + b"X: y\r\n" * 11_000 + b"\r\n"):
-        assert b"x-content-type-options: nosniff\r\n" in rest(begun(server, sent))
+    assert b"x-content-type-options: nosniff\r\n" in rest(begun(server, b"nonsense\r\n\r\n"))
 
 
 def test_a_client_that_sent_too_much_can_read_why(server: Running) -> None:
@@ -593,18 +582,6 @@ def test_a_client_that_sent_too_much_can_read_why(server: Running) -> None:
     received = rest(begun(server, head + b" " * 15_000_000))
     assert received.startswith(b"HTTP/1.1 413")
     assert b"the body has more than 2000 bytes" in received
-
-
-def test_the_idlest_connections_make_room_for_others() -> None:
-    with running(Limits(connections=20)) as server:
-        idle = [begun(server, GET) for _ in range(50)]
-        assert works(server)
-        assert until(lambda: len(server.server.server_state.connections) <= 20)
-        assert [rest(opened) for opened in idle[:30]] == [b""] * 30
-        idle[-1].sendall(b"\r\n")
-        assert idle[-1].recv(100).startswith(b"HTTP/1.1 200")
-        for opened in idle[30:]:
-            opened.close()
 
 
 def test_a_client_that_does_not_read_its_answers_is_hung_up_on(

@@ -15,7 +15,7 @@ from pellucid.apps.serve.limits import Limits
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    limits = Limits(body_seconds=0.5, head_seconds=0.5, connections=200, tokens=20)
+    limits = Limits(body_seconds=0.5, head_seconds=0.5, tokens=20)
     with running(limits) as server:
         models = server.service.models
         server.service.models = {"model": models["chat"], "bert": models["bert"]}
@@ -50,8 +50,8 @@ def test_garbage(server: Running) -> None:
 def test_requests_that_end_in_the_middle_or_come_slowly(server: Running) -> None:
     seen = apart(halves(server.port, 60, 10))
     assert not failed(seen)
-    assert seen["408"]
+    assert seen["closed"] >= 10
 
 
-def test_more_open_connections_than_there_is_room_for(server: Running) -> None:
+def test_many_open_connections_that_ask_for_nothing(server: Running) -> None:
     assert apart(crowd(server.port, 600)) == {"200": 10}

@@ -18,7 +18,6 @@ from tests.apps.serve.servers import running, write
 from tests.small import write_model
 
 from pellucid.apps.cli.main import main
-from pellucid.apps.serve import connection
 from pellucid.apps.serve.server import listen
 
 
@@ -243,11 +242,3 @@ def test_a_port_in_use_is_not_shared_on_windows(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(sys, "platform", system)
         with listen("127.0.0.1", 0) as bound:
             assert bool(bound.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)) == wanted
-
-
-def test_on_windows_connections_are_limited_without_asking_the_system(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setitem(sys.modules, "resource", None)  # it has no such module
-    assert connection._files() == 8192

@@ -1,15 +1,15 @@
-"""One HTTP connection: how long it may take, how long its headers may be, and how many there are.
+"""One HTTP connection: it ends when its client goes, or when it takes too long.
 
-uvicorn waits for ever for the headers of a request, and for a client that does not read its answer;
-it has no limit of either, and neither does its limit of connections let an idle one go.
+uvicorn waits for ever for the headers of a request, and for a client that does not read its answer.
+What is fair between clients, and how many there may be, is left to a proxy.
 """
 
 import asyncio
-import sys
+import math
 from typing import Any
 
 from httptools import HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from pellucid.apps.serve.limits import Limits
@@ -21,10 +21,7 @@ class State(ServerState):
     def __init__(self, limits: Limits) -> None:
         super().__init__()
         self.limits = limits
-        self.most = min(limits.connections, _files() - 100)
         self.stopping = False
-        self.idle: dict[Connection, None] = {}
-        """Connections without a request being answered, the one that waits longest first."""
         self.dropped = 0
         """Requests that came after an answer that said it was the connection's last."""
 
@@ -50,10 +47,7 @@ class _Parser(HttpRequestParser):
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that is closed when it takes too long.
-
-    Where there are too many, the one that has waited longest for its next request makes room.
-    """
+    """A connection that is closed when it takes too long."""
 
     server_state: State
 
@@ -63,22 +57,18 @@ class Connection(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
         self._limits = self.server_state.limits
         self._timer: asyncio.TimerHandle | None = None
-        self._read = 0  # bytes since the last answer
-        self._long = False
+        self._left = 0.0  # bytes that headers may still take
         self._kept = False  # whether the client goes on after the newest request
         self._running: Any = None  # the cycle of the request being answered; `cycle` is the newest
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection; if there are too many, close the one that has waited longest."""
+        """Accept a connection."""
         super().connection_made(transport)
-        if len(self.connections) > self.server_state.most:
-            next(iter(self.server_state.idle), self).transport.abort()
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it, and tell the application, if it is answering."""
         self._set_timer(None)
-        self.server_state.idle.pop(self, None)
         super().connection_lost(exc)
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
@@ -88,18 +78,14 @@ class Connection(HttpToolsProtocol):
                 leave()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; headers that never end are refused."""
-        self._read += len(data)
+        """Read on; a connection whose headers never end is closed."""
         super().data_received(data)
-        if self in self.server_state.idle and self._read > self._limits.head:
-            self._refuse(431, "the headers are too long")
+        self._left -= len(data)
+        if self._left < 0:
+            self.transport.abort()
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        self._long = size > self._limits.head
-        if self._long:
-            raise ValueError("the headers are too long")  # ends in `send_400_response`
         if self.parser.should_upgrade():
             self.parser.without_upgrade = self._without_upgrade()
             return
@@ -112,8 +98,7 @@ class Connection(HttpToolsProtocol):
                 before.keep_alive = kept
         if len(self.pipeline) == 1:
             self.flow.resume_reading()  # else a client that goes is not noticed
-        self.server_state.idle.pop(self, None)
-        limits = self._limits
+        self._left, limits = math.inf, self._limits
         whole = limits.body_seconds + limits.seconds + limits.read_seconds
         self._set_timer(self.transport.abort, whole)
 
@@ -134,13 +119,6 @@ class Connection(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request."""
-        if self._long:
-            self._refuse(431, "the headers are too long")
-        else:
-            self._refuse(400, msg)
-
     def _without_upgrade(self) -> bytes:
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
@@ -149,39 +127,10 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join([b"%s %s HTTP/%s" % (method, self.url, version), *kept, b"", b""])
 
     def _wait(self) -> None:
-        self._read = 0
-        self.server_state.idle[self] = None
-        self._set_timer(self._late, self._limits.head_seconds)
-
-    def _late(self) -> None:
-        if self._read:
-            self._refuse(408, "the headers did not arrive in time")
-        else:
-            self.transport.close()
-
-    def _refuse(self, status: int, message: str) -> None:
-        if not self.transport.is_closing():
-            sent = (b"content-type: text/plain", b"content-length: %d" % len(message))
-            headers = [b"%s: %s" % header for header in self.server_state.default_headers]
-            lines = [*headers, *sent, b"connection: close", b"", message.encode()]
-            self.transport.write(STATUS_LINE[status] + b"\r\n".join(lines))
-            self.transport.close()
-            self._set_timer(self.transport.abort, self._limits.read_seconds)
+        self._left = self._limits.head
+        self._set_timer(self.transport.close, self._limits.head_seconds)
 
     def _set_timer(self, call: Any, seconds: float = 0.0) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if call is None else self.loop.call_later(seconds, call)
-
-
-def _files() -> int:
-    """Return how many files this process may have open, as many as the system lets it."""
-    if sys.platform == "win32":
-        return 8192
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
-    if 0 <= soft < most:  # RLIM_INFINITY is negative
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return most

@@ -20,8 +20,6 @@ class Limits:
     """Bytes of a request's headers."""
     head_seconds: float = 10.0
     """Seconds in which a request's headers must have arrived, the wait for it included."""
-    connections: int = 4096
-    """Open connections; the one that has waited longest for a request makes room for another."""
     tokens: int = 1024
     """Tokens of an answer."""
     seconds: float = 60.0
