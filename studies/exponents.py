@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from measuring import KINDS, draw_grid, head_values
 from pellucid.apps.lab.document import Block, Plot, Table
-from pellucid.apps.lab.measures import KINDS, MEASURES, Measure, head_values
+from pellucid.apps.lab.measures import MEASURES, Measure
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
-from pellucid.apps.lab.plots import Curves, Mark, Points, as_points, draw_curves, draw_grid
+from pellucid.apps.lab.plots import Curves, Mark, Points, as_points, draw_curves
 from pellucid.apps.lab.statistics import difference, signed
 from pellucid.apps.lab.wording import captions, tr
 

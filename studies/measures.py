@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from measuring import KINDS, Probe, draw_grid, head_values, kind_of
 from pellucid.apps.lab.document import Block, Plot, Table
-from pellucid.apps.lab.measures import KINDS, MEASURES, Measure, Pass, Probe, head_values, kind_of
+from pellucid.apps.lab.measures import MEASURES, Measure, Pass
 from pellucid.apps.lab.metrics import format_spread
-from pellucid.apps.lab.plots import Curves, Points, as_points, draw_grid
+from pellucid.apps.lab.plots import Curves, Points, as_points
 from pellucid.apps.lab.wording import captions, tr
 from pellucid.nn.recorder import AttentionMap
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.core.errors import UsageError
-from pellucid.core.parts import VARIABLE, Registry, use
+from pellucid.core.parts import VARIABLE, Registry, read, use
 from pellucid.core.settings import from_mapping
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.system.command import command
@@ -39,6 +39,14 @@ def test_a_file_registers_a_part_once(tmp_path: Path) -> None:
         assert os.environ[VARIABLE] == str(file)
     finally:
         del ACTIVATIONS["square"]
+
+
+def test_a_file_may_import_those_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "beside_it.py").write_text("WIDTH = 17\n", encoding="utf-8")
+    file = tmp_path / "imports_it.py"
+    file.write_text("from beside_it import WIDTH\n", encoding="utf-8")
+    read(str(file))
+    assert sys.modules["pellucid_part_imports_it"].WIDTH == 17
 
 
 def test_an_unknown_name_says_what_there_is_and_how_to_add_one() -> None:

@@ -111,6 +111,8 @@ def read(part: str) -> None:
         spec = spec_from_file_location(f"pellucid_part_{path.stem}", path)
         assert spec is not None
         assert spec.loader is not None  # it ends in .py
+        if (folder := str(path.parent)) not in sys.path:  # the files beside it, as Python's own
+            sys.path.append(folder)
         module = sys.modules[spec.name] = module_from_spec(spec)
         spec.loader.exec_module(module)
     except Exception as error:

@@ -341,7 +341,7 @@ def test_errors_in_korean_are_of_errors_that_there_are() -> None:
 @pytest.mark.parametrize(
     ("typed", "shown"),
     [
-        (["trian"], "'trian' 명령이 없습니다 (train?). 명령 목록: demo, chat"),
+        (["trian"], "'trian' 명령이 없습니다 (train?). 명령 목록: demo, data"),
         (["train", "nope"], "'nope' 레시피나 TOML 파일이 없습니다. 레시피 목록: bert-ko"),
         (["view", "nofolder"], "nofolder: 폴더가 없습니다. 먼저 모델을 학습하거나"),
         (["plot", "softmx"], "'softmx' 그림이 없습니다 (softmax?). 목록: curves"),

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import measuring
 from pellucid.apps.lab import plots
 from pellucid.apps.lab.plots import COLOURS, Curves
 from pellucid.apps.lab.statistics import compare
@@ -100,7 +101,7 @@ def test_effects_are_not_lost_next_to_one_that_is_far_larger(drawn: list[Figure]
 def test_a_name_is_drawn_literally(drawn: list[Figure], name: str) -> None:
     two = curves([name, "v2"])
     plots.draw_curves({f"minus {name}": two, "b": two}, name, "epoch", "loss")
-    plots.draw_grid([name], ["column"], {(name, "column"): two}, name, "step")
+    measuring.draw_grid([name], ["column"], {(name, "column"): two}, name, "step")
     plots.draw_forest([compare(Contrast(name, "bleu", "b"), False, {0: 1.0}, {0: 2.0})])
     wanted = [
         {f"{name} (3)", f"minus {name}", name},
@@ -133,7 +134,7 @@ def test_a_grid_has_one_legend_and_one_axis_for_each_row(drawn: list[Figure]) ->
         for i, row in enumerate("ab")
         for column in "cd"
     }
-    plots.draw_grid("ab", "cd", panels, "", "step", lines={"a": (1.0, "one")})
+    measuring.draw_grid("ab", "cd", panels, "", "step", lines={"a": (1.0, "one")})
     (figure,) = drawn
     assert len(figure.legends) == 1
     assert all(axes.get_legend() is None for axes in figure.axes)

@@ -18,11 +18,6 @@ from pellucid.nn.recorder import AttentionMap
 if TYPE_CHECKING:
     from pellucid.apps.lab.findings import Findings
 
-Probe = Mapping[str, Any]
-"""The values that the measures recorded after one step."""
-KINDS = ("encoder", "decoder", "cross")
-"""Kinds of attention; `kind_of` returns the kind of a layer."""
-
 
 @dataclass(frozen=True)
 class Pass:
@@ -51,23 +46,3 @@ class Measure:
 
 MEASURES: dict[str, Measure] = {}
 """Numbers that a study can record inside its models and show in its report, by name."""
-
-
-def kind_of(layer: str) -> str:
-    """Return which kind of attention a layer's name means.
-
-    >>> kind_of("decoder.layers.1.multihead_attn")
-    'cross'
-    """
-    if layer.startswith("encoder"):
-        return "encoder"
-    return "cross" if layer.endswith("multihead_attn") else "decoder"
-
-
-def head_values(probe: Probe, kind: str, statistic: str) -> list[float]:
-    """Return a statistic of every head of a kind of attention, by layer and head.
-
-    Empty where there is no such layer, or where the line is older than the statistic.
-    """
-    layers = probe.get("attention", {}).items()
-    return [v for name, seen in layers if kind_of(name) == kind for v in seen.get(statistic, ())]

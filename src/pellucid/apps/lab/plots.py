@@ -140,7 +140,7 @@ def add_legend(axes: Axes, curves: Curves, marks: Sequence[Mark] = ()) -> None:
     axes.legend(lines, labels, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _points(panels: Iterable[Curves]) -> list[tuple[float, float]]:
+def points_of(panels: Iterable[Curves]) -> list[tuple[float, float]]:
     """Return every point of every curve."""
     curves = [curve for panel in panels for seeds in panel.values() for curve in seeds]
     return [point for xs, ys in curves for point in zip(xs, ys, strict=True)]
@@ -148,7 +148,7 @@ def _points(panels: Iterable[Curves]) -> list[tuple[float, float]]:
 
 def set_log_if_wide(axes: Axes, panels: Iterable[Curves]) -> None:
     """Use a logarithmic y axis where positive values span more than a factor of 20."""
-    finite = [y for _, y in _points(panels) if math.isfinite(y)]
+    finite = [y for _, y in points_of(panels) if math.isfinite(y)]
     if finite and min(finite) > 0 and max(finite) > 20 * min(finite):
         from matplotlib.ticker import LogLocator
 
@@ -189,7 +189,7 @@ def draw_curves(
     columns = min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
     most = max(len(curves) for curves in panels.values())
-    every = _points(panels.values())
+    every = points_of(panels.values())
     with new_figure(title, WIDTH, 0.4 + rows * max(2.7, 0.21 * most)) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         shown = list(zip(grid.flat, panels.items(), strict=False))
@@ -265,60 +265,3 @@ def _forest_row(axes: Axes, y: int, comparison: Comparison, ends: tuple[float, f
             fontsize=8,
             va="center",
         )
-
-
-def draw_grid(
-    rows: Sequence[str],
-    columns: Sequence[str],
-    curves: Mapping[tuple[str, str], Curves],
-    title: str,
-    xlabel: str,
-    *,
-    lines: Mapping[str, tuple[float, str]] | None = None,
-    base: int = 10,
-) -> str:
-    """Draw a grid of small panels with one legend; each row has one y axis.
-
-    lines: a value to mark in every panel of a row, with its name. x runs in powers of `base`: of 2
-    strictly, of 10 with a linear part that holds 0.
-    """
-    size = (WIDTH, 1.3 * len(rows) + 1.1)
-    with new_figure(title, *size) as figure:
-        grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
-        for i, row in enumerate(rows):
-            for j, column in enumerate(columns):
-                axes, panel = grid[i, j], curves.get((row, column), {})
-                draw_bands(axes, panel)
-                axes.tick_params(labelsize=7)
-                if lines and row in lines:
-                    value, label = lines[row]
-                    axes.axhline(value, color=INK, linewidth=0.9, linestyle=":")
-                    axes.annotate(label, (0.99, value), (0, 2), fontsize=7, ha="right",
-                                  xycoords=("axes fraction", "data"),
-                                  textcoords="offset points")  # fmt: skip
-                if i == 0:
-                    axes.set_title(tr(column), fontsize=8, loc="center")
-            set_log_if_wide(grid[i, 0], [curves.get((row, column), {}) for column in columns])
-            grid[i, 0].set_ylabel(tr(row).replace(": ", ":\n"), fontsize=7)
-        xs = [x for x, _ in _points(curves.values())]
-        _scale_x(grid[0, 0], xs, base)
-        figure.supxlabel(tr(xlabel), fontsize=8)
-        handles, labels = next(
-            (found for axes in grid.flat if (found := axes.get_legend_handles_labels())[0]),
-            ([], []),
-        )
-        if len(labels) > 1 or lines is None:
-            figure.legend(handles, labels, loc="outside lower center", ncols=4)
-        return to_svg(figure)
-
-
-def _scale_x(axes: Axes, xs: Sequence[float], base: int) -> None:
-    if base == 2:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-        return
-    axes.set_xscale("symlog", linthresh=10)
-    axes.xaxis.minorticks_off()
-    ticks = {0: "0", 10: "10", 100: "100", 1000: "1k", 10_000: "10k", 100_000: "100k"}
-    axes.set_xticks(list(ticks), list(ticks.values()))
-    axes.set_xlim(-1, max(1.3 * max(xs, default=0.0), 11))
