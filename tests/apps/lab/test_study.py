@@ -359,3 +359,73 @@ def test_random_points_lie_in_their_ranges_and_more_of_them_keep_the_first(tmp_p
 def test_a_wrong_grid_or_range_is_named(tables: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         read_study(write_study(tmp_path, f"{STUDY}\n{tables}\n"))
+
+
+FILES = """
+format = 1
+question = "Which language is hard?"
+recipe = "g2p-small"
+seeds = [0, 1]
+metrics = ["per"]
+minutes_per_run = 0.1
+
+[files]
+train = "_train.tsv"
+test = "_test.tsv"
+"""
+
+
+def test_data_sets_of_the_folder_are_variants_that_nothing_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "medium").mkdir()
+    for name in ("hun_train.tsv", "medium/dut_train.tsv.gz", "hun_train.tsv.old", "kor_dev.tsv"):
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "study.toml"
+    path.write_text(FILES, encoding="utf-8")
+    study = read_study(path)
+    assert {name: config.data.train for name, config in study.variants.items()} == {
+        "dut": (Path("medium/dut_train.tsv.gz"),),
+        "hun": (Path("hun_train.tsv"),),
+    }
+    assert study.variants["dut"].data.test == (Path("medium/dut_test.tsv.gz"),)
+    assert [(t.change, t.seed) for t in study.trials()] == [
+        ("dut", 0), ("hun", 0), ("dut", 1), ("hun", 1)
+    ]  # fmt: skip
+    assert list(study.contrasts()) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reported"),
+    [
+        ('train = "_train', 'tran = "_train', 'files: expected train = "_train.tsv", also valid'),
+        ('"_test.tsv"', "3", 'files: expected train = "_train.tsv", also valid'),
+        ("format", 'base = "hun"\nformat', "with [files] the files are the variants"),
+        ("[files]", "[grid]\nmodel.d_model = [8]\n[files]", "with [files] the files are the"),
+    ],
+)
+def test_errors_of_studies_of_files_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, reported: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "study.toml"
+    path.write_text(FILES.replace(before, after), encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        read_study(path)
+    assert reported in str(error.value)
+
+
+def test_two_data_sets_of_one_name_are_refused_and_none_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "study.toml"
+    path.write_text(FILES, encoding="utf-8")
+    with pytest.raises(UsageError, match="go to where they are, LANG_train"):
+        select_trials(read_study(path).trials(), [], [])
+    for folder in ("high", "low"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "eng_train.tsv").write_bytes(b"")
+    with pytest.raises(UsageError, match="eng is the name of two sets of files"):
+        read_study(path)

@@ -100,7 +100,7 @@ def check_bound(findings: Findings, bound: Bound) -> str:
 def _values(findings: Findings) -> Table:
     """Return every metric of every variant: median, least and most, and published figures.
 
-    Points of a grid, or drawn at random, are ordered by the first metric, best first.
+    Points of a grid, drawn at random or of files are ordered by the first metric, best first.
     """
     plan = findings.study.plan
     published = {(r.change, r.metric): f"{r.value:g}" for r in plan.reference}
@@ -157,7 +157,8 @@ def _curves(findings: Findings) -> list[Plot]:
             curves = {change: _points(findings, change, key) for change in names}
             found = {c: runs for c, runs in curves.items() if runs and all(x for x, _ in runs)}
             if found:
-                panels[tr("compared with {base}", base=base)] = found
+                title = tr("compared with {base}", base=base) if len(names) > 1 else base
+                panels[title] = found
         if panels:
             title = tr("{name} by epoch (lower is better)", name=tr(name).capitalize())
             svg = draw_curves(panels, title, tr("epoch"), tr(find_metric(metric).unit))

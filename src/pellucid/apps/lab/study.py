@@ -87,14 +87,14 @@ class Plan:
     question: str
     recipe: str
     """A recipe by name, or a TOML file next to the study."""
-    base: str
-    """The name of the unchanged variant."""
     seeds: tuple[int, ...]
     """Each seeds the initial weights, the order of the data, and dropout."""
     metrics: tuple[str, ...]
     """The metrics to compare (`pellucid.apps.lab.metrics`), the most important first."""
     minutes_per_run: float
     """The budget: about how long one run takes on one core."""
+    base: str = ""
+    """The name of the unchanged variant; none where the variants are files."""
     gigabytes_per_run: float = 1.0
     """Memory that one run needs; it limits how many run at a time."""
     measures: tuple[str, ...] = ("attention", "memory", "embeddings", "gradients", "dead_units")
@@ -142,7 +142,7 @@ class Study:
     changes: Mapping[str, Change]
     variants: Mapping[str, RunConfig]
     points: frozenset[str] = frozenset()
-    """Variants of a grid, or drawn at random."""
+    """Variants of a grid, drawn at random, or of files."""
     tokenizer: str = ""
     source: str = field(default="", compare=False)
     """The text of the file, for the report."""
@@ -252,6 +252,11 @@ def select_trials(
                 hint = nearest(str(one), map(str, known))
                 listed = ", ".join(map(str, sorted(known, key=str)))
                 raise UsageError(f"no {what} {one!r} in this study{hint}; there are: {listed}")
+    if not trials:
+        raise UsageError(
+            "this study trains on files of the current folder, or of folders in it, and none is "
+            "there; go to where they are, LANG_train.tsv and so on"
+        )
     found = [t for t in trials if (not only or t.change in only) and (not seeds or t.seed in seeds)]
     if not found:
         there = sorted({t.seed for t in trials if t.change in only})

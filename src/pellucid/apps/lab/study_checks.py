@@ -161,7 +161,7 @@ def _contrast_errors(study: Study) -> Iterator[str]:
     """Refuse a variant compared with itself, and a comparison given twice: Holm counts both."""
     for name in study.changes:
         against, where = study.against(name), f"changes.{name}.against"
-        if name == against and name != study.plan.base:
+        if name == against and name not in (study.plan.base, *study.points):
             yield f"{where}: {name} is compared with itself"
         if name != against and study.against(against) == name:
             both = f"{name} and {against} are each compared with the other"

@@ -1,19 +1,23 @@
 """Study files: found by name or path, read strictly, checked before anything runs.
 
 Variants are named one by one, or come from lists and ranges of settings: every combination, or
-points spread over the ranges.
+points spread over the ranges. Or they are the data sets of a folder, under one recipe.
 
 [grid]                                        [random]
 training.schedule.lr = [1e-3, 2e-3, 4e-3]     count = 8
 model.d_model = [64, 128]                     log.training.schedule.lr = [5e-4, 8e-3]
                                               uniform.model.dropout = [0.0, 0.3]
                                               choice.model.d_model = [64, 128]
+
+[files]                                       # NAME_train.tsv and so on, here or in a folder here
+train = "_train.tsv"
+valid = "_dev.tsv"
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,10 @@ from pellucid.training.config import RunConfig, load_recipe
 PACKAGE = Path(__file__).parents[2]
 SHIPPED = next(p for p in (PACKAGE / "studies", PACKAGE.parents[1] / "studies") if p.exists())
 """The studies that come with Pellucid: in the package, or in the checkout that this is."""
+
+
+Named = tuple[str, dict[str, Any]]
+"""A variant's name, and its settings as tables."""
 
 
 def study_names() -> list[str]:
@@ -58,23 +66,34 @@ def read_study(path: Path) -> Study:
     settings = values.pop("settings", {})
     tables = values.pop("changes", {})
     grid, random = values.pop("grid", {}), values.pop("random", {})
+    sets = _data_sets(values.pop("files", {}), str(path))
     if values.get("format") != FORMAT:
         raise UsageError(
             f"{path}: study format {values.get('format')!r}, this Pellucid reads format = {FORMAT}"
         )
-    plan = from_mapping(Plan, values, str(path), beside=("settings", "changes", "grid", "random"))
+    beside = ("settings", "changes", "grid", "random", "files")
+    plan = from_mapping(Plan, values, str(path), beside=beside)
     own = (str(_beside(path, file).absolute()) for file in plan.imports)
     plan = replace(plan, imports=(str(SHIPPED / "measures.py"), *own))
     for file in plan.imports:
         read(file)
-    check_name(plan.base, f"{path}, base")
+    if sets is None:
+        check_name(plan.base, f"{path}, base")
+    elif plan.base or tables or grid or random:
+        raise UsageError(f"{path}: with [files] the files are the variants; leave out all others")
     _check_table(
         tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'
     )
     recipe = str(path.parent / plan.recipe) if plan.recipe.endswith(".toml") else plan.recipe
     base = _set(settings, f"{path}, settings", load_recipe(recipe))
-    changes = {plan.base: Change(plan.about_base)}
-    variants = {plan.base: base}
+    changes = {plan.base: Change(plan.about_base)} if sets is None else {}
+    variants = {plan.base: base} if sets is None else {}
+    for name, values in sets or ():
+        check_name(name, f"{path}, files")
+        if name in variants:
+            raise UsageError(f"{path}: {name} is the name of two sets of files; move one away")
+        plan = replace(plan, base=plan.base or name)  # the report prints its settings in full
+        changes[name], variants[name] = Change(against=name), _set(values, str(path), base)
     for change, table in tables.items():
         where = f"{path}, changes.{change}"
         check_name(change, f"{path}, changes")
@@ -95,7 +114,7 @@ def read_study(path: Path) -> Study:
                     "settings into another study"
                 )
             changes[name], variants[name] = Change(), config
-    named = frozenset(variants) - {plan.base, *tables}
+    named = frozenset(variants) - ({plan.base, *tables} if sets is None else set())
     try:
         tokenizer = _read_tokenizer(path.parent / plan.tokenizer, plan) if plan.tokenizer else ""
         source = path.read_text("utf-8")
@@ -104,6 +123,26 @@ def read_study(path: Path) -> Study:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     return study
+
+
+def _data_sets(endings: Any, where: str) -> list[Named] | None:
+    """Return the name and the files of every data set here; None where a study has no [files].
+
+    endings: of the files of each part. A file may be gzipped.
+    """
+    if endings == {}:
+        return None
+    parts = isinstance(endings, Mapping) and {"train"} <= set(endings) <= {"train", "valid", "test"}
+    if not parts or not all(isinstance(end, str) and end for end in endings.values()):
+        raise UsageError(f'{where}, files: expected train = "_train.tsv", also valid and test')
+    found = []
+    ending = endings["train"]
+    for first in chain(Path().glob(f"*{ending}*"), Path().glob(f"*/*{ending}*")):
+        name, _, rest = first.name.partition(ending)
+        if name != first.name and rest in ("", ".gz"):
+            files = {p: [f"{first.with_name(name + end)}{rest}"] for p, end in endings.items()}
+            found.append((name, {"data": files}))
+    return sorted(found, key=lambda named: named[0])
 
 
 def _set(values: Any, where: str, base: RunConfig) -> RunConfig:
@@ -254,7 +293,7 @@ SCALES: Mapping[str, Callable[[str, Any], Callable[[float], Any]]] = {
 """How the values of a range lie: by equal factors, by equal steps, or in a list."""
 
 
-def points_of(grid: Any, random: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def points_of(grid: Any, random: Any, where: str) -> Iterator[Named]:
     """Yield the name of every point of both tables, with its settings as tables."""
     for name, table, points in (("grid", grid, grid_points), ("random", random, random_points)):
         if not isinstance(table, Mapping):
