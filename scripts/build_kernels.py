@@ -110,7 +110,7 @@ def kernels() -> Iterator[Kernel]:
     import pellucid.kernels
     from pellucid.compiled.decode import kernels_of
     from pellucid.kernels import bias_act_dropout, linear, linear_cross_entropy
-    from pellucid.kernels.backend import bfloat16, compile, matmul, peak
+    from pellucid.kernels.backend import bfloat16, compile, matmul
     from pellucid.kernels.backend.machine_code import FEATURES
     from pellucid.ops.activations import ACTIVATIONS
 
@@ -130,7 +130,7 @@ def kernels() -> Iterator[Kernel]:
         for products in all_products
         for make in (
             linear._forward, linear._backward, linear_cross_entropy._chunk, matmul._packing,
-            matmul._multiplying, peak._multiplying,
+            matmul._multiplying,
         )
     ]  # fmt: skip
     for name, record in ACTIVATIONS.items():
