@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,11 +12,12 @@ import pytest
 from tests.apps.lab.small import STUDY, append_result, write_study
 
 from pellucid.apps.cli.main import main
-from pellucid.apps.lab.study_file import load_study, read_study
+from pellucid.apps.lab.study_file import load_study, read_study, study_names
 from pellucid.apps.lab.trial import failure, run_trial
 from pellucid.data.pairs import Splits
 
 Says = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -157,12 +159,76 @@ def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) 
 def test_stored_results_count_as_done_in_the_repository(
     tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parents[3])
+    monkeypatch.chdir(ROOT)
     assert main(["lab", "list", "--folder", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     rows = {line.split()[0]: line.split() for line in shown.splitlines() if line[:1].isalpha()}
     assert rows["exponent"][1:3] == ["132", "132"]
     assert rows["article-003"][1:3] == ["25", "25"]
+
+
+def test_a_guess_is_made_before_the_runs_are_shown(
+    tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    guess = ["lab", "guess", "norm-place", "--folder", str(tmp_path)]
+    assert main(guess) == 0
+    asked = capsys.readouterr().out
+    assert "claim: norms before the sublayer learn better" in asked
+    assert "0.0307" not in asked
+    assert main([*guess, "--answer", "lower", "--sure", "90"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("wrong: higher by 0.0307 nats per token (interval +0.0252")
+    assert "80 to 100 % sure: 0 of 1 right" in shown
+    assert "claim: norms after the sum need the warm-up" in shown
+    for answer in ("higher", "higher"):
+        assert main([*guess, "--answer", answer, "--sure", "79"]) == 0
+    shown = capsys.readouterr().out
+    assert "60 to 79 % sure: 2 of 2 right" in shown
+    assert "no question of this study is left" in shown
+    before = (tmp_path / "guesses.json").read_bytes()
+    assert main([*guess, "--answer", "lower"]) == 0
+    assert (tmp_path / "guesses.json").read_bytes() == before
+
+
+def test_runs_that_differ_by_seed_are_mixed(
+    tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    guess = ["lab", "guess", "heads-and-ffns", "--folder", str(tmp_path), "--answer", "mixed"]
+    assert main([*guess, "--sure", "34"]) == 0
+    assert capsys.readouterr().out.startswith("right: no difference shown")
+
+
+def test_a_guess_that_cannot_be_kept_is_refused(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    assert main(["lab", "guess", str(path)]) == 1
+    assert "no run of scale is done yet" in capsys.readouterr().err
+    for sure in ("33", "101"):
+        assert main(["lab", "guess", str(path), "--sure", sure]) == 2
+        assert f"--sure {sure}: expected 34 to 100 percent" in capsys.readouterr().err
+    append_result(
+        tmp_path / "lab" / "scale" / "results.jsonl",
+        run_trial(read_study(path).trials()[0], tmp_path / "elsewhere"),
+    )
+    for text in ("[]", "{", '{"a": {"sure": "x"}}'):
+        (tmp_path / "lab" / "guesses.json").write_text(text)
+        assert main(["lab", "guess", str(path), "--answer", "lower"]) == 1
+        assert "guesses.json cannot be read; delete it" in capsys.readouterr().err
+        assert (tmp_path / "lab" / "guesses.json").read_text() == text
+
+
+@pytest.mark.parametrize("name", ["lab.md", "lab.ko.md"])
+def test_the_page_shows_a_question_as_it_is_asked(
+    name: str, tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["lab", "guess", "norm-place", "--folder", str(tmp_path)])
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert f"lab guess norm-place\n{capsys.readouterr().out}```" in text
+    questions = sum(len(load_study(study).plan.primary) for study in study_names())
+    assert re.search(rf"\b{questions}(?: questions|개)", text)
 
 
 def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(

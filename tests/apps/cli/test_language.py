@@ -32,7 +32,7 @@ Capture = pytest.CaptureFixture[str]
 HELP = (
     [],
     *([name] for name in COMMANDS),
-    *(["lab", verb] for verb in ("run", "report", "list")),
+    *(["lab", verb] for verb in ("run", "report", "list", "guess")),
     *(["train", recipe] for recipe in ("g2p-demo", "gpt-ko", "bert-ko")),
 )
 NAMES = r"--[a-z-]+|`[^`]*`|\.[a-z]{2,}(?![a-z])|\{[^}]*\}|[A-Z]{2,}[A-Z_]*|[a-z]+_[a-z_]+|\"\w+\""

@@ -62,7 +62,7 @@ def test_most_ordinary_mistakes_are_named_and_none_is_accepted(title: str) -> No
         (
             "layer_norm_backward",
             ORDINARY["layer_norm_backward"]["half"],
-            "`x_hat * mean_gx / std` 0.5 times. It should count once",
+            "0.5 × `x_hat * mean_gx / std`. It should count once",
         ),
         (
             "encoder_layer_backward",
@@ -82,7 +82,7 @@ def test_most_ordinary_mistakes_are_named_and_none_is_accepted(title: str) -> No
         (
             "residual_backward",
             LEARNERS["second"]["residual_backward"]["dz_as_well"],
-            "There is a term too many: `dz`, 1 times",
+            "There is a term too many: 1 × `dz`.",
         ),
         (
             "gelu_backward",

@@ -1,6 +1,5 @@
 """`pellucid exercise NAME`: derive a backward; mistakes are named."""
 
-import json
 import runpy
 import sys
 import textwrap
@@ -10,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.apps.cli.kept import keep, kept
 from pellucid.apps.cli.language import printed_language, tr, wrapped
 from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, page, read, text
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
-from pellucid.system.files import read_file, write_atomically
 
 TRAINER = "your_transformer.py"
 
@@ -43,14 +42,11 @@ def exercise(
     """
     from pellucid.apps.cli.console import Output  # its packages are not in the site's workbench
 
-    console, progress = Output(), _progress(folder)
+    console, file = Output(), folder / "progress.json"
+    progress = kept(file, solved=bool, hints=int)
 
     def say(line: str) -> None:
         console.say(wrapped(line, console.width))
-
-    def keep() -> None:  # before anything is printed: the output may be closed
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "progress.json", json.dumps(progress, indent=2).encode())
 
     if train:
         code: int = runpy.run_path(str(_trainer()))["main"](folder, printed_language())
@@ -75,11 +71,11 @@ def exercise(
     elif hint:
         hints = read(name)["hints"]
         mine["hints"] = min(mine["hints"] + 1, len(hints))
-        keep()
+        keep(file, progress)  # before anything is printed: the output may be closed
         for number, each in enumerate(hints[: mine["hints"]], start=1):
             say(f"{number}. {text(each, printed_language())}")
     elif not path.exists():
-        keep()
+        keep(file, progress)
         path.write_text(page(name, printed_language()), encoding="utf-8")
         console.say(textwrap.indent(read(name)["equation"].strip(), "  "))
         say(tr("Wrote {}. Fill in the function, then run this command again.").format(path))
@@ -91,7 +87,7 @@ def exercise(
             return 1
         failed = not all(result.passed for result in results)
         mine["solved"] = not failed
-        keep()
+        keep(file, progress)
         for result in results:
             say(verdict(result))
         say(tr("Try again; --hint helps.") if failed else _standing(progress))
@@ -171,17 +167,3 @@ def checked(name: str, path: Path) -> list[Result]:
         for module in set(sys.modules) - before:
             if Path(getattr(sys.modules[module], "__file__", None) or "/").parent == folder:
                 del sys.modules[module]  # a file that was corrected since is read again
-
-
-def _progress(folder: Path) -> dict[str, Any]:
-    """Return what progress.json has: by exercise, whether it is solved and the hints shown."""
-    path = folder / "progress.json"
-    if not path.exists():
-        return {}
-    try:
-        return {
-            name: {"solved": bool(one["solved"]), "hints": int(one["hints"])}
-            for name, one in json.loads(read_file(path)).items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} cannot be read; delete it to begin anew") from error

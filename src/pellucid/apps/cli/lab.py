@@ -1,21 +1,23 @@
-"""`pellucid lab run|report|list`: change one thing, repeat over random seeds, compare."""
+"""`pellucid lab run|report|list|guess`: change one thing, repeat over random seeds, compare."""
 
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal
 
 from pellucid.apps.cli.commands import listed
 from pellucid.apps.cli.console import Output, table
-from pellucid.apps.cli.language import printed_language, tr, translated
+from pellucid.apps.cli.kept import keep, kept
+from pellucid.apps.cli.language import printed_language, tr, translated, wrapped
 from pellucid.apps.cli.options import parse
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
 from pellucid.apps.lab.report import write_report
-from pellucid.apps.lab.results import read_results
+from pellucid.apps.lab.results import Line, read_results
 from pellucid.apps.lab.runner import run_study
-from pellucid.apps.lab.statistics import too_few_seeds
+from pellucid.apps.lab.statistics import too_few_seeds, verdict
 from pellucid.apps.lab.study import select_trials
 from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
@@ -28,6 +30,8 @@ from pellucid.system.language import chosen_language, speaking
 HOME = Path("lab")
 STORED = Path("results/studies")
 """The results that come with the repository, seen from its root."""
+SURE = (34, 60, 80, 101)
+"""Bounds of what `lab guess` counts together, in percent; a third is chance among three answers."""
 
 
 def run_verb(
@@ -140,9 +144,8 @@ def list_verb(*, folder: Path = HOME) -> int:
         study = load_study(name)
         trials = study.trials()
         try:
-            files = (STORED / f"{name}.jsonl", folder / name / "results.jsonl")
-            lines = [line for file in files for line in read_results(file).values()]
-            ended = {line["id"] for line in lines if line["status"] == "done"}
+            lines = _lines(name, folder)
+            ended = {id for id, line in lines.items() if line["status"] == "done"}
             done = str(sum(trial.id in ended for trial in trials))
         except UserError as error:
             errors.append(str(error))
@@ -155,6 +158,69 @@ def list_verb(*, folder: Path = HOME) -> int:
     if errors:
         raise UserError("\n".join(errors))
     return 0
+
+
+def guess_verb(
+    study: str,
+    /,
+    *,
+    answer: Literal["lower", "higher", "mixed"] | None = None,
+    sure: int = 50,
+    folder: Path = HOME,
+) -> int:
+    """Commit to an answer before you see the stored runs; learn how often you are right.
+
+    Without an answer it asks the next question of the study. Every question can be answered once.
+
+    Args:
+        study: A study by name, or a TOML file.
+        answer: The metric of the change, compared: lower or higher, or mixed over the seeds.
+        sure: How sure you are, in percent; 34 is chance.
+        folder: The folder with guesses.json, and with each study's results.
+    """
+    if not SURE[0] <= sure < SURE[-1]:
+        raise UsageError(f"--sure {sure}: expected {SURE[0]} to 100 percent; 34 is chance")
+    found, path = load_study(study), folder / "guesses.json"
+    findings = gather(found, _lines(found.name, folder))
+    guesses = kept(path, answer=str, sure=int, came=str)
+    asked = {f"{found.name}: {c.name}, {c.contrast.metric}": c for c in findings.comparisons}
+    left = [key for key, c in asked.items() if c.primary and c.interval and key not in guesses]
+
+    def say(line: str) -> None:
+        Output().say(wrapped(line, Output().width))
+
+    if answer and left:
+        key = left.pop(0)
+        low, high = asked[key].interval or (0.0, 0.0)
+        came = "lower" if high < 0 else "higher" if low > 0 else "mixed"
+        guesses[key] = {"answer": answer, "sure": sure, "came": came}
+        keep(path, guesses)
+        with speaking(printed_language()):
+            shown = verdict(asked[key])
+        say(f"{tr('right') if came == answer else tr('wrong')}: {shown}")
+        for least, above in pairwise(SURE):
+            of = [g["came"] == g["answer"] for g in guesses.values() if least <= g["sure"] < above]
+            if of:
+                counts = tr("{} to {} % sure: {} of {} right")
+                say(counts.format(least, above - 1, sum(of), len(of)))
+    if not left:
+        say(tr("no question of this study is left; pellucid lab list names the others"))
+        return 0
+    c = asked[left[0]].contrast
+    with speaking(printed_language()):
+        change, against = (report_text(found.changes[name].about) for name in (c.change, c.against))
+        say(report_text(found.plan.question))
+        say(f"{tr('claim')}: {report_text(c.claim)}")
+    ask = tr("{} of {} ({}), compared with {} ({}): lower, higher or mixed?")
+    say(ask.format(c.metric, c.change, change, c.against, against))
+    say(f"pellucid lab guess {study} --answer lower --sure 70")
+    return 0
+
+
+def _lines(name: str, folder: Path) -> dict[str, Line]:
+    """Return the results of a study: those of the folder, and those of the repository."""
+    files = (folder / name / "results.jsonl", STORED / f"{name}.jsonl")
+    return {id: line for file in files for id, line in read_results(file).items()}
 
 
 def _executor(named: str) -> Executor:
@@ -180,6 +246,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "run": run_verb,
     "report": report_verb,
     "list": list_verb,
+    "guess": guess_verb,
 }
 
 

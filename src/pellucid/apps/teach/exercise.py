@@ -222,13 +222,9 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
 def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | None:
     """Return what is wrong with result i, or None if no known mistake gives its numbers."""
     _, yours, right, _ = result
-    order = ", ".join(read(name)["returns"])
     for other in wrong:
         if other is not result and _same(yours, other.right):
-            return Text(
-                f"This is {other.name}: return {order}.",
-                f"{other.name}의 값입니다. {order} 순서로 반환하세요.",
-            )
+            return _says("another", other=other.name, order=", ".join(read(name)["returns"]))
     for mistake in read(name)["mistakes"].values():
         if _same(yours, called(name, solution(name, mistake["change"]))[i]):
             return Text(*mistake["says"])
@@ -238,12 +234,14 @@ def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | N
     if yours.shape == right.shape and np.isfinite(yours).all():
         factor = float(np.sum(yours * right) / np.sum(right * right))
         if _same(yours, factor * right):
-            return Text(
-                f"It is right but for a constant factor: yours is {factor:.7g} times the result.",
-                f"상수배만 다릅니다. 구한 값이 정답의 {factor:.7g}배입니다.",
-            )
+            return _says("factor", factor=factor)
     paired = (says for says, results in _pairs(name) if _same(yours, results[i]))
     return next(paired, None) or _counted(name, i, result) or _changed(name, i, result)
+
+
+def _says(name: str, **values: Any) -> Text:
+    """Return a sentence of common.toml with its values."""
+    return Text(*(each.format(**values) for each in read("common")["says"][name]))
 
 
 def _asked_again(
@@ -255,17 +253,13 @@ def _asked_again(
         for each, array in scope_of(name, again=True).items()
         if each in read(name)["arguments"] and isinstance(array, np.ndarray)
     )
-    size = Text(
-        f"It is right for these arrays, and wrong for others: {shapes}. Is a number in it a size?",
-        f"이 배열에서는 맞지만 다른 배열에서는 틀립니다: {shapes}. 크기를 숫자로 적지 않았습니까?",
-    )
     right = right_results(name, again=True)
     try:
         other = called(name, function, again=True)
     except (ValueError, IndexError):
         other = [np.full_like(each, np.nan) for each in right]
     for result, theirs, wanted in zip(results, other, right, strict=True):
-        second = result._replace(yours=theirs, right=wanted, mistake=size)
+        second = result._replace(yours=theirs, right=wanted, mistake=_says("size", shapes=shapes))
         yield result if second.passed else second
 
 
@@ -298,17 +292,9 @@ def _counted(name: str, i: int, result: Result) -> Text | None:
         found = zip(sums, counts / once, strict=False)
         off = [(each, n) for each, n in found if abs(n - 1) > TOLERANCE]
         if tried is sums:
-            en = "; ".join(f"`{each}` {n:.4g} times" for each, n in off)
-            ko = ", ".join(f"`{each}`을 {n:.4g}번" for each, n in off)
-            return Text(
-                f"A term of the sum is counted wrongly: {en}. It should count once.",
-                f"합의 항을 잘못 세었습니다: {ko}. 한 번씩 세어야 합니다.",
-            )
+            return _says("counted", terms="; ".join(f"{n:.4g} × `{each}`" for each, n in off))
         if not off:
-            return Text(
-                f"There is a term too many: `{tried[-1]}`, {counts[-1]:.4g} times.",
-                f"없어야 할 항이 있습니다: `{tried[-1]}`, {counts[-1]:.4g}번.",
-            )
+            return _says("more", n=counts[-1], term=tried[-1])
     return None
 
 
@@ -323,10 +309,7 @@ def _changed(name: str, i: int, result: Result) -> Text | None:
         return None
     if same:
         _, old, new = min(same)
-        return Text(
-            f"These are the numbers of a solution with `{new}` where `{old}` belongs.",
-            f"`{old}` 자리에 `{new}`를 쓴 풀이의 값입니다.",
-        )
+        return _says("changed", old=old, new=new)
     if result.yours.shape != result.right.shape:
         shapes = {"yours": result.yours.shape, "right": result.right.shape}
         kinds = read("common")["shapes"]

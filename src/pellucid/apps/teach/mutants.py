@@ -9,6 +9,18 @@ import ast
 from collections.abc import Iterator
 
 NEIGHBOURS = {"sum": ("mean", "max"), "mean": ("sum", "max"), "max": ("sum", "mean")}
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "{a}; {b}; {a} - {b}; {b} - {a}; {a} * {b}",
+    ast.Sub: "{a}; {b}; {a} + {b}; {b} - {a}; {a} * {b}",
+    ast.Mult: "{a}; {b}; {a} / {b}; {code} * {b}; {code} * (1 - {b}); {code} / {b}; "
+    "{code} / len({a}); {left} * {b}; {a} * {right}",
+    ast.Div: "{a}; {b}; {a} * {b}; {code} * {b}; {code} * (1 - {b}); {code} / {b}; "
+    "{code} / len({a}); {left} / {b}; {a} / {right}",
+    ast.MatMult: "{a}; {b}; {b} @ {a}; {a}.T @ {b}; {a} @ {b}.T; ({code}).T; {a} * {b}; "
+    "({code}) / len({b})",
+    ast.Pow: "{a}; {b}; {a} ** 3; {a} * 2; np.abs({a})",
+}
+"""What people write in place of `left operator right`; a and b are the two in brackets."""
 
 
 def mutants(body: str) -> Iterator[tuple[str, str, str]]:
@@ -50,22 +62,9 @@ def _variants(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
     written: list[str] = []
     match node:
         case ast.BinOp(left, operator, right):
-            a, b = f"({ast.unparse(left)})", f"({ast.unparse(right)})"
-            written += [a, b]
-            match operator:
-                case ast.Add() | ast.Sub():
-                    other = "-" if isinstance(operator, ast.Add) else "+"
-                    written += [f"{a} {other} {b}", f"{b} - {a}", f"{a} * {b}"]
-                case ast.Mult() | ast.Div():
-                    sign, other = "*/" if isinstance(operator, ast.Mult) else "/*"
-                    written += [f"{a} {other} {b}", f"{code} * {b}", f"{code} * (1 - {b})"]
-                    written += [f"{a[1:-1]} {sign} {b}", f"{a} {sign} {b[1:-1]}"]  # no brackets
-                    written += [f"{code} / {b}", f"{code} / len({a})"]
-                case ast.MatMult():
-                    written += [f"{b} @ {a}", f"{a}.T @ {b}", f"{a} @ {b}.T", f"({code}).T"]
-                    written += [f"{a} * {b}", f"({code}) / len({b})"]
-                case ast.Pow():
-                    written += [f"{a} ** 3", f"{a} * 2", f"np.abs({a})"]
+            parts = {"left": ast.unparse(left), "right": ast.unparse(right)}
+            parts |= {"a": f"({parts['left']})", "b": f"({parts['right']})", "code": code}
+            written += OPERATORS.get(type(operator), "").format(**parts).split("; ")
         case ast.Attribute(value, "T"):
             written += [ast.unparse(value)]
         case ast.Call(ast.Name(name), [argument]):

@@ -1,0 +1,31 @@
+"""What a command keeps in a folder of the user's from one call to the next: a table as JSON."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pellucid.core.errors import UserError
+from pellucid.system.files import read_file, write_atomically
+
+
+def keep(path: Path, table: Mapping[str, Any]) -> None:
+    """Write a table; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(table, indent=2, ensure_ascii=False).encode())
+
+
+def kept(path: Path, **fields: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
+    """Return the table, with these fields in each row; empty where nothing is kept yet.
+
+    Raises `UserError` for a file that is none.
+    """
+    if not path.exists():
+        return {}
+    try:
+        return {
+            name: {field: read(row[field]) for field, read in fields.items()}
+            for name, row in json.loads(read_file(path)).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} cannot be read; delete it to begin anew") from error
