@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import pellucid
 from pellucid.core.errors import UserError
+from pellucid.data.given import pairs_of
 from pellucid.training.events import Event, Stepped
 from pellucid.training.run import read_settings
 
@@ -168,9 +170,61 @@ class Table:
 
     columns = ("id", "word", "kind", "form")
 
-    def itertuples(self, index: bool) -> Iterator[tuple[Any, ...]]:
+    def itertuples(self, index: bool, name: None) -> Iterator[tuple[Any, ...]]:
         assert not index
         return iter([(i, a, "N;PL", b) for i, (a, b) in enumerate(PAIRS)])
+
+
+@dataclass
+class Rows:
+    """What Polars shows of a table."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def iter_rows(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.rows)
+
+
+class Lazy:
+    """A table of Polars that is not made yet."""
+
+    collect_schema = None
+
+    def __init__(self, table: Rows) -> None:
+        self.collect = lambda: table
+
+
+class Arrow:
+    """What Arrow shows of a table."""
+
+    def __init__(self, table: Rows) -> None:
+        self.column_names = table.columns
+        self.to_pydict = lambda: dict(
+            zip(table.columns, zip(*table.rows, strict=True), strict=True)
+        )
+        self.to_pylist = self.to_pydict
+
+
+class Missing:
+    """What pandas shows where there is nothing."""
+
+    def __ne__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __repr__(self) -> str:
+        return "<NA>"
+
+
+def test_cells_of_a_table_are_texts_several_or_none() -> None:
+    cells = ["a b", np.array(["c", "d"], object), ["e"], Missing(), float("nan"), None, "nan", 7]
+    found = pairs_of(Rows(["source", "target"], [("x", cell) for cell in cells]))
+    assert [pair.targets for pair in found] == [
+        ("a b",), ("c", "d"), ("e",), ("nan",), ("7",),
+    ]  # fmt: skip
 
 
 def test_a_table_gives_its_columns_and_a_tuple_is_a_source_of_several() -> None:
@@ -182,6 +236,12 @@ def test_a_table_gives_its_columns_and_a_tuple_is_a_source_of_several() -> None:
     assert model.generate([("abc", "N;PL")]) == model.generate(["abc\tN;PL"])
     with pytest.raises(UserError, match=r"tuple of the source's columns; texts\[0\] is \('a', 3\)"):
         model.generate([("a", 3)])
+    rows, (two, three) = [("abc", "N;PL")], (Rows(["a", "b"]), Rows(["a", "b", "c"]))
+    two.rows = rows
+    assert model.generate(Lazy(two)) == model.generate(Arrow(two)) == model.generate(rows)
+    for table in (three, Rows(["a"])):
+        with pytest.raises(UserError, match=r"columns a.*, and the model reads 2; choose them: ge"):
+            model.generate(table)
     triples = [(a, "N;PL", b) for a, b in PAIRS]
     by_place = pellucid.train("inflect", train=triples, run="triples", **how)
     assert by_place.generate([("abc", "N;PL")]) == model.generate([("abc", "N;PL")])

@@ -27,27 +27,40 @@ def paths_in(data: Any) -> list[Any] | None:
     return list(data) if every else None
 
 
+def table_of(data: Any) -> tuple[list[str], list[tuple[Any, ...]]] | None:
+    """Return the columns and rows of a table of pandas, Polars or Arrow; None for another thing."""
+    if hasattr(data, "collect_schema") and hasattr(data, "collect"):
+        data = data.collect()
+    if hasattr(data, "to_pylist") and hasattr(data, "column_names"):
+        return list(data.column_names), list(zip(*data.to_pydict().values(), strict=True))
+    if hasattr(data, "iter_rows"):
+        return list(map(str, data.columns)), list(data.iter_rows())
+    if hasattr(data, "itertuples"):
+        return list(map(str, data.columns)), list(data.itertuples(index=False, name=None))
+    return None
+
+
 def lines_of(
     data: Any, columns: Sequence[str] | None, what: str
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the names of the columns, and each row as JSON.
 
-    data: a table of pandas or Polars, or an iterable of tuples (two or three texts), of mappings or
-    of `TextPair`. columns: as `data.columns`; unset: source and target, or all of a table with two
-    or three. Raises `UsageError` naming the row that is nothing of these; `what` begins it.
+    data: a table of pandas, Polars or Arrow, or an iterable of tuples (two or three texts), of
+    mappings or of `TextPair`. columns: as `data.columns`; unset: source and target, or all of a
+    table with two or three. Raises `UsageError` naming the row that is nothing of these; `what`
+    begins it.
 
     >>> lines_of([("a", "b")], None, "train")
     (('source', 'target'), ['{"source": "a", "target": "b"}'])
     """
-    if hasattr(data, "itertuples") or hasattr(data, "iter_rows"):
-        names = list(map(str, data.columns))
+    if (table := table_of(data)) is not None:
+        names, each = table
         named = columns or (COLUMNS if set(COLUMNS) <= set(names) else tuple(names))
         if not 2 <= len(named) <= 3 or not set(named) <= set(names):
             raise UsageError(
                 f"{what}: expected the columns {', '.join(columns or COLUMNS)}, and the table has "
                 f'{", ".join(names)}; name two or three of them: data={{"columns": […]}}'
             )
-        each = data.iter_rows() if hasattr(data, "iter_rows") else data.itertuples(index=False)
         rows: list[Any] = [dict(zip(names, row, strict=True)) for row in each]
     elif not isinstance(data, Iterable):
         raise UsageError(f"{what}: expected files, or pairs of texts; got {data!r}")
@@ -72,9 +85,11 @@ def lines_of(
 
 def _text(value: Any) -> Any:
     """Return what JSON has of a cell: a text, several, or "" where there is none."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) or getattr(value, "ndim", False):
         return list(map(_text, value))
-    return "" if value is None or value != value else str(value)
+    return "" if str(value) in ("None", "nan", "NaT", "<NA>") else str(value)
 
 
 def pairs_of(data: Any, columns: Sequence[str] | None = None) -> tuple[TextPair, ...]:

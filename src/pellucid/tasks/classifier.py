@@ -46,7 +46,7 @@ class ClassifierTask(Task):
         without tokens, or with more than `max_source_length`.
         """
         check_best(best)
-        texts = checked_texts(texts, "labels")
+        texts = checked_texts(texts, "labels", self.columns)
         ids = self.source.encode_all(texts)
         for text in texts:
             self.check_seen(text)

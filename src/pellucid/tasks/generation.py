@@ -465,7 +465,7 @@ class GenerationTask(Task):
         >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
         ['ə t ˈɛ n ʃ ə n']
         """
-        texts, task = checked_texts(texts, "generate"), self.configured(**settings)
+        texts, task = checked_texts(texts, "generate", self.columns), self.configured(**settings)
         asked = "best" if task.sampling is None else "samples"
         if (
             settings.keys() & {asked, "num_return_sequences"}
@@ -498,7 +498,10 @@ class GenerationTask(Task):
         Raises `UserError` for a text that cannot be answered, one with a sentence of more than
         `max_source_length` tokens for example.
         """
-        texts, task = checked_texts(texts, "generate_answers"), self.configured(**settings)
+        texts, task = (
+            checked_texts(texts, "generate_answers", self.columns),
+            self.configured(**settings),
+        )
         names = range(len(texts)) if numbers is None else numbers
         if len(names) != len(texts):
             raise UsageError(f"expected {len(texts)} numbers, one for each text; got {len(names)}")

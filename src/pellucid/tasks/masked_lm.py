@@ -93,7 +93,7 @@ class MaskedLMTask(Task):
         Texts of similar length are read together. Raises `UserError` for a text of more than
         `max_source_length` tokens.
         """
-        rows = [self._framed(text) for text in checked_texts(texts, "embed")]
+        rows = [self._framed(text) for text in checked_texts(texts, "embed", self.columns)]
         found = np.zeros((len(rows), self.model.config.d_model), self.model.dtype)
         for together in similar(rows):
             packed = Packed.of([rows[i] for i in together])

@@ -13,7 +13,7 @@ from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.batches import Examples, encode_pairs, held_out_batches
-from pellucid.data.given import pairs_of
+from pellucid.data.given import pairs_of, table_of
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import BOS, EOS, KINDS, PAD, UNK, Tokenizer, TokenizerLike
 from pellucid.generation import GREEDY, SearchConfig
@@ -48,13 +48,21 @@ def check_best(best: int) -> None:
         raise UsageError(f"best must be at least 1, got {best}")
 
 
-def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str) -> list[str]:
+def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str, columns: int) -> list[str]:
     """Return texts as a list; raise `UsageError` for one text, or what is not texts.
 
-    A tuple is one source of several columns: a pair of texts, or a text and its features.
+    A tuple is one source of several columns: a pair of texts, or a text and its features. columns:
+    how many a source has; a table has them as its columns.
     """
     if isinstance(texts, str):
         raise UsageError(f"{method} takes a list of texts: write {method}([{texts[:20]!r}])")
+    if (table := table_of(texts)) is not None:
+        names, texts = table
+        if len(names) != columns:
+            raise UsageError(
+                f"{method}: the table has the columns {', '.join(names)}, and the model reads "
+                f"{columns}; choose {'it' if columns == 1 else 'them'}: {method}(table[[…]])"
+            )
     if not isinstance(texts, Iterable):
         raise UsageError(f"{method} takes a list of texts; got {type(texts).__name__}")
     found = []
