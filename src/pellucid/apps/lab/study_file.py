@@ -1,21 +1,19 @@
 """Study files: found by name or path, read strictly, checked before anything runs.
 
-Variants are named one by one, or come from lists and ranges of settings: every combination, or
-points spread over the ranges. Or they are the data sets of a folder, under one recipe.
+Variants are named one by one, or come from lists of values: every combination, or some of them. Or
+they are the data sets of a folder, under one recipe.
 
 [grid]                                        [random]
 training.schedule.lr = [1e-3, 2e-3, 4e-3]     count = 8
-model.d_model = [64, 128]                     log.training.schedule.lr = [5e-4, 8e-3]
-                                              uniform.model.dropout = [0.0, 0.3]
-                                              choice.model.d_model = [64, 128]
+model.d_model = [64, 128]                     training.schedule.lr = [5e-4, 1e-3, 2e-3, 4e-3]
+                                              model.dropout = [0.0, 0.1, 0.2, 0.3]
 
 [files]                                       # NAME_train.tsv and so on, here or in a folder here
 train = "_train.tsv"
 valid = "_dev.tsv"
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
@@ -193,43 +191,44 @@ def grid_points(table: Mapping[str, Any], where: str) -> list[Point]:
     >>> grid_points({"model": {"d_model": [64, 128], "norm": ["pre", "post"]}}, "grid")[1]
     {'model.d_model': 64, 'model.norm': 'post'}
     """
-    axes = flat(table)
-    for name, values in axes.items():
-        if not isinstance(values, list) or not values:
-            raise UsageError(f"{where}: {name}: expected a list of values, got {values!r}")
+    axes = _lists(table, where)
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
 def random_points(table: Mapping[str, Any], where: str) -> list[Point]:
-    """Return `count` points spread evenly over all ranges at once, by Halton's sequence.
+    """Return `count` combinations of lists of values, spread evenly by Halton's sequence.
 
     It needs no random seed, and a larger count keeps the points before: their runs are not done
-    again. Numbers are rounded to three digits. Raises `UsageError` for a wrong range.
+    again. Raises `UsageError` for what is not a list.
     Source: Bergstra & Bengio 2012, 4.3; Halton 1964.
 
-    >>> random_points({"count": 2, "log": {"lr": [1e-4, 1e-2]}, "choice": {"d": [64, 128]}}, "r")
-    [{'lr': 0.001, 'd': 64}, {'lr': 0.000316, 'd': 128}]
+    >>> random_points({"count": 2, "lr": [1e-4, 1e-3, 1e-2], "d": [64, 128]}, "random")
+    [{'lr': 0.001, 'd': 64}, {'lr': 0.0001, 'd': 128}]
     """
-    axes: dict[str, Callable[[float], Any]] = {}
-    for kind, ranges in table.items():
-        if kind == "count":
-            continue
-        if kind not in SCALES or not isinstance(ranges, Mapping):
-            hint = nearest(kind, SCALES)
-            raise UsageError(f"{where}: no {kind}{hint}; there are: count, {', '.join(SCALES)}")
-        for name, values in flat(ranges).items():
-            axes[name] = SCALES[kind](f"{where}.{kind}: {name}", values)
+    axes = _lists({name: values for name, values in table.items() if name != "count"}, where)
     count = table.get("count")
     if type(count) is not int or count < 1 or not axes:
-        raise UsageError(f"{where}: expected count, at least 1, and ranges; got count = {count!r}")
+        raise UsageError(f"{where}: expected count, at least 1, and lists; got count = {count!r}")
     needed = f"[random] needs SciPy: {pip_install('pellucid[lab]')}"
     sequence = optional("scipy.stats.qmc", needed, UsageError).Halton(len(axes), scramble=False)
-    sequence.fast_forward(1)  # past the corner where every range begins
+    sequence.fast_forward(1)  # past the corner where every list begins
     drawn = sequence.random(count)
     return [
-        {name: at(float(u)) for (name, at), u in zip(axes.items(), row, strict=True)}
+        {
+            name: values[int(u * len(values))]
+            for (name, values), u in zip(axes.items(), row, strict=True)
+        }
         for row in drawn
     ]
+
+
+def _lists(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
+    """Return the lists of values in a table, by the names of their settings."""
+    axes = flat(table)
+    for name, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{where}: {name}: expected a list of values, got {values!r}")
+    return axes
 
 
 def point_name(point: Point) -> str:
@@ -255,42 +254,6 @@ def nested(point: Point) -> dict[str, Any]:
             inner = inner.setdefault(table, {})
         inner[last] = value
     return found
-
-
-def _choice(where: str, values: Any) -> Callable[[float], Any]:
-    if not isinstance(values, list) or not values:
-        raise UsageError(f"{where}: expected a list of values, got {values!r}")
-    return lambda u: values[int(u * len(values))]
-
-
-def _bounds(where: str, values: Any, above: float) -> tuple[Any, Any]:
-    numbers = isinstance(values, Sequence) and all(type(x) in (int, float) for x in values)
-    if not numbers or len(values) != 2 or not above < values[0] < values[1]:
-        least = f", the least above {above:g}" if math.isfinite(above) else ""
-        raise UsageError(f"{where}: expected [least, most]{least}; got {values!r}")
-    return values[0], values[1]
-
-
-def _uniform(where: str, values: Any) -> Callable[[float], Any]:
-    low, high = _bounds(where, values, -math.inf)
-    if type(low) is type(high) is int:
-        return lambda u: low + int(u * (high - low + 1))
-    return lambda u: float(f"{low + u * (high - low):.3g}")
-
-
-def _log(where: str, values: Any) -> Callable[[float], Any]:
-    low, high = _bounds(where, values, 0.0)
-    whole = type(low) is type(high) is int
-    kind = (lambda x: round(x)) if whole else (lambda x: float(f"{x:.3g}"))
-    return lambda u: kind(low * (high / low) ** u)
-
-
-SCALES: Mapping[str, Callable[[str, Any], Callable[[float], Any]]] = {
-    "log": _log,
-    "uniform": _uniform,
-    "choice": _choice,
-}
-"""How the values of a range lie: by equal factors, by equal steps, or in a list."""
 
 
 def points_of(grid: Any, random: Any, where: str) -> Iterator[Named]:
