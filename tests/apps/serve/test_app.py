@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import shlex
 import socket
 import threading
 import time
@@ -21,14 +20,13 @@ from urllib.parse import urlencode
 import pytest
 from tests.apps.serve.servers import LETTERS, PIPELINES, Running, ask, filling, running
 
+import openapi
 from pellucid.apps.cli.serve import _keys
 from pellucid.apps.serve import openai
-from pellucid.apps.serve.app import ENDPOINTS, _curl
+from pellucid.apps.serve.app import OPENAPI
 from pellucid.apps.serve.batcher import Batcher, Job
 from pellucid.apps.serve.connection import Connection
 from pellucid.apps.serve.limits import Limits
-from pellucid.apps.serve.models import serve_model
-from pellucid.apps.serve.service import Service
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
@@ -227,13 +225,6 @@ def test_a_body_in_parts_is_refused_by_its_name(server: Running) -> None:
         "the body is multipart/form-data; send application/json or "
         "application/x-www-form-urlencoded"
     )
-
-
-def test_a_name_with_a_space_is_quoted_in_the_address() -> None:
-    served = serve_model("my model", PIPELINES["chat"])
-    service = Service({"my model": served})
-    endpoint = next(one for one in ENDPOINTS if "{name}" in one.path)
-    assert shlex.split(_curl(service, endpoint)) == ["curl", "SERVER/v1/models/my%20model"]
 
 
 def test_a_form_may_hold_text_that_is_not_percent_encoded(server: Running) -> None:
@@ -458,22 +449,38 @@ def test_the_openapi_document_lists_every_path(server: Running) -> None:
     assert all("description" in field for field in schema["properties"].values())
 
 
-def test_every_path_has_a_command_that_works_and_the_errors_it_can_give(server: Running) -> None:
+def test_every_path_has_an_example_that_works_and_the_errors_it_can_give(server: Running) -> None:
+    models = ask(server, "/v1/models")[2]["data"]
     paths = ask(server, "/openapi.json")[2]["paths"]
     for path, methods in paths.items():
-        if path == "/models/{name}":  # of models that label, which test_labels serves
-            continue
         ((method, one),) = methods.items()
-        name, address, *options = shlex.split(one["x-curl"])
-        assert name == "curl"
-        assert address.startswith("SERVER/")
-        body = json.loads(options[-1]) if method == "post" else None
-        status, _, answered = ask(server, address.removeprefix("SERVER"), body)
+        model = next((m for m in models if m["use"] in one.get("x-use", [m["use"]])), None)
+        if model is None:  # one that labels, which test_labels serves
+            assert path == "/models/{name}"
+            continue
+        source, target = model["languages"] or ("de", "en")
+        put = {
+            "NAME": model["id"],
+            "TEXT": model["examples"][0],
+            "SOURCE": source,
+            "TARGET": target,
+        }
+        body = None
+        if method == "post":
+            example = json.dumps(one["requestBody"]["content"]["application/json"]["example"])
+            for mark, value in put.items():
+                example = example.replace(f'"{mark}"', json.dumps(value))
+            body = json.loads(example)
+        status, _, answered = ask(server, path.replace("{name}", put["NAME"]), body)
         assert status == 200, (path, answered)
     given = {path: set(next(iter(one.values()))["responses"]) for path, one in paths.items()}
     assert given["/health"] == {"200"}
     assert given["/v1/models"] == {"200", "401"}
     assert given["/fill"] == {"200", "400", "401", "404", "408", "413", "429", "504"}
+
+
+def test_the_openapi_document_is_of_these_endpoints() -> None:
+    assert OPENAPI.read_text(encoding="utf-8") == openapi.written(), "run scripts/openapi.py"
 
 
 def test_the_models_say_what_they_are_and_have_texts_to_try(server: Running) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -101,9 +99,11 @@ def test_the_others_of_the_command_are_served_and_both_are_listed(server: Runnin
     assert ask(server, "/view?model=chat")[0] == 200
     _, _, described = ask(server, "/openapi.json")
     entry = described["paths"]["/models/{name}"]["post"]
-    _, address, *options = shlex.split(entry["x-curl"])
-    assert address == "SERVER/models/topics"
-    assert ask(server, "/models/topics", json.loads(options[-1]))[0] == 200
+    assert entry["x-use"] == ["label"]
+    example = entry["requestBody"]["content"]["application/json"]["example"]
+    (topics,) = (one for one in found["data"] if one["id"] == "topics")
+    assert example == {"inputs": "TEXT"}
+    assert ask(server, "/models/topics", {"inputs": topics["examples"][0]})[0] == 200
     assert [parameter["name"] for parameter in entry["parameters"]] == ["name"]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.apps.serve.servers import PIPELINES, Running, running
+from tests.apps.serve.servers import PIPELINES, Running, ask, running
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -177,3 +179,32 @@ def test_the_api_page_shows_every_path_and_field(open_page: Open, axe: str) -> N
     page.evaluate(axe)
     assert serious(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_page_of_the_api_has_commands_that_work(
+    new_page: Callable[..., Page], server: Running
+) -> None:
+    page = new_page()
+    page.goto(f"{server.url}/docs")
+    page.wait_for_selector("pre.curl")
+    commands = page.locator("pre.curl").all_inner_texts()
+    for command in commands:
+        name, address, *options = shlex.split(command)
+        assert name == "curl"
+        assert address.startswith(server.url)
+        if address.endswith("/models/MODEL"):  # of models that label; none is served here
+            continue
+        body = json.loads(options[-1]) if "-d" in options else None
+        assert ask(server, address.removeprefix(server.url), body)[0] == 200, command
+    assert any("-d" in command for command in commands)
+
+
+def test_a_server_with_keys_shows_where_the_key_goes(new_page: Callable[..., Page]) -> None:
+    with running(keys=("secret",)) as server:
+        page = new_page()
+        page.goto(f"{server.url}/docs")
+        page.wait_for_selector("pre.curl")
+        commands = page.locator("pre.curl").all_inner_texts()
+    for path, asks in (("/v1/models", True), ("/health", False)):
+        (command,) = (one for one in commands if one.split()[1] == server.url + path)
+        assert ("'Authorization: Bearer KEY'" in command) == asks

@@ -3,14 +3,12 @@
 import asyncio
 import json
 import logging
-import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import quote
 
-import msgspec
 from msgspec import Meta, Struct
 from prometheus_client import generate_latest
 from starlette.requests import Request
@@ -21,7 +19,6 @@ from starlette.types import Message, Receive, Scope, Send
 from pellucid import __version__
 from pellucid.apps.serve import labels, libretranslate, openai, pages
 from pellucid.apps.serve.fields import ModelName, RequestError, about, read
-from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import RecordRequest
 from pellucid.apps.serve.service import Exchange, Service
 from pellucid.apps.serve.worker import BusyError
@@ -81,109 +78,18 @@ async def metrics(exchange: Exchange) -> Response:
 
 async def openapi(exchange: Exchange) -> Response:
     """GET /openapi.json: this API's description."""
-    _, known = msgspec.json.schema_components(
-        [endpoint.fields for endpoint in ENDPOINTS if endpoint.fields],
-        ref_template="#/components/schemas/{name}",
-    )
-    paths: dict[str, dict[str, Any]] = {}
-    for endpoint in ENDPOINTS:
-        summary = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
-        entry: dict[str, Any] = {
-            "summary": summary[:1].upper() + summary[1:],
-            "responses": {"200": {"description": "The answer"}, **_errors(endpoint)},
-            "x-curl": _curl(exchange.service, endpoint),
-        }
-        name = endpoint.fields.__name__ if endpoint.fields else ""
-        if endpoint.method == "POST":
-            content = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-            kinds = ["application/json", *([FORM] if endpoint.path in LIBRETRANSLATES else [])]
-            entry["requestBody"] = {"required": True, "content": dict.fromkeys(kinds, content)}
-        elif name:
-            entry["parameters"] = [
-                {"name": name, "in": "query", "schema": schema}
-                for name, schema in known[name]["properties"].items()
-            ]
-        if "{name" in endpoint.path:
-            place = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-            entry["parameters"] = [place]
-        if not endpoint.open:
-            entry["security"] = [{}, {"key": []}]
-        paths[endpoint.path] = {endpoint.method.lower(): entry}
-    keys = {"key": {"type": "http", "scheme": "bearer"}}
-    return JSONResponse(
-        {
-            "openapi": "3.1.0",
-            "info": {"title": "Pellucid", "version": __version__},
-            "paths": paths,
-            "components": {"schemas": known, "securitySchemes": keys},
-        }
-    )
-
-
-def _errors(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the error responses that an endpoint can give."""
-    given = {401: "API key missing or wrong"} if not endpoint.open else {}
-    if endpoint.path == "/ready":
-        given[503] = "It stops"
-    if endpoint.fields:
-        given[400] = "Wrong request"
-    if "model" in getattr(endpoint.fields, "__struct_fields__", ()) or "{name" in endpoint.path:
-        given[404] = "No such model"
-    if endpoint.method == "POST":
-        given |= {408: "The body came too slowly", 413: "The body is too large"}
-    if endpoint.fields:
-        given |= {429: "Too many wait", 504: "The answer took too long"}
-    return {str(status): {"description": given[status]} for status in sorted(given)}
-
-
-def _curl(service: Service, endpoint: Endpoint) -> str:
-    """Return an example of `curl` for an endpoint; the page puts the server's address for SERVER.
-
-    It names a model that the endpoint works with, or MODEL where names are shown with a key only.
-    """
-    fits, body = BODIES.get(endpoint.path, (None, {}))
-    models = service.models.values() if not service.keys else ()
-    one = next((one for one in models if one.example and (fits is None or fits(one))), None)
-    source, target = (one and one.languages) or ("de", "en")
-    values = {
-        "NAME": one.name if one else "MODEL", "TEXT": one.texts[0] if one else "TEXT",
-        "SOURCE": source, "TARGET": target,
-    }  # fmt: skip
-    words = ["curl", f"SERVER{endpoint.path}".replace("{name}", quote(values["NAME"]))]
-    if service.keys and not endpoint.open:
-        words += ["-H", "Authorization: Bearer KEY"]
-    if endpoint.method == "POST":
-        filled = json.dumps(body)
-        for mark, value in values.items():
-            filled = filled.replace(f'"{mark}"', json.dumps(value, ensure_ascii=False))
-        words += ["-H", "Content-Type: application/json", "-d", filled]
-    return shlex.join(words)
+    document = json.loads(OPENAPI.read_text(encoding="utf-8"))
+    document["info"]["version"] = __version__
+    document["x-keys"] = bool(exchange.service.keys)
+    return JSONResponse(document)
 
 
 MODELS, LABELS = "/v1/models/", "/models/"
-# For the document: which models an endpoint works with, and a body.
-BODIES: dict[str, tuple[Callable[[Served], bool] | None, dict[str, Any]]] = {
-    "/view/record": (None, {"model": "NAME", "text": "TEXT"}),
-    "/v1/chat/completions": (
-        lambda one: bool(one.batchers),
-        {"model": "NAME", "messages": [{"role": "user", "content": "TEXT"}]},
-    ),
-    "/v1/completions": (
-        lambda one: bool(one.batchers), {"model": "NAME", "prompt": "TEXT"},
-    ),
-    "/v1/embeddings": (lambda one: one.use == "fill", {"model": "NAME", "input": "TEXT"}),
-    f"{LABELS}{{name}}": (lambda one: one.use == "label", {"inputs": "TEXT"}),
-    "/fill": (lambda one: one.use == "fill", {"model": "NAME", "text": "TEXT"}),
-    "/translate": (
-        lambda one: one.languages is not None,
-        {"q": "TEXT", "source": "SOURCE", "target": "TARGET"},
-    ),
-    "/detect": (None, {"q": "TEXT"}),
-}  # fmt: skip
 
 PROBES = ("/health", "/ready", "/metrics")
 LIBRETRANSLATES = ("/translate", "/detect", "/languages")
-FORM = "application/x-www-form-urlencoded"
+OPENAPI = Path(__file__).with_name("openapi.json")
+"""Written by scripts/openapi.py, from `ENDPOINTS`."""
 
 ENDPOINTS = (
     Endpoint("/", "GET", pages.front, open=True),
