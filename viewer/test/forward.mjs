@@ -70,6 +70,7 @@ const answers = cases.map(({ text, answer, off, counted, edits }) => {
     edits: edited(fed, edits ?? [], found),
     ids,
     answer: own,
+    guessed: [given, own.ids, [...own.ids.slice(0, 2), ...given]].map((guess) => runner.greedy(memory, switched, guess)),
     text: target.decode(own.ids),
     again: target.encode(target.decode(own.ids)),
     encoder: plain(memory.run),

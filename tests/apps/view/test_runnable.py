@@ -77,6 +77,8 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"ffn_before": 1, "ffn_after": 2, "activation_function": "silu", "norm": "pre"},
     {"activation_function": "leaky_relu", "tie_embeddings": "output", "embedding_scale": 2.0},
     {"activation_function": "geglu_tanh", "attention_scale": "d_k"},
+    # Wide enough for the compiled product.
+    {"d_model": 40, "num_attention_heads": 5, "ffn_dim": 56, "norm": "pre"},
 )
 OFF: tuple[tuple[str, ...], ...] = (
     (),
@@ -209,6 +211,9 @@ def check(task: Seq2SeqTask, off: Sequence[str], found: Any, answer: list[int]) 
             close(found[name]["outputs"][i], sublayer.y)
     own, ended = greedy(task, off, source)
     assert (found["answer"]["ids"], found["answer"]["ended"]) == (own, ended)
+    for guessed in found["guessed"]:
+        assert (guessed["ids"], guessed["ended"]) == (own, ended)
+        assert guessed["losses"] == pytest.approx(found["answer"]["losses"], abs=1e-5)
     log_p, _ = ops.log_softmax(logits)
     expected = [*answer, task.model.config.eos_token_id]
     losses = [-log_p[i, token] for i, token in enumerate(expected)]

@@ -118,6 +118,27 @@ def test_every_effect_of_the_ranking_is_the_librarys(opened: Open, task: Seq2Seq
         assert effect["grows"] == pytest.approx(nats(off) - nats([]), abs=1e-5)
 
 
+def test_the_ranking_grows_as_it_is_measured(opened: Open) -> None:
+    page = opened()
+    # A clock that runs fast: each part is a slice of its own, after which the page draws.
+    seen = page.evaluate("""() => new Promise(done => {
+        let now = 0;
+        performance.now = () => (now += 1000);
+        const list = document.querySelector('.try-ranking'), seen = [];
+        new MutationObserver(() => seen.push([
+            list.children.length, list.previousElementSibling.textContent, pellucid.trial.measured,
+        ])).observe(list, {childList: true});
+        const look = () => pellucid.trial.measured ? done(seen) : setTimeout(look);
+        pellucid.trial.read('마바사');
+        look();
+    })""")
+    partial = [(rows, said) for rows, said, measured in seen if not measured]
+    parts = page.evaluate("pellucid.trial.parts.length")
+    assert (3, f"Switching off one part after another: 3 of {parts} …") in partial
+    assert [rows for rows, _ in partial] == sorted(rows for rows, _ in partial)
+    assert partial[-1][0] == 12 < parts
+
+
 def test_parts_are_switched_by_keyboard_and_the_answers_are_side_by_side(
     opened: Open, task: Seq2SeqTask
 ) -> None:

@@ -76,7 +76,7 @@ export class Step {
     const tensor = runner.record.stacks[stack].embed.tokens;
     const id = side === "source" ? reading.memory.ids[place]! : [runner.record.begin, ...answer.ids][place]!;
     const width = runner.tensors[tensor]!.columns;
-    const by = (all.parts[tensor]!.by as Float64Array).subarray(id * width, (id + 1) * width);
+    const by = (all.parts[tensor]!.by as Float32Array).subarray(id * width, (id + 1) * width);
     const edit = this.moves.selectedIndex === 0 ? all : { parts: [{ tensor, at: id * width, by }] };
     const edited = new Edited(runner, fed, edit);
     const known = slope(edit, gradients, fed);

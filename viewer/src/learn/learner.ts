@@ -50,7 +50,7 @@ export class Adam {
   }
 
   /** Step against the gradients, each multiplied by `by`. */
-  step(tensors: readonly Tensor[], gradients: readonly Float64Array[], by: number, rate: number): void {
+  step(tensors: readonly Tensor[], gradients: readonly Float32Array[], by: number, rate: number): void {
     this.count++;
     const [fix1, fix2] = [1 - BETA1 ** this.count, 1 - BETA2 ** this.count];
     tensors.forEach(({ values }, n) => {
@@ -72,7 +72,7 @@ export type Example = readonly [source: number[], read: number[], expected: numb
 export interface Gradient {
   loss: number;
   tokens: number;
-  gradients: Float64Array[];
+  gradients: Float32Array[];
 }
 
 export function lossOf(runner: Runner, batch: readonly Example[], derivatives: Derivatives = RIGHT): Gradient {

@@ -3,7 +3,7 @@
 // in forward.ts; what the forward pass did not keep is computed again.
 
 import { GATES, activationOf } from "../activations.ts";
-import { slopeOf } from "../attention.ts";
+import { scores as scoring, slopeOf } from "../attention.ts";
 import type { Rows } from "../record.ts";
 import { NOTHING, activate, added, byHead, dot, loss, piecesOf, placesIn, spread, turn } from "./forward.ts";
 import type { Looks, Memory, Off, Run, Runner, Starts } from "./forward.ts";
@@ -35,7 +35,7 @@ export const RIGHT: Derivatives = {
 
 export interface Gradients {
   /** Of every tensor; of what distances add to the scores, which is no parameter itself, zeros. */
-  tensors: Float64Array[];
+  tensors: Float32Array[];
   /** Of the scores of every block as they enter the softmax, (H, L, S). */
   scores: { [name in StackName]: (Float64Array | undefined)[] };
   passed: { [name in StackName]?: Passed };
@@ -109,7 +109,7 @@ class Backward {
     this.runner = runner;
     this.off = off;
     this.derivatives = derivatives;
-    const tensors = runner.tensors.map(({ values }) => new Float64Array(values.length));
+    const tensors = runner.tensors.map(({ values }) => new Float32Array(values.length));
     this.gradients = { tensors, scores: { encoder: [], decoder: [] }, passed: {} };
   }
 
@@ -194,10 +194,13 @@ class Backward {
     const v = runner.linear(from, block.in, ofQ + ofK, ofQ + 2 * ofK);
     const dz = this.linear(z, block.out, dy);
     const [dq, dk, dv] = [zeros(q), zeros(k), zeros(v)];
+    const [ofQuery, ofKey, ofValue, ofZ] = [q.values, k.values, v.values, dz.values];
+    const [dquery, dkey, dvalue] = [dq.values, dk.values, dv.values];
     const pieces = piecesOf(starts, ofKeys);
     const dw = new Float64Array(Math.max(...pieces.map(({ keys }) => keys)));
     for (let h = 0; h < heads; h++) {
       const [factor, rule] = [runner.factor(block, h), runner.rule(block, h)];
+      const scored = scoring(rule);
       const back = scale(factor);
       const shift = Math.floor((h * groups) / heads) * width;
       for (const { query, queries, key, keys, before } of pieces) {
@@ -206,24 +209,24 @@ class Backward {
           const ofRow = (query + l) * ofQ + h * width;
           let sum = 0;
           for (let s = 0; s < keys; s++) {
-            dw[s] = dot(dz.values, ofRow, v.values, (key + s) * ofK + shift, width);
+            dw[s] = dot(ofZ, ofRow, ofValue, (key + s) * ofK + shift, width);
             sum += weights[row + s]! * dw[s]!;
           }
           for (let s = 0; s < keys; s++) {
             const w = weights[row + s]!;
             if (w === 0) continue;
-            const ofKey = (key + s) * ofK + shift;
+            const from = (key + s) * ofK + shift;
             let da = (scores[row + s] = softmax(w, dw[s]!, sum));
-            const product = dot(q.values, ofRow, k.values, ofKey, width);
-            da *= slopeOf(factor * product, rule);
-            if (block.head_scale !== null) {
-              this.gradients.tensors[block.head_scale]![h]! += da * block.scale * product;
+            if (scored || block.head_scale !== null) {
+              const product = dot(ofQuery, ofRow, ofKey, from, width);
+              da *= slopeOf(factor * product, rule);
+              if (block.head_scale !== null) this.gradients.tensors[block.head_scale]![h]! += da * block.scale * product;
             }
             da *= back;
             for (let i = 0; i < width; i++) {
-              dv.values[ofKey + i]! += w * dz.values[ofRow + i]!;
-              dq.values[ofRow + i]! += da * k.values[ofKey + i]!;
-              dk.values[ofKey + i]! += da * q.values[ofRow + i]!;
+              dvalue[from + i]! += w * ofZ[ofRow + i]!;
+              dquery[ofRow + i]! += da * ofKey[from + i]!;
+              dkey[from + i]! += da * ofQuery[ofRow + i]!;
             }
           }
         }

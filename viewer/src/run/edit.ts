@@ -135,7 +135,7 @@ export class Edited {
       const whole = runner.decode(memory, answer.ids, off, encoded === before ? run : undefined, changed);
       const { losses, same } = runner.losses(whole, answer);
       const loss = losses.reduce((sum, x, l) => sum + (counted(l) ? x : 0), 0);
-      return { losses, loss, other: greedy && !same ? runner.greedy(memory, off) : null };
+      return { losses, loss, other: greedy && !same ? runner.greedy(memory, off, answer.ids) : null };
     });
   }
 

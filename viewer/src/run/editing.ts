@@ -182,6 +182,8 @@ function nats3(x: number): string {
   return x >= 0.1 ? nats(x) : number(Math.abs(x) < 1e-9 ? 0 : x, 3);
 }
 
-function largest(gradient: Float64Array): number {
-  return gradient.reduce((most, d, i) => (Math.abs(d) > Math.abs(gradient[most]!) ? i : most), 0);
+function largest(gradient: Float32Array | Float64Array): number {
+  let most = 0;
+  for (let i = 1; i < gradient.length; i++) if (Math.abs(gradient[i]!) > Math.abs(gradient[most]!)) most = i;
+  return most;
 }

@@ -4,7 +4,7 @@
 // there.
 
 import { GATES, activationOf } from "../activations.ts";
-import { score, span } from "../attention.ts";
+import { score, scores, span } from "../attention.ts";
 import type { Rule } from "../attention.ts";
 import type { Rows } from "../record.ts";
 import { tensors } from "./model.ts";
@@ -142,19 +142,30 @@ export class Runner {
     return largest(allowed);
   }
 
-  /** The answer whose every token is the most likely one. */
-  greedy(memory: Memory, off: Off = NOTHING): Answer {
+  /**
+   * The answer whose every token is the most likely one. A guess of it is read at once, which is
+   * faster than token by token; from the first token that is another, it is read no further.
+   */
+  greedy(memory: Memory, off: Off = NOTHING, guess: readonly number[] = []): Answer {
     const { begin, end, longest, stacks } = this.record;
     const answer: Answer = { ids: [], losses: [], ended: false };
     const past: Past = new Map();
-    for (let token = begin; ; answer.ids.push(token)) {
-      if (answer.ids.length === longest.answer) return answer;
-      const x = this.embed(stacks.decoder, [token], answer.ids.length);
-      const { rows } = this.layers("decoder", x, off, { memory, past, offset: answer.ids.length });
-      const logits = this.logits(rows).values;
-      token = this.choice(logits);
-      answer.losses.push(loss(logits, token));
-      if (token === end) return { ...answer, ended: true };
+    let ahead = guess.slice(0, longest.answer - 1);
+    for (let token = begin; ; ahead = []) {
+      const offset = answer.ids.length;
+      if (offset === longest.answer) return answer;
+      const x = this.embed(stacks.decoder, [token, ...ahead], offset);
+      const { rows } = this.layers("decoder", x, off, { memory, past, offset });
+      const { values, width } = this.logits(rows);
+      for (let l = 0; l <= ahead.length; l++) {
+        const logits = values.subarray(l * width, (l + 1) * width);
+        token = this.choice(logits);
+        answer.losses.push(loss(logits, token));
+        if (token === end) return { ...answer, ended: true };
+        answer.ids.push(token);
+        if (token !== ahead[l]) break;
+      }
+      for (const [block, both] of past) past.set(block, both.map((x) => firstRows(x, answer.ids.length)) as [Rows, Rows]);
     }
   }
 
@@ -284,9 +295,11 @@ export class Runner {
     const z = { values: new Float32Array(x.count * ofQ), count: x.count, width: ofQ };
     const pieces = piecesOf(starts, ofKeys);
     const weights = new Float32Array(heads * pieces.reduce((all, { queries, keys }) => all + queries * keys, 0));
+    const [ofKey, ofValue, ofZ] = [k.values, v.values, z.values];
     for (let h = 0; h < heads; h++) {
       if (off.has(`${name}.${h}`)) continue;
       const rule = this.rule(block, h);
+      const scored = scores(rule);
       const cut = cutEdges(off, `${name}.${h}.`);
       const shift = Math.floor((h * groups) / heads) * width;
       const factor = this.factor(block, h);
@@ -296,20 +309,24 @@ export class Runner {
         for (let l = 0; l < queries; l++) {
           const place = offset + l;
           const [first, end] = span(place, keys, rule);
-          const sees = (s: number) =>
-            first <= s && s < end && !hidden.includes(s) && !cut.has(`${place}.${s}`);
           const at = heads * before + (h * queries + l) * keys;
-          const row = weights.subarray(at, at + keys);
+          const row = weights.subarray(at, at + keys).fill(-Infinity);
           const ofRow = (query + l) * ofQ + h * width;
-          weigh(row, moved?.query === place ? moved : null, sees, (s) => {
-            const product = dot(q.values, ofRow, k.values, (key + s) * ofK + shift, width);
-            return score(factor * product, place - s, rule);
-          });
-          for (let s = 0; s < keys; s++) {
+          const unseen = [...hidden, ...(cut.get(place) ?? [])];
+          let most = -Infinity;
+          for (let s = first; s < end; s++) {
+            if (unseen.length > 0 && unseen.includes(s)) continue;
+            const scaled = factor * dot(q.values, ofRow, ofKey, (key + s) * ofK + shift, width);
+            let a = scored ? score(scaled, place - s, rule) : scaled;
+            if (moved?.query === place && moved.key === s) a += moved.by;
+            row[s] = a;
+            most = Math.max(most, a);
+          }
+          softmax(row, most);
+          for (let s = first; s < end; s++) {
             const w = row[s]!;
-            if (w === 0) continue;
-            const ofKey = (key + s) * ofK + shift;
-            for (let d = 0; d < width; d++) z.values[ofRow + d]! += w * v.values[ofKey + d]!;
+            const from = (key + s) * ofK + shift;
+            for (let d = 0; d < width; d++) ofZ[ofRow + d]! += w * ofValue[from + d]!;
           }
         }
       }
@@ -350,10 +367,12 @@ export class Runner {
     const { width } = x;
     const values = new Float32Array(x.values.length);
     const [gain, shift] = [weight, bias].map((at) => (at === null ? null : this.tensors[at]!.values));
+    const given = x.values;
     for (let at = 0; at < values.length; at += width) {
-      const { mean, inverse } = spread(x.values, at, width, kind, eps);
+      const { mean, inverse } = spread(given, at, width, kind, eps);
       for (let i = 0; i < width; i++) {
-        values[at + i] = (x.values[at + i]! - mean) * inverse * (gain?.[i] ?? 1) + (shift?.[i] ?? 0);
+        const unit = (given[at + i]! - mean) * inverse;
+        values[at + i] = (gain ? gain[i]! * unit : unit) + (shift ? shift[i]! : 0);
       }
     }
     return { ...x, values };
@@ -374,19 +393,8 @@ export class Runner {
   }
 }
 
-/** softmax of one query's scores into `row`; zeros where it sees nothing. */
-function weigh(
-  row: Float32Array,
-  moved: MovedScore | null,
-  sees: (key: number) => boolean,
-  score: (key: number) => number,
-): void {
-  let most = -Infinity;
-  for (let s = 0; s < row.length; s++) {
-    const a = sees(s) ? score(s) + (s === moved?.key ? moved.by : 0) : -Infinity;
-    row[s] = a;
-    most = Math.max(most, a);
-  }
+/** softmax of one query's scores, of which `most` is the largest, in place; zeros where it sees nothing. */
+function softmax(row: Float32Array, most: number): void {
   if (most === -Infinity) {
     row.fill(0);
     return;
@@ -471,10 +479,15 @@ export function largest(values: Float32Array): number {
   return best;
 }
 
+/** Two sums at a time do not wait for each other. */
 export function dot(a: Float32Array, i: number, b: Float32Array, j: number, width: number): number {
-  let sum = 0;
-  for (let d = 0; d < width; d++) sum += a[i + d]! * b[j + d]!;
-  return sum;
+  let [even, odd] = [0, 0];
+  let d = 0;
+  for (; d + 1 < width; d += 2) {
+    even += a[i + d]! * b[j + d]!;
+    odd += a[i + d + 1]! * b[j + d + 1]!;
+  }
+  return d < width ? even + odd + a[i + d]! * b[j + d]! : even + odd;
 }
 
 export function added(a: Rows, b: Rows): Rows {
@@ -490,12 +503,23 @@ function joined(a: Rows, b: Rows): Rows {
   return { values, count: a.count + b.count, width: a.width };
 }
 
+function firstRows({ values, width }: Rows, count: number): Rows {
+  return { values: values.subarray(0, count * width), count, width };
+}
+
 function hiddenTokens(off: Off): number[] {
   return [...off].filter((name) => name.startsWith("source.")).map((name) => Number(name.slice(7)));
 }
 
-function cutEdges(off: Off, head: string): Set<string> {
-  return new Set([...off].filter((name) => name.startsWith(head)).map((name) => name.slice(head.length)));
+/** The keys that each query of a head no longer looks at. */
+function cutEdges(off: Off, head: string): Map<number, number[]> {
+  const cut = new Map<number, number[]>();
+  for (const name of off) {
+    if (!name.startsWith(head)) continue;
+    const [query, key] = name.slice(head.length).split(".").map(Number) as [number, number];
+    cut.set(query, [...(cut.get(query) ?? []), key]);
+  }
+  return cut;
 }
 
 /** The first block of a stack that is changed. */

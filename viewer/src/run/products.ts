@@ -7,10 +7,8 @@ import wasm from "./product.wasm";
 const NAME = "pellucid.kernels.backend.tile.product";
 /** Rows of B and C are a multiple of so many numbers. */
 const LANES = 8;
-/** Fewer rows than these are faster without the copies that the kernel needs. */
-const FEW = 4;
-/** A text alone has fewer rows: its forward pass adds up in double precision, as what it shows is checked. */
-const BATCH = 32;
+/** Sums of fewer numbers are faster without the copies that the kernel needs. */
+const FEW = 32;
 const PAGE = 1 << 16;
 /** Where the kernel's stack ends, and room for what a product reads and writes. */
 const [STACK, SCRATCH] = [1 << 17, 1 << 24];
@@ -58,7 +56,7 @@ export class Products {
   /** x Wᵀ: x (count, columns), w (width, columns). */
   rowsTimes(x: Float32Array, count: number, w: Float32Array, columns: number): Float32Array {
     const [width, n] = [w.length / columns, padded(count)];
-    if (count < BATCH || !this.holds(w) || !this.fits(n * (columns + width))) return rowsTimes(x, count, w, columns);
+    if (columns < FEW || !this.holds(w) || !this.fits(n * (columns + width))) return rowsTimes(x, count, w, columns);
     const [at, to] = [this.scratch, this.scratch + n * columns];
     const { numbers } = this;
     for (let t = 0; t < count; t++) {
@@ -77,7 +75,7 @@ export class Products {
   timesRows(dy: Float32Array, count: number, w: Float32Array, columns: number): Float32Array {
     const width = w.length / columns;
     const fits = columns % LANES === 0 && this.holds(w) && this.fits(count * (width + columns));
-    if (count < FEW || !fits) return timesRows(dy, count, w, columns);
+    if (width < FEW || !fits) return timesRows(dy, count, w, columns);
     const [at, to] = [this.scratch, this.scratch + padded(count * width)];
     this.numbers.set(dy, at);
     this.product(count, columns, width, at, width, 1, w.byteOffset / 4, columns, to, columns);
@@ -85,17 +83,18 @@ export class Products {
   }
 
   /** Add dyᵀ x to dw: dy (count, width), x (count, columns). */
-  addOuter(dy: Float32Array, x: Float32Array, count: number, dw: Float64Array, columns: number): void {
+  addOuter(dy: Float32Array, x: Float32Array, count: number, dw: Float32Array, columns: number): void {
     const width = dw.length / columns;
     const size = padded(count * width) + padded(count * columns) + dw.length;
-    if (count < FEW || columns % LANES !== 0 || !this.fits(size)) return addOuter(dy, x, count, dw, columns);
+    if (columns < FEW || columns % LANES !== 0 || !this.fits(size)) return addOuter(dy, x, count, dw, columns);
     const a = this.scratch;
     const b = a + padded(count * width);
     const to = b + padded(count * columns);
     this.numbers.set(dy, a);
     this.numbers.set(x, b);
     this.product(width, columns, count, a, 1, width, b, columns, to, columns);
-    for (let i = 0; i < dw.length; i++) dw[i]! += this.numbers[to + i]!;
+    const { numbers } = this;
+    for (let i = 0; i < dw.length; i++) dw[i]! += numbers[to + i]!;
   }
 
   private holds(w: Float32Array): boolean {
@@ -170,7 +169,7 @@ function timesRows(dy: Float32Array, count: number, w: Float32Array, columns: nu
 }
 
 /** As the method: four rows of x a pass over dw. */
-function addOuter(dy: Float32Array, x: Float32Array, count: number, dw: Float64Array, columns: number): void {
+function addOuter(dy: Float32Array, x: Float32Array, count: number, dw: Float32Array, columns: number): void {
   const width = dw.length / columns;
   let t = 0;
   for (; t + 3 < count; t += 4) {

@@ -35,13 +35,23 @@ export function trialPanel(trial: Trial, { language, colours, changed, hint }: H
   const left = [board(trial, names), maps(trial, names, colours)];
   const right = ranking(trial, names);
   const last = [editing(trial, names), decided(trial, names), outcome(trial, names)];
-  trial.listen(() => {
-    for (const [card, update] of [first, ...left, right, ...last]) {
-      card.hidden = !trial.whole && card !== first[0];
+  const others = [...left, right, ...last];
+  let [turn, read] = [0, -1];
+  const update = async () => {
+    const now = ++turn;
+    // After a key the answer is first; the other parts follow one by one, unless another key comes.
+    const waits = trial.readings !== read && !trial.measured;
+    read = trial.readings;
+    for (const [card] of others) card.hidden = !trial.whole;
+    first[1]();
+    changed();
+    for (const [card, update] of others) {
+      if (waits) await new Promise((done) => setTimeout(done));
+      if (now !== turn) return;
       if (!card.hidden) update();
     }
-    changed();
-  });
+  };
+  trial.listen(() => void update(), () => [left[0]!, right].forEach(([, update]) => update()));
   const column = el("div", { class: "try-column" }, ...left.map(([card]) => card));
   return el("div", { class: "try" }, first[0], column, right[0], ...last.map(([card]) => card));
 }
@@ -284,7 +294,7 @@ function ranking(trial: Trial, names: Names): Card {
     update();
   });
   const list = el("ol", { class: "try-ranking" });
-  const waiting = el("p", { class: "hint" }, t.measuring);
+  const waiting = el("p", { class: "hint" });
   const more = el("button", {
     type: "button",
     class: "quiet",
@@ -298,12 +308,11 @@ function ranking(trial: Trial, names: Names): Card {
     const effects = trial.effects.filter(({ part }) => sort === "all" || sortOf(part) === sort);
     sorts.press(sort);
     waiting.hidden = measured;
-    list.hidden = !measured;
-    more.hidden = !measured || effects.length <= SHOWN;
-    if (!measured) return;
+    waiting.textContent = t.measuring(trial.effects.length, trial.parts.length);
+    more.hidden = effects.length <= SHOWN;
     const most = Math.max(1e-9, ...effects.map(({ grows }) => Math.abs(grows)));
     more.textContent = all ? t.fewer : t.more(effects.length);
-    const focused = [...list.querySelectorAll("button")].findIndex((one) => one === document.activeElement);
+    const focused = list.contains(document.activeElement) ? document.activeElement?.id : undefined;
     list.replaceChildren(
       ...effects.slice(0, all ? effects.length : SHOWN).map(({ part, grows, other }) =>
         el(
@@ -313,6 +322,7 @@ function ranking(trial: Trial, names: Names): Card {
             "button",
             {
               type: "button",
+              id: `effect-${part}`,
               "aria-pressed": String(off.size === 1 && off.has(part)),
               onclick: () => {
                 const look = part.split(".").length === 3 ? { look: part } : {};
@@ -335,7 +345,7 @@ function ranking(trial: Trial, names: Names): Card {
         ),
       ),
     );
-    list.querySelectorAll("button")[focused]?.focus();
+    if (focused) document.getElementById(focused)?.focus();
   };
   return [
     el(

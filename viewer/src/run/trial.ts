@@ -2,7 +2,7 @@
 // page's parts, which are built anew in another language.
 
 import type { Label } from "../record.ts";
-import { Runner } from "./forward.ts";
+import { NOTHING, Runner } from "./forward.ts";
 import type { Answer, Memory, Off, Run } from "./forward.ts";
 import type { Part } from "./edit.ts";
 import type { Block, RunRecord, StackName, Tensor } from "./model.ts";
@@ -51,8 +51,9 @@ export interface Choice {
   whole: boolean;
 }
 
-/** Milliseconds of measuring after which the page may draw and listen. */
+/** Milliseconds of measuring after which the page may draw and listen, and between two tables of what is measured. */
 export const SLICE = 12;
+const OFTEN = 250;
 
 export class Trial {
   readonly runner: Runner;
@@ -74,6 +75,7 @@ export class Trial {
   /** With everything, and as it is switched now. */
   whole: Reading | null = null;
   now: Reading | null = null;
+  /** Of the parts that were switched off so far, the most important first. */
   effects: Effect[] = [];
   measured = false;
   /** How often a text was read: the weights may have changed in between. */
@@ -89,6 +91,7 @@ export class Trial {
   /** Whether a cell of the map chooses its score, or cuts its edge. */
   picks = false;
   private listener: () => void = () => {};
+  private watcher: () => void = () => {};
   private turn = 0;
   private untouched: Float32Array[] | null = null;
 
@@ -106,9 +109,10 @@ export class Trial {
     this.text = record.text;
   }
 
-  /** Tell one listener of every change; a first one is told at once. */
-  listen(listener: () => void): void {
+  /** Tell one listener of every change, a first one at once; another, of more effects alone. */
+  listen(listener: () => void, watcher: () => void): void {
     this.listener = listener;
+    this.watcher = watcher;
     if (!this.whole) this.read(this.text);
     else listener();
   }
@@ -128,7 +132,7 @@ export class Trial {
     this.measured = false;
     this.turn++;
     this.readings++;
-    this.whole = this.now = this.own = null;
+    this.whole = this.now = null;
     this.rather = null;
     const start = performance.now();
     this.whole = this.readingOf(this.piece);
@@ -202,7 +206,8 @@ export class Trial {
     const ids = this.source.encode(text);
     if (ids.length === 0 || ids.length > this.longest) return null;
     const memory = this.runner.encode(ids);
-    const answer = given ?? this.runner.greedy(memory);
+    // What was last answered is a good guess: typing changes little of it.
+    const answer = given ?? this.runner.greedy(memory, NOTHING, this.own?.ids);
     return { text, answer, memory, run: this.runner.decode(memory, answer.ids), ofFirst: answer.losses };
   }
 
@@ -233,7 +238,7 @@ export class Trial {
     const run = this.runner.decode(memory, answer.ids, off, memory === base ? whole : undefined);
     const { losses, same } = this.runner.losses(run, answer);
     // Where every token of the answer stays the most likely one, the answer stays.
-    const own = same && !given ? { ...answer, losses } : this.runner.greedy(memory, off);
+    const own = same && !given ? { ...answer, losses } : this.runner.greedy(memory, off, answer.ids);
     return { answer: own, memory, run, ofFirst: losses };
   }
 
@@ -266,20 +271,24 @@ export class Trial {
   /** Switch each part off in turn, and give way to the page in between. */
   private async measure(): Promise<void> {
     const turn = this.turn;
-    const effects: Effect[] = [];
     const before = sum(this.whole!.answer.losses);
-    let began = performance.now();
+    let began = -Infinity;
+    let told = performance.now();
     for (const part of this.parts) {
-      if (performance.now() - began > SLICE || effects.length === 0) {
+      if (performance.now() - began > SLICE) {
+        if (performance.now() - told > OFTEN) {
+          this.watcher();
+          told = performance.now();
+        }
         await new Promise((done) => setTimeout(done));
         if (turn !== this.turn) return;
         began = performance.now();
       }
       const { answer, ofFirst } = this.without(new Set([part]));
       const same = String(answer.ids) === String(this.own!.ids);
-      effects.push({ part, grows: sum(ofFirst) - before, other: same ? null : answer });
+      this.effects.push({ part, grows: sum(ofFirst) - before, other: same ? null : answer });
+      this.effects.sort((a, b) => b.grows - a.grows);
     }
-    this.effects = effects.sort((a, b) => b.grows - a.grows);
     this.measured = true;
     this.listener();
   }
