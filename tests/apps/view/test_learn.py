@@ -157,6 +157,33 @@ def test_a_broken_derivative_is_seen_and_the_right_run_stays_beside_it(
     assert page.locator(".learn-curve polyline").count() == 2
 
 
+def test_the_film_puts_back_the_model_of_every_moment(opened: Callable[..., Page]) -> None:
+    page = opened()
+    page.click("text=Reverse a word")
+    page.fill("#steps", "60")
+    page.locator("#steps").blur()
+    film = page.locator("#film")
+    assert film.is_disabled()
+    weights = "JSON.stringify(learning.trial.runner.tensors.map(({values}) => [...values]))"
+    untrained = page.evaluate(weights)
+    answers = page.locator(".learn-examples tbody").inner_text()
+    page.click("#train")
+    finished(page)
+    trained, said = page.evaluate(weights), page.locator(".learn-unseen").inner_text()
+    assert trained != untrained
+    film.focus()
+    page.keyboard.press("Home")
+    assert page.locator(".learn-film output").inner_text() == "step 0"
+    assert page.evaluate(weights) == untrained
+    assert page.locator(".learn-examples tbody").inner_text() == answers
+    assert page.locator(".learn-unseen").inner_text() == ""
+    assert page.locator(".learn-curve .at").get_attribute("x1") == "40"
+    page.click("text=Play")
+    page.wait_for_function("() => learning.at === learning.run.frames.length - 1")
+    assert page.evaluate(weights) == trained
+    assert page.locator(".learn-unseen").inner_text() == said
+
+
 def test_one_step_pause_and_another_language(opened: Callable[..., Page]) -> None:
     page = opened()
     page.click("#one")
@@ -166,11 +193,16 @@ def test_one_step_pause_and_another_language(opened: Callable[..., Page]) -> Non
     page.click("#train")
     page.wait_for_function("() => !learning.run.said.running && learning.trial.measured")
     step = page.evaluate("learning.run.said.step")
+    # What is trained further is the last model, not the one of the film.
+    page.locator("#film").focus()
+    page.keyboard.press("Home")
+    assert page.evaluate("learning.at") == 0
     page.click("#language")
     assert page.locator("h1").inner_text() == "트랜스포머가 배우는 모습 보기"
     assert f"{step}스텝" in page.locator(".learn-said").inner_text()
     page.click("#train")
     page.wait_for_function(f"() => learning.run.said.step > {step}")
+    assert page.evaluate("learning.at") is None
 
 
 def test_pairs_of_ones_own_are_learnt(opened: Callable[..., Page]) -> None:

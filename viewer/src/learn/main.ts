@@ -28,13 +28,24 @@ const OPENING: Settings = {
 };
 /** Unseen examples in the table, and runs before this one in the picture. */
 const [SHOWN, RUNS] = [6, 6];
+/** Most frames of a film, and milliseconds of each when it plays; the second where less motion is wanted. */
+const [FRAMES, PACE, SLOW] = [64, 150, 800];
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [560, 220, 40, 24];
 
-/** One run: what it was asked, its losses, and its last word. */
+/** The model at one step. */
+interface Frame {
+  step: number;
+  sizes: number[];
+  right: Said["right"];
+  weights: Float32Array[];
+}
+
+/** One run: what it was asked, its losses, its last word, and its film. */
 interface Run {
   settings: Settings;
   losses: number[];
   said: Said | null;
+  frames: Frame[];
 }
 
 class Page {
@@ -46,8 +57,11 @@ class Page {
   trial!: Trial;
   run!: Run;
   before: Run[] = [];
+  /** The frame in view; null: the model as it is now. */
+  at: number | null = null;
   private workers: Worker[] = [];
   private failure = "";
+  private playing = 0;
   /** Bring the parts of the page up to date with the run. */
   private update: () => void = () => {};
 
@@ -55,9 +69,16 @@ class Page {
     return this.run.said?.running ?? false;
   }
 
+  /** What the pictures are of. */
+  private get seen(): Frame | Said | null {
+    return this.at === null ? this.run.said : this.run.frames[this.at]!;
+  }
+
   /** Begin anew with these settings; a run that has learnt something stays in the picture. */
   restart(change: Partial<Settings> = {}): void {
-    if (this.run?.losses.length > 1) this.before = [...this.before, this.run].slice(-RUNS);
+    this.stop();
+    this.at = null;
+    if (this.run?.losses.length > 1) this.before = [...this.before, { ...this.run, frames: [] }].slice(-RUNS);
     const { task, pairs } = this.settings;
     this.settings = { ...this.settings, ...change };
     for (const worker of this.workers) worker.terminate();
@@ -70,12 +91,15 @@ class Page {
     const text = this.trial && this.settings.task === task ? this.trial.text : this.task.example;
     const { record, tensors } = fresh(this.task, this.settings);
     this.trial = new Trial({ ...record, text }, tensors);
-    this.run = { settings: this.settings, losses: [], said: null };
+    const untrained = { step: 0, sizes: [], right: null, weights: tensors.map(({ values }) => values.slice()) };
+    this.run = { settings: this.settings, losses: [], said: null, frames: [untrained] };
     this.show();
   }
 
   /** Ask the workers, which begin with the first step. */
   private ask(asked: Ask): void {
+    this.stop();
+    this.turnTo(null);
     if (this.workers.length === 0) this.workers = this.started();
     this.workers[0]!.postMessage(asked);
   }
@@ -104,11 +128,40 @@ class Page {
     const { run, trial } = this;
     run.losses.push(said.loss);
     run.said = { ...said, right: said.right ?? run.said?.right ?? null };
-    if (said.weights) {
-      said.weights.forEach((values, n) => trial.runner.tensors[n]!.values.set(values));
-      trial.read(trial.text, !said.running);
+    const { step, sizes, weights } = said;
+    if (weights) {
+      run.frames.push({ step, sizes, right: said.right, weights });
+      if (run.frames.length > FRAMES) run.frames = run.frames.filter((_, i) => i % 2 === 0);
+      trial.put(weights, !said.running);
     }
     this.update();
+  }
+
+  /** Put the model of a frame into the page; null: as it is now. */
+  private turnTo(frame: number | null): void {
+    if (frame === this.at) return;
+    this.at = frame;
+    const { frames } = this.run;
+    this.trial.put(frames[frame ?? frames.length - 1]!.weights, this.playing === 0);
+    this.update();
+  }
+
+  private play(): void {
+    const { length } = this.run.frames;
+    if (this.playing !== 0) return this.stop();
+    const pace = matchMedia("(prefers-reduced-motion: reduce)").matches ? SLOW : PACE;
+    this.playing = window.setInterval(() => {
+      const next = (this.at ?? -1) + 1;
+      if (next >= length - 1) this.stop();
+      this.turnTo(Math.min(next, length - 1));
+    }, pace);
+    if (this.at === length - 1) this.at = null;
+    this.update();
+  }
+
+  private stop(): void {
+    clearInterval(this.playing);
+    this.playing = 0;
   }
 
   show(): void {
@@ -119,7 +172,7 @@ class Page {
     this.colours = readColours();
     const t = TEXTS[this.language];
     document.title = t.title;
-    const cards = [this.controls(), this.curve(), this.examples(), this.sizes()];
+    const cards = [this.controls(), this.curve(), this.film(), this.examples(), this.sizes()];
     this.update = () => cards.forEach(([, update]) => update());
     const { language } = this;
     const panel = trialPanel(this.trial, { language, colours: () => this.colours, changed: () => {}, hint: "" });
@@ -280,7 +333,8 @@ class Page {
         : last
           ? t.at(last.step, this.settings.steps, last.loss.toFixed(3), last.seconds.toFixed(1))
           : t.ready;
-      unseen.textContent = last?.right ? t.unseen(...last.right) : "";
+      const right = this.seen?.right;
+      unseen.textContent = right ? t.unseen(...right) : "";
       if (!this.running && last) heard.textContent = `${said.textContent}. ${unseen.textContent}`;
     };
     const card = el("section", { class: "card learn-controls" }, el("div", { class: "choices" }, train, one, again), said, unseen, heard);
@@ -318,7 +372,9 @@ class Page {
           class: i === runs.length - 1 ? "now" : `before before-${i % 3}`,
         }),
       );
-      picture.replaceChildren(...axis, ...ends, ...lines);
+      const step = this.at === null ? null : this.seen!.step;
+      const place = step === null ? [] : [svg("line", { x1: x(step), x2: x(step), y1: 10, y2: HEIGHT - BOTTOM, class: "at" })];
+      picture.replaceChildren(...axis, ...ends, ...place, ...lines);
       picture.setAttribute("aria-label", t.curveAbout(this.run.losses.length, this.run.losses.at(-1)?.toFixed(3) ?? "–"));
       legend.replaceChildren(
         ...(this.before.length > 0 ? runs : []).map((run, i) => {
@@ -330,6 +386,35 @@ class Page {
       );
     };
     return [el("section", { class: "card learn-curve" }, el("h2", {}, t.curve), picture as unknown as HTMLElement, legend), update];
+  }
+
+  /** The film: the model of every frame can be put back, with all that the page shows of it. */
+  private film(): [HTMLElement, () => void] {
+    const t = TEXTS[this.language];
+    const slider = el("input", { type: "range", id: "film", min: 0, step: 1 });
+    slider.addEventListener("input", () => {
+      this.stop();
+      this.turnTo(Number(slider.value));
+    });
+    const play = el("button", { type: "button", onclick: () => this.play() });
+    const said = el("output", { for: "film" });
+    const card = el(
+      "section",
+      { class: "card learn-film" },
+      el("h2", {}, t.film),
+      el("p", { class: "hint" }, t.filmHint),
+      el("div", { class: "choices" }, play, labelled(t.frame, slider), said),
+    );
+    const update = () => {
+      const { frames } = this.run;
+      const at = this.at ?? frames.length - 1;
+      slider.disabled = play.disabled = this.running || frames.length < 2;
+      slider.max = String(frames.length - 1);
+      slider.value = String(at);
+      said.textContent = slider.ariaValueText = t.frameAt(frames[at]!.step);
+      play.textContent = this.playing === 0 ? t.play : t.pause;
+    };
+    return [card, update];
   }
 
   /** The settings of a run that are not those of the opening page. */
@@ -349,9 +434,9 @@ class Page {
     const body = el("tbody");
     let at = -1;
     const update = () => {
-      const { said } = this.run;
-      if (at === (said?.step ?? 0) || (said && !said.weights)) return;
-      at = said?.step ?? 0;
+      const { seen } = this;
+      if (at === (seen?.step ?? 0) || (seen && !seen.weights)) return;
+      at = seen?.step ?? 0;
       const { runner, source, target } = this.trial;
       body.replaceChildren(
         ...this.task.heldOut.slice(0, SHOWN).map(([text, wanted]) => {
@@ -385,13 +470,13 @@ class Page {
       return [bar, value] as const;
     });
     const update = () => {
-      const sizes = this.run.said?.sizes;
+      const sizes = this.seen?.sizes ?? [];
       parts.forEach(([, tensors], i) => {
-        const length = sizes ? Math.hypot(...tensors.map((n) => sizes[n]!)) : 0;
+        const length = sizes.length > 0 ? Math.hypot(...tensors.map((n) => sizes[n]!)) : 0;
         const [bar, value] = bars[i]!;
         // 10⁻⁵ to 10: six powers of ten over the track.
         bar.style.width = `${(100 * Math.max(0, Math.min(1, (Math.log10(length || 1e-9) + 5) / 6))).toFixed(1)}%`;
-        value.textContent = sizes ? length.toExponential(1).replace("-", "−") : "";
+        value.textContent = sizes.length > 0 ? length.toExponential(1).replace("-", "−") : "";
       });
     };
     return [el("section", { class: "card learn-parts" }, el("h2", {}, t.sizes), el("p", { class: "hint" }, t.sizesHint), list), update];

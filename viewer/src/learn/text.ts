@@ -52,7 +52,14 @@ const en = {
   curve: "Loss per token",
   curveAbout: (step: number, loss: string) => `Loss per token by step. Now: step ${step}, loss ${loss}.`,
   nowRun: "this run",
-  examples: "Unseen examples, as it answers them now",
+  film: "The film of its training",
+  filmHint:
+    "The page keeps the weights of up to 64 moments. Drag to go back: the answers, the gradients and the model " +
+    "taken apart below are those of that step. Train goes on from the last one.",
+  frame: "Moment",
+  frameAt: (step: number) => `step ${step}`,
+  play: "Play",
+  examples: "Unseen examples, as it answers them",
   source: "Source",
   answer: "Its answer",
   wanted: "Right",
@@ -130,7 +137,14 @@ const ko: typeof en = {
   curve: "토큰당 손실",
   curveAbout: (step, loss) => `스텝별 토큰당 손실. 지금 ${step}스텝, 손실 ${loss}.`,
   nowRun: "이번 실행",
-  examples: "학습하지 않은 예에 지금 내는 답",
+  film: "학습을 담은 필름",
+  filmHint:
+    "학습하는 동안 가중치를 64장면까지 담아 둡니다. 슬라이더를 끌면 그 스텝으로 돌아가며, 답과 기울기, 아래에서 뜯어보는 " +
+    "모델도 그 스텝의 것입니다. 학습을 누르면 마지막 스텝에서 이어 갑니다.",
+  frame: "장면",
+  frameAt: (step) => `${step}스텝`,
+  play: "재생",
+  examples: "학습하지 않은 예에 내는 답",
   source: "원문",
   answer: "모델의 답",
   wanted: "정답",

@@ -252,6 +252,13 @@ export class Trial {
     this.read(this.text);
   }
 
+  /** Run other weights, of which none is taught. */
+  put(weights: readonly Float32Array[], measures: boolean): void {
+    weights.forEach((values, n) => this.runner.tensors[n]!.values.set(values));
+    this.untouched = null;
+    this.read(this.text, measures);
+  }
+
   get taught(): boolean {
     return this.untouched !== null;
   }
