@@ -6,8 +6,9 @@
 What does a model with a wrong derivative still learn? Each mistake that `pellucid exercise` knows
 is put where the exercise's function belongs (examples/your_transformer.py), and the model is
 trained as the file trains itself, with three random seeds. A run takes about 20 seconds of one
-core. Stopped at any time, it goes on where it was. At the end it writes the table of
-docs/exercises.md: the mistakes of which all seeds are done.
+core. Stopped at any time, it goes on where it was. At the end it writes what is made from the runs,
+of the mistakes of which all seeds are done: the tables and pictures of docs/museum.md, and
+exercises/learnt.toml, from which `pellucid exercise` says what a model with a mistake still learns.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pellucid.system.language import Language, Text  # noqa: E402
 from your_transformer import PLACES, built, trained  # noqa: E402
 
 FILE = ROOT / "results" / "silent_bugs.jsonl"
+LEARNT = ROOT / "src" / "pellucid" / "apps" / "teach" / "exercises" / "learnt.toml"
 START, END = "<!-- silent bugs -->", "<!-- end silent bugs -->"
 SEEDS = (0, 1, 2)
 FIRST = (
@@ -88,42 +90,115 @@ def run(name: str, mistake: str, seed: int) -> dict[str, Any]:
     }
 
 
-def page(language: Language) -> Path:
-    """Return the page with the table."""
-    return ROOT / "docs" / f"exercises{'.ko' if language == 'ko' else ''}.md"
+def page(language: Language, suffix: str = ".md") -> Path:
+    """Return the page with the table, or its picture."""
+    return ROOT / "docs" / f"museum{'.ko' if language == 'ko' else ''}{suffix}"
 
 
-def table(language: Language) -> str:
-    """Return the table of the mistakes of which all seeds are done, as Markdown."""
+def complete() -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """Return (exercise, mistake, its runs) where all seeds are done: who learns most first."""
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in stored():
         runs.setdefault((one["exercise"], one["mistake"]), []).append(one)
+    found = [(*each, lines) for each, lines in runs.items() if len(lines) == len(SEEDS)]
+    return sorted(found, key=lambda each: (each[0] != "", -learnt(each[2])))
+
+
+def learnt(lines: list[dict[str, Any]]) -> float:
+    """Return the mean share of new numbers that are right; below 0 where it stops with an error."""
+    return float(np.mean([one.get("right", -1) / one.get("of", 1) for one in lines]))
+
+
+def off(one: dict[str, Any]) -> str:
+    """Return how far a run's slope along a random direction is from the right one."""
+    error = abs(one["by_hand"] / one["by_difference"] - 1)
+    return f"{error:.0%}".replace("%", " %")
+
+
+def table(language: Language) -> str:
+    """Return the table of the museum, as Markdown."""
     head = Text(
-        "| exercise | mistake | right of the held-out numbers, by seed | last loss |",
-        "| 문제 | 실수 | 학습하지 않은 수 가운데 맞힌 수(시드별) | 마지막 손실 |",
+        "| exercise | mistake | right of the numbers that it never saw | last loss "
+        "| its slope is off by |",
+        "| 문제 | 실수 | 처음 보는 수 가운데 맞힌 것 | 마지막 손실 | 기울기의 오차 |",
     )
-    lines = [head.to(language), "|---|---|---|---|"]
-    for (name, mistake), found in sorted(runs.items()):
-        if len(found) < len(SEEDS) or "error" in found[0]:
-            continue
-        says = Text("none", "없음")
-        if name:
-            says = Text(*read(name)["mistakes"][mistake]["says"])
-        right = ", ".join(f"{one['right']:,} / {one['of']:,}" for one in found)
-        losses = ", ".join(f"{one['loss']:.4f}" for one in found)
-        what = f"`{name}`" if name else "–"
-        lines.append(f"| {what} | {says.to(language)} | {right} | {losses} |")
+    stops = Text("stops: its shapes do not fit", "멈춤: 모양이 맞지 않음").to(language)
+    lines = [head.to(language), "|---|---|---|---|---|"]
+    for name, mistake, found in complete():
+        says = Text(*read(name)["mistakes"][mistake]["says"]) if name else Text("none", "없음")
+        cells = [f"`{name}`" if name else "–", says.to(language)]
+        if "error" in found[0]:
+            cells += [stops, "–", "–"]
+        else:
+            cells.append(", ".join(f"{one['right']:,} / {one['of']:,}" for one in found))
+            cells.append(", ".join(f"{one['loss']:.4f}" for one in found))
+            cells.append(", ".join(map(off, found)))
+        lines.append(f"| {' | '.join(cells)} |")
+    trained = [lines for name, _, lines in complete() if name and "error" not in lines[0]]
+    nearly = sum(min(one["right"] / one["of"] for one in each) > 0.9 for each in trained)
+    none = sum(max(one["right"] / one["of"] for one in each) < 0.01 for each in trained)
+    counts = Text(
+        f"Of {len(trained)} mistakes that can be trained, {nearly} get more than 90 % right with "
+        f"every seed, {none} less than 1 %.",
+        f"학습할 수 있는 실수 {len(trained)}가지 가운데 {nearly}가지는 시드와 관계없이 90 % 넘게, "
+        f"{none}가지는 1 %도 맞히지 못합니다.",
+    )
+    return "\n".join([*lines, "", counts.to(language)]) + "\n"
+
+
+def picture(language: Language) -> str:
+    """Return the picture: a row for each mistake, and a dot for each seed, as SVG."""
+    rows = [each for each in complete() if "error" not in each[2][0]]
+    title = Text(
+        "Right of the numbers that the model never saw, three random seeds",
+        "처음 보는 수 가운데 맞힌 비율, 난수 시드 3개",
+    ).to(language)
+    height = 62 + 24 * len(rows)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" role="img" '
+        f'font-family="sans-serif" font-size="13"><title>{title}</title>',
+        f'<rect width="800" height="{height}" fill="#ffffff"/>',
+        f'<text x="12" y="22" font-size="15" fill="#12414a">{title}</text>',
+    ]
+    for share in (0, 25, 50, 75, 100):
+        x = 400 + 3.7 * share
+        lines.append(f'<path d="M{x:g} 36V{height - 22}" stroke="#d5dee0"/>')
+        lines.append(
+            f'<text x="{x:g}" y="{height - 6}" text-anchor="middle" fill="#12414a">{share} %</text>'
+        )
+    for i, (name, mistake, found) in enumerate(rows):
+        y = 52 + 24 * i
+        label = f"{name}: {mistake}" if name else Text("no mistake", "실수 없음").to(language)
+        lines.append(f'<text x="385" y="{y + 4}" text-anchor="end" fill="#12414a">{label}</text>')
+        for one in found:
+            x = 400 + 370 * one["right"] / one["of"]
+            lines.append(f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="#d9480f" fill-opacity="0.6"/>')
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def learnt_table() -> str:
+    """Return exercises/learnt.toml."""
+    parts: dict[str, list[str]] = {}
+    for name, mistake, found in complete():
+        if "error" not in found[0]:
+            right = json.dumps([f"{one['right']:,}/{one['of']:,}" for one in found])
+            parts.setdefault(name, []).append(f"{mistake or 'none'} = {right}")
+    lines = ["# What a Transformer with a mistake still gets right: scripts/silent_bugs.py."]
+    for name in sorted(parts):
+        lines += ["", *([f"[{name}]"] if name else []), *sorted(parts[name])]
     return "\n".join(lines) + "\n"
 
 
 def write_tables() -> None:
-    """Write the table into both pages."""
+    """Write what is made from the runs."""
+    LEARNT.write_text(learnt_table(), encoding="utf-8")
     for language in ("en", "ko"):
         path = page(language)
         text = path.read_text(encoding="utf-8")
         before, _, rest = text.partition(START)
         _, _, after = rest.partition(END)
         path.write_text(f"{before}{START}\n{table(language)}{END}{after}", encoding="utf-8")
+        page(language, ".svg").write_text(picture(language), encoding="utf-8")
 
 
 def main() -> None:

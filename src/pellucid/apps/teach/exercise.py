@@ -21,7 +21,7 @@ The right gradients are central differences of `output`; no derivative of ours i
 function's arguments are read-only, so that one which overwrites them is noticed.
 
 exercises/common.toml has the mistakes that any answer may have, and what to do about the commonest
-errors of Python and NumPy.
+errors of Python and NumPy; exercises/learnt.toml what models with a mistake still learn.
 """
 
 import re
@@ -82,7 +82,7 @@ class Result(NamedTuple):
 
 @cache
 def read(name: str) -> Mapping[str, Any]:
-    """Return an exercise, or `common`, as its file has it."""
+    """Return an exercise, `common` or `learnt`, as its file has it."""
     path = files("pellucid.apps.teach") / "exercises" / f"{name}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
@@ -225,9 +225,10 @@ def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | N
     for other in wrong:
         if other is not result and _same(yours, other.right):
             return _says("another", other=other.name, order=", ".join(read(name)["returns"]))
-    for mistake in read(name)["mistakes"].values():
+    for key, mistake in read(name)["mistakes"].items():
         if _same(yours, called(name, solution(name, mistake["change"]))[i]):
-            return Text(*mistake["says"])
+            (en, ko), also = mistake["says"], learnt(name, key)
+            return Text(en + also.en, ko + also.ko)
     for says in read("common")["mistakes"]:
         if _same(yours, getattr(np, says["makes"])(right)):
             return Text(*says["says"])
@@ -237,6 +238,17 @@ def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | N
             return _says("factor", factor=factor)
     paired = (says for says, results in _pairs(name) if _same(yours, results[i]))
     return next(paired, None) or _counted(name, i, result) or _changed(name, i, result)
+
+
+def learnt(name: str, mistake: str) -> Text:
+    """Return what Transformers with a mistake still get right, or nothing where none was trained.
+
+    It begins with a space. The numbers are those of scripts/silent_bugs.py.
+    """
+    right = read("learnt").get(name, {}).get(mistake)
+    if right is None:
+        return Text("", "")
+    return _says("learnt", right=", ".join(right), none=read("learnt")["none"][0])
 
 
 def _says(name: str, **values: Any) -> Text:
