@@ -85,7 +85,7 @@ def site(folder: Path) -> None:
         (folder / where).mkdir(parents=True, exist_ok=True)
         body = workbench.place(korean=language == "ko")
         page = f'<!doctype html><html lang="{language}"><meta charset="utf-8"><body>{body}'
-        (folder / where / "index.html").write_text(page, encoding="utf-8")
+        (folder / where / "workbench.html").write_text(page, encoding="utf-8")
     workbench.write(folder)
     shutil.copy(ROOT / "tests" / "course" / "drive.html", folder)
 

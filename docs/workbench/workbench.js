@@ -23,8 +23,8 @@
       editor: "Your code. Tab indents; Escape, then Tab leaves the editor.", leave: "Ctrl + Enter checks. Escape, then Tab leaves the editor.",
       forward: "The forward", red: "{} of {} rows are wrong.", green: "All {} rows are right.",
       about_op: "This is {}'s backward as the library has it. Change something, and check: each row compares it with a finite difference in float64.",
-      about_train: "Every exercise that you have solved is put into its place in transformer.py. It learns to translate English numbers into Korean: 500 steps, about two minutes in a browser.",
-      train_now: "Train", training: "Training …", step: "step {} of 500", no: "none",
+      about_train: "Every exercise that you have solved is put into its place in transformer.py. It learns to translate English numbers into Korean: 500 steps of 32 numbers (64 in the file), two or three minutes on a laptop.",
+      train_now: "Train", training: "Training …", step: "step {} of 500", no: "none", asking: "Trained. It answers numbers that it has never seen …",
       ask: "A number from 1 to 999,999", translate: "Translate",
       looked: "Where each Korean token looked:",
     },
@@ -46,8 +46,8 @@
       editor: "코드. Tab은 들여쓰기이고, Esc를 누른 뒤 Tab을 누르면 편집기에서 나갑니다.", leave: "Ctrl + Enter로 확인합니다. Esc를 누른 뒤 Tab을 누르면 편집기에서 나갑니다.",
       forward: "순전파", red: "{}/{}줄이 틀렸습니다.", green: "{}줄 모두 맞습니다.",
       about_op: "라이브러리에 있는 {}의 역전파입니다. 한 곳을 바꾸고 확인해 보세요. 줄마다 float64의 유한 차분과 비교합니다.",
-      about_train: "푼 연습 문제의 함수를 모두 transformer.py의 제자리에 넣고 학습합니다. 영어 수를 한국어로 옮기는 법을 배웁니다. 500스텝이고, 브라우저에서 2분쯤 걸립니다.",
-      train_now: "학습하기", training: "학습하는 중 …", step: "{}/500스텝", no: "없음",
+      about_train: "푼 연습 문제의 함수를 모두 transformer.py의 제자리에 넣고 학습합니다. 영어 수를 한국어로 옮기는 법을 배웁니다. 수 32개씩(파일에서는 64개씩) 500스텝이고, 노트북에서 2, 3분 걸립니다.",
+      train_now: "학습하기", training: "학습하는 중 …", step: "{}/500스텝", no: "없음", asking: "학습이 끝났습니다. 처음 보는 수에 답하는 중 …",
       ask: "1부터 999,999까지의 수", translate: "옮기기",
       looked: "한국어 토큰이 본 곳:",
     },
@@ -301,7 +301,7 @@
     say("solved", course.exercises.filter((one) => progress.solved[one.name]).length, course.exercises.length);
   function onward(one) {
     const left = course.exercises.find((other) => !progress.solved[other.name]);
-    const target = left ? `#exercise=${left.name}` : "#train";
+    const target = left ? `#exercise=${left.name}` : "#own=transformer";
     return [
       h("a", { href: target }, say("next", left ? left.title[language] : say("train"))),
       " · ",
@@ -349,7 +349,10 @@
         listen = (line) => {
           const at = line.match(/^step (\d+) /);
           if (at) step.textContent = `${say("step", at[1])}, ${line.slice(at[0].length).trim()}`;
-          else lines.append(`${line}\n`);
+          else {
+            if (step.textContent !== say("training")) step.textContent = say("asking");
+            lines.append(`${line}\n`);
+          }
         };
         await call("train", answers(), language);
         listen = null;
@@ -389,7 +392,7 @@
   function chosen() {
     const [kind, name] = location.hash.slice(1).split("=");
     if (kind === "op" && course.ops[name]) return { kind, name };
-    if (kind === "train") return { kind };
+    if (kind === "own") return { kind: "train" };
     const first = course.exercises.find((one) => !progress.solved[one.name]) ?? course.exercises[0];
     return { kind: "exercise", name: course.exercises.some((one) => one.name === name) ? name : first.name };
   }
@@ -420,7 +423,7 @@
             link(`#exercise=${one.name}`, one.title[language], one.name === name && kind === "exercise", progress.solved[one.name]),
           ),
         ),
-        h("ul", {}, link("#train", say("train"), kind === "train"), h("li", {}, ops)),
+        h("ul", {}, link("#own=transformer", say("train"), kind === "train"), h("li", {}, ops)),
       ),
     );
   }

@@ -34,6 +34,9 @@ FOLDER = Path("exercises")
 MOST_PRINTED = 4000
 """Characters that are shown of what a learner's code prints."""
 
+BATCH = 32
+"""Half of the file's numbers in a step: NumPy multiplies matrices more slowly here."""
+
 Say = Callable[[str], Any]
 
 
@@ -165,7 +168,7 @@ def train(answers: str, language: Language, say: Say) -> str:
     yours = runpy.run_path(str(course))
 
     def live(t: Any) -> None:
-        plain = t.train
+        t.N, plain = BATCH, t.train
 
         def shown(*words: Any) -> None:
             say(" ".join(map(str, words)))

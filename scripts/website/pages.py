@@ -19,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import columns
 import griffe
 import numpy as np
 from formulas import clauses, mathml
@@ -165,11 +166,13 @@ def said(english: str, language: Language) -> str:
 def generated() -> dict[str, Write]:
     """Return the pages by their path below docs/, each with the function that writes it."""
     pages: dict[str, Write] = {}
+    file = relative(source_page("examples/transformer.py"), "columns.md")
     for language in LANGUAGES:
         suffix = "" if language == "en" else f".{language}"
         pages[f"explain/index{suffix}.md"] = partial(topics, language)
         for name in TOPICS:
             pages[f"explain/{name}{suffix}.md"] = partial(explained, name, language)
+        pages[f"columns{suffix}.md"] = partial(columns.page, language, file)
         for make in (recipes, settings, parts):
             pages[f"{make.__name__}{suffix}.md"] = partial(make, language)
     for module in API:
@@ -343,7 +346,7 @@ def changed(functions: Iterable[str], here: str, language: Language) -> list[str
     """Return links to the workbench with a backward in it, of each op among the functions."""
     known = {case.op for case in op_cases()}
     names = dict.fromkeys(name.removeprefix("ops.").removesuffix("_backward") for name in functions)
-    target = f"{relative('workbench/index.md', here)}#op="
+    target = f"{relative('workbench/workbench.md', here)}#op="
     says = word("change", language)
     return [f"[{says.format(op)}]({target}{op})" for op in names if op in known]
 

@@ -149,15 +149,15 @@ def test_a_public_address_has_the_same_hashes(
 
 def test_every_derivative_of_the_site_leads_to_it() -> None:
     for op in {case.op for case in op_cases()}:
-        assert f"(../workbench/index.md#op={op})" in pages.reference("ops"), op
+        assert f"(../workbench/workbench.md#op={op})" in pages.reference("ops"), op
     for topic, language in (("softmax", "en"), ("layer_norm", "ko"), ("linear", "en")):
-        assert f"(../workbench/index.md#op={topic})" in pages.explained(topic, language)  # type: ignore[arg-type]
+        assert f"(../workbench/workbench.md#op={topic})" in pages.explained(topic, language)  # type: ignore[arg-type]
 
 
 def test_no_other_page_loads_it() -> None:
     loads = re.compile(r"workbench\.(?:js|css)|<!-- workbench -->")
     docs = Path(workbench.ROOT) / "docs"
     pages = {path for path in docs.rglob("*.md") if loads.search(path.read_text(encoding="utf-8"))}
-    assert {path.name for path in pages} == {"index.md", "index.ko.md"}
+    assert {path.name for path in pages} == {"workbench.md", "workbench.ko.md"}
     assert {path.parent.name for path in pages} == {"workbench"}
     assert not loads.search((workbench.ROOT / "mkdocs.yml").read_text(encoding="utf-8"))

@@ -1,0 +1,268 @@
+"""examples/transformer.py in two columns: each forward, and its backward mirrored beside it.
+
+A statement of a forward and the statements of its backward that undo it are in one row. So the left
+column is read downwards, as it runs, and the right one upwards. A name shows its shape, taken from
+a run with sizes of which no two are the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import importlib.util
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+FILE = Path(__file__).resolve().parents[2] / "examples" / "transformer.py"
+E, H, NUMBERS = 28, 4, (456_788, 60_000, 300_023)
+"""Sizes for the shapes that are shown, of which no two are the same: in the file N = E = 64."""
+
+
+class Function(NamedTuple):
+    """A function of the file with a backward inside."""
+
+    name: str
+    about: str
+    signature: str
+    backward: str
+    """The first line of its backward."""
+    rows: list[tuple[list[ast.stmt], list[ast.stmt]]]
+    """Statements of the forward, and those of the backward that undo them."""
+
+
+def functions(source: str) -> Iterator[Function]:
+    """Yield the functions that have a backward, in the order of the file."""
+    lines = source.splitlines()
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        inner = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        if [each.name for each in inner] != ["backward"]:
+            continue
+        about, *forward = (each for each in node.body if each is not inner[0])
+        assert isinstance(about, ast.Expr)
+        yield Function(
+            node.name,
+            ast.literal_eval(about.value),
+            lines[node.lineno - 1].strip(),
+            lines[inner[0].lineno - 1].strip(),
+            rows(forward, inner[0].body, lines),
+        )
+
+
+def rows(
+    forward: list[ast.stmt], backward: list[ast.stmt], lines: list[str]
+) -> list[tuple[list[ast.stmt], list[ast.stmt]]]:
+    """Return the statements of a forward, each with those of the backward that undo it.
+
+    A statement of the backward belongs to the forward's that has the same number in its comment,
+    or that made the backward which it calls. What has neither stays with the one before it.
+    """
+    made: list[list[ast.stmt]] = [[] for _ in forward]
+    at = max(i for i, each in enumerate(forward) if not names_alone(each))
+    for statement in backward:
+        found = [
+            i
+            for i, each in enumerate(forward)
+            if numbers(each, lines) & numbers(statement, lines) or stored(each) & called(statement)
+        ]
+        at = max(found, default=at)
+        made[at].append(statement)
+    return [([one], undone) for one, undone in zip(forward, made, strict=True)]
+
+
+def names_alone(statement: ast.stmt) -> bool:
+    """Whether a statement returns names, and so computes nothing."""
+    value = getattr(statement, "value", None)
+    names = value.elts if isinstance(value, ast.Tuple) else [value]
+    return isinstance(statement, ast.Return) and all(isinstance(each, ast.Name) for each in names)
+
+
+def numbers(statement: ast.stmt, lines: list[str]) -> set[str]:
+    """Return the numbers of steps in the comments of a statement, and in the line above it."""
+    first = statement.lineno - 1
+    above = lines[first - 1].strip()
+    own = lines[first : statement.end_lineno]
+    comments = [line.partition("  # ")[2] for line in own]
+    comments += [above[2:]] if above.startswith("# ") else []
+    heads = [re.match(r"[\d, ]+\.", comment) for comment in comments]
+    return {number for head in heads if head for number in re.findall(r"\d+", head[0])}
+
+
+def stored(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement assigns, or writes a part of."""
+    return {
+        name
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        for each in ast.walk(target)
+        for name in ([each.id] if isinstance(each, ast.Name) else [])
+    }
+
+
+def called(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement calls, alone or as parts of a dictionary."""
+    functions = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    parts = [each.value if isinstance(each, ast.Subscript) else each for each in functions]
+    return {each.id for each in parts if isinstance(each, ast.Name)}
+
+
+def shapes(file: Path = FILE) -> dict[tuple[str, str], str]:
+    """Return the shape of each name in each function, in letters.
+
+    Of several calls, that of the decoder's last layer: L queries and S keys.
+
+    >>> shapes()["attention", "w"], shapes()["attention.backward", "dv"]
+    ('(N, H, L, S)', '(N, H, S, D)')
+    """
+    spec = importlib.util.spec_from_file_location("shown_in_columns", file)
+    assert spec
+    assert spec.loader
+    t: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(t)
+    t.E, t.H = E, H
+    source, target = t.batch(NUMBERS)
+    letters = {
+        len(NUMBERS): "N", E: "E", E // 2: "E/2", H: "H", E // H: "D", t.F: "F", len(t.TARGET): "V",
+        source.shape[1]: "S", target.shape[1] - 1: "L", target.shape[1]: "L + 1",
+        len(t.SOURCE): "words",
+    }  # fmt: skip
+    found: dict[tuple[str, str], str] = {}
+
+    def watch(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != str(file):
+            return None
+        if frame.f_code.co_name == "softmax" and caller(frame) == "loss_and_gradients":
+            return None  # not attention's
+        if event == "return":
+            of = frame.f_code.co_qualname.replace(".<locals>", "")
+            for name, value in frame.f_locals.items():
+                if isinstance(value, np.ndarray) and value.ndim:
+                    shape = ", ".join(str(letters.get(n, n)) for n in value.shape)
+                    if of.endswith("backward"):  # the decoder's last layer comes first
+                        found.setdefault((of, name), f"({shape})")
+                    else:
+                        found[of, name] = f"({shape})"
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        t.loss_and_gradients(t.initial(np.random.default_rng(0)), source, target)
+    finally:
+        sys.settrace(before)
+    return found
+
+
+def caller(frame: FrameType) -> str:
+    """Return the name of the function that called one."""
+    return frame.f_back.f_code.co_name if frame.f_back else ""
+
+
+TOKEN = re.compile(r"(#.*)|(\"[^\"\n]*\")|([^\W\d]\w*)")
+
+
+def code(text: str, known: dict[str, str]) -> str:
+    """Return Python as HTML, its comments apart, its names with their shapes.
+
+    >>> code("y = f(x)  # 1.", {"x": "(N, E)"})
+    'y = f(<span title="x: (N, E)">x</span>)  <i># 1.</i>'
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        comment, quoted, name = found.groups()
+        if comment:
+            return f"<i>{html.escape(comment)}</i>"
+        if quoted or name not in known:
+            return html.escape(found[0])
+        return f'<span title="{name}: {known[name]}">{name}</span>'
+
+    parts, end = [], 0
+    for found in TOKEN.finditer(text):
+        parts += [html.escape(text[end : found.start()]), shown(found)]
+        end = found.end()
+    return "".join([*parts, html.escape(text[end:])])
+
+
+def piece(statements: list[ast.stmt], lines: list[str]) -> str:
+    """Return the lines of statements, with the comments right above them."""
+    found = []
+    for each in statements:
+        first = each.lineno - 1
+        while lines[first - 1].strip().startswith("# "):
+            first -= 1
+        found += lines[first : each.end_lineno]
+    return textwrap.dedent("\n".join(found))
+
+
+WORDS = {
+    "en": {
+        "title": "A Transformer in two columns",
+        "about": (
+            "[`transformer.py`]({source}), the forward on the left, its backward on the "
+            "right: beside each step is what undoes it. Read the left column downwards, as it "
+            "runs, and the right one upwards; the lines of one box run downwards. Point at a "
+            "name for its shape: N sentences, S source and L target tokens, E width, H heads, "
+            "D = E / H, F inside the networks, V words to choose from. [Train it in the "
+            "browser](workbench/workbench.md#own=transformer), with your own functions in it."
+        ),
+        "forward": "forward ↓",
+        "backward": "backward ↑",
+    },
+    "ko": {
+        "title": "두 단으로 읽는 트랜스포머",
+        "about": (
+            "[`transformer.py`]({source})의 순전파를 왼쪽에, 역전파를 오른쪽에 놓았습니다. 각 "
+            "단계와 그것을 거꾸로 가는 코드가 나란히 있습니다. 왼쪽은 실행되는 대로 위에서 "
+            "아래로, 오른쪽은 아래에서 위로 읽으세요. 한 칸 안의 줄은 위에서 아래로 실행됩니다. "
+            "이름을 가리키면 모양이 보입니다. N은 문장, S는 원문 토큰, L은 번역문 토큰, E는 "
+            "차원, H는 헤드, D = E / H, F는 피드포워드 네트워크 안의 차원, V는 고를 수 있는 "
+            "단어의 수입니다. [브라우저에서 학습시켜 "
+            "보세요](workbench/workbench.md#own=transformer). 직접 쓴 함수도 넣을 수 있습니다."
+        ),
+        "forward": "순전파 ↓",
+        "backward": "역전파 ↑",
+    },
+}
+
+
+def page(language: Literal["en", "ko"], link: str) -> str:
+    """Return the page, as Markdown with HTML in it; `link` leads to the file."""
+    source, words, known = FILE.read_text(encoding="utf-8"), WORDS[language], shapes()
+    lines = source.splitlines()
+    out = [f"# {words['title']}", words["about"].replace("{source}", link)]
+    for function in functions(source):
+        own = [
+            {name: shape for (of, name), shape in known.items() if of == each}
+            for each in (function.name, f"{function.name}.backward")
+        ]
+        boxes = [(words["forward"], words["backward"]), (function.signature, function.backward)]
+        boxes += [(piece(one, lines), piece(two, lines)) for one, two in function.rows]
+        cells = "".join(
+            f'<pre class="{side}" tabindex="0">{code(text, names)}</pre>'
+            if text
+            else "<span></span>"
+            for box in boxes[1:]
+            for text, names, side in zip(box, own, ("forth", "back"), strict=True)
+        )
+        heads = "".join(f"<strong>{head}</strong>" for head in boxes[0])
+        out += [
+            f"## {function.name}",
+            plain(function.about),
+            f'<div class="two-columns">{heads}{cells}</div>',
+        ]
+    return "\n\n".join(out) + "\n"
+
+
+def plain(text: str) -> str:
+    """Return a docstring's first paragraph as Markdown shows it."""
+    first = " ".join(text.split("\n\n")[0].split())
+    return re.sub(r"([\\`*_<>\[\]])", r"\\\1", first)

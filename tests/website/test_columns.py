@@ -1,0 +1,82 @@
+"""transformer.py in two columns: nothing is lost, and each step is beside what undoes it."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+
+import columns
+import pytest
+
+SOURCE = columns.FILE.read_text(encoding="utf-8")
+FUNCTIONS = {each.name: each for each in columns.functions(SOURCE)}
+
+
+def test_examples_of_the_module() -> None:
+    assert doctest.testmod(columns).failed == 0
+
+
+def test_every_function_with_a_backward_is_there() -> None:
+    assert len(FUNCTIONS) == SOURCE.count("    def backward(")
+    assert list(FUNCTIONS)[:3] == ["linear", "softmax", "attention"]
+    assert list(FUNCTIONS)[-1] == "transformer"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_statement_is_in_one_row(name: str) -> None:
+    (node,) = (
+        each
+        for each in ast.parse(SOURCE).body
+        if isinstance(each, ast.FunctionDef) and each.name == name
+    )
+    (backward,) = (each for each in node.body if isinstance(each, ast.FunctionDef))
+    forward = [ast.unparse(each) for each in node.body[1:] if each is not backward]
+    rows = FUNCTIONS[name].rows
+    assert [ast.unparse(each) for left, _ in rows for each in left] == forward
+    right = [ast.unparse(each) for _, undone in rows for each in undone]
+    assert sorted(right) == sorted(map(ast.unparse, backward.body))
+
+
+def row_of(name: str, code: str) -> str:
+    """The forward's line in the row where a line of the backward is."""
+    (found,) = (
+        ast.unparse(left[0])
+        for left, right in FUNCTIONS[name].rows
+        if any(ast.unparse(each).startswith(code) for each in right)
+    )
+    return found
+
+
+def test_a_step_is_beside_what_undoes_it() -> None:
+    assert row_of("attention", "dv = ").startswith("z = w @ v")  # by its number
+    assert row_of("attention", "da = ").startswith("w, softmax_backward = ")
+    assert row_of("attention", "return (scale").startswith("a = scale")
+    assert row_of("softmax", "return").startswith("w = e / ")  # by what it is the gradient of
+    assert row_of("gelu", "return").startswith("return (0.5 * x")
+    assert row_of("layer_norm", "through_variance").startswith("x_hat")
+    assert row_of("multi_head", "dz, g['out']").startswith("y, out_backward")  # by what it calls
+    assert row_of("encoder_layer", "dz, g['ffn']").startswith("f, ffn_backward")
+    assert row_of("transformer", "for n in reversed(encoder)").startswith("for n, layer in p['enc")
+
+
+def test_a_gradient_has_the_shape_of_its_array() -> None:
+    known = columns.shapes()
+    pairs = [
+        (of, name, known[of, name], shape)
+        for (function, gradient), shape in known.items()
+        for of, name in [(function.removesuffix(".backward"), gradient.removeprefix("d"))]
+        if function != of and gradient != name and (of, name) in known
+        if of != "multi_head"  # its dq is the heads', before `join`
+    ]
+    assert len(pairs) > 15
+    assert [each for each in pairs if each[2] != each[3]] == []
+    assert not re.search(r"\d\d", "".join(known.values()))  # every size has its letter
+
+
+def test_the_page_shows_the_shapes() -> None:
+    for language in ("en", "ko"):
+        page = columns.page(language, "elsewhere")  # type: ignore[arg-type]
+        assert '<span title="dk: (N, H, S, D)">dk</span>' in page
+        assert page.count('class="two-columns"') == len(FUNCTIONS)
+        assert "(elsewhere)" in page
