@@ -327,6 +327,15 @@ def formula(text: str, before: str = "") -> str:
     return f'<div class="formula">{before}{parts}</div>'
 
 
+def source_of(file: str) -> str:
+    """Return where a file that a topic quotes is in the repository.
+
+    >>> source_of("ops/gelu.py"), source_of("transformer.py")
+    ('src/pellucid/ops/gelu.py', 'examples/transformer.py')
+    """
+    return f"examples/{file}" if file == "transformer.py" else f"src/pellucid/{file}"
+
+
 def _quoted(of: str, here: str, language: Language) -> Iterator[str]:
     """Yield the lines of code that a topic quotes, those that follow each other together."""
     for _, group in itertools.groupby(
@@ -334,7 +343,7 @@ def _quoted(of: str, here: str, language: Language) -> Iterator[str]:
     ):
         lines = [line for _, line in group]
         file, number = lines[0].file, lines[0].number
-        target = relative(f"{source_page(f'src/pellucid/{file}')}#__codelineno-0-{number}", here)
+        target = relative(f"{source_page(source_of(file))}#__codelineno-0-{number}", here)
         code = "\n".join(line.text for line in lines)
         where = f"{file}, {word('line', language)} {number}"
         if language == "ko":
@@ -605,7 +614,7 @@ def linked() -> tuple[str, ...]:
                 found.add(inside)
     for block in itertools.chain.from_iterable(read(name, "en") for name in TOPICS):
         if block.kind == "code":
-            found |= {f"src/pellucid/{line.file}" for line in quoted(block.of)}
+            found |= {source_of(line.file) for line in quoted(block.of)}
     return tuple(sorted(found))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import your_transformer
-from pellucid.apps.cli.exercise import _trainer
+from pellucid.apps.teach import course_file
 from pellucid.apps.teach.exercise import EXERCISES, read, solution
 from your_transformer import PLACES, built, main
 
@@ -28,7 +28,7 @@ def gradients(functions: Mapping[str, Any]) -> tuple[float, np.ndarray]:
 
 def test_every_exercise_has_a_place_but_relu() -> None:
     assert {*EXERCISES} - {*PLACES} == {"relu_backward"}
-    assert _trainer().samefile(your_transformer.__file__)
+    assert course_file("your_transformer.py").samefile(your_transformer.__file__)
 
 
 @pytest.mark.parametrize("name", [name for name in PLACES if name not in RELU])

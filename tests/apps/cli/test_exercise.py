@@ -219,6 +219,6 @@ def test_train_hands_the_folder_to_the_script_that_trains(
 ) -> None:
     script = tmp_path / "trainer.py"
     script.write_text("def main(folder, language):\n    print(folder, language)\n    return 7\n")
-    monkeypatch.setattr("pellucid.apps.cli.exercise._trainer", lambda: script)
+    monkeypatch.setattr("pellucid.apps.cli.exercise.course_file", lambda name: script)
     assert main(["exercise", "--train", "--folder", "mine"]) == 7
     assert capsys.readouterr().out == "mine en\n"

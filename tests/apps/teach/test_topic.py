@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.apps.teach import topic
+from pellucid.apps.teach import course_file, topic
 from pellucid.apps.teach.checks import CHECKS
 from pellucid.apps.teach.pictures import PICTURES
 from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
@@ -70,13 +70,33 @@ def test_quoted_code_exists_and_is_the_source(name: str) -> None:
     for block in blocks(name, "code"):
         assert quoted(block.of), block.of
         for line in quoted(block.of):
-            path = Path(pellucid.__file__).parent / line.file
+            plain = line.file == "transformer.py"
+            path = course_file(line.file) if plain else Path(pellucid.__file__).parent / line.file
             source = path.read_text(encoding="utf-8").splitlines()[line.number - 1]
             assert source.strip() == line.text.strip()
 
 
+def test_the_plain_lines_of_transformer_py_come_before_those_of_the_library() -> None:
+    lacking = []
+    for name in TOPICS:
+        files = [line.file for block in blocks(name, "code") for line in quoted(block.of)]
+        plain = [file == "transformer.py" for file in files]
+        assert plain == sorted(plain, reverse=True), name
+        lacking += [] if plain[0] else [name]
+    assert lacking == ["relu", "dropout"]  # which that file does not have
+
+
+def test_a_plain_function_is_quoted_as_it_is() -> None:
+    lines = [line.text for line in quoted("transformer.attention")]
+    assert lines[0].startswith("def attention(q, k, v, masked):")
+    assert "    w, softmax_backward = softmax(" in "\n".join(lines)
+    assert lines[-1] == "    return z, backward"
+    with pytest.raises(ValueError, match="not enough values"):
+        quoted("transformer.nothing")
+
+
 def test_the_step_that_splits_into_heads_quotes_the_reshape() -> None:
-    code = {block.step: block.of for block in blocks("multi_head", "code")[:2]}
+    code = {block.step: block.of for block in blocks("multi_head", "code")[:3]}
     projection, split = ([line.text for line in quoted(code[step])] for step in (1, 2))
     assert [text for text in projection if "ops.linear" in text] == projection
     assert [text for text in split if ".reshape(" in text] == split

@@ -11,11 +11,10 @@ import numpy as np
 
 from pellucid.apps.cli.kept import keep, kept
 from pellucid.apps.cli.language import printed_language, tr, wrapped
+from pellucid.apps.teach import course_file
 from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, page, read, text
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
-
-TRAINER = "your_transformer.py"
 
 
 def exercise(
@@ -49,7 +48,9 @@ def exercise(
         console.say(wrapped(line, console.width))
 
     if train:
-        code: int = runpy.run_path(str(_trainer()))["main"](folder, printed_language())
+        code: int = runpy.run_path(str(course_file("your_transformer.py")))["main"](
+            folder, printed_language()
+        )
         return code
     if not name:
         width = max(map(len, EXERCISES))
@@ -94,12 +95,6 @@ def exercise(
         if not failed:
             say(tr("Our own derivation: {}").format(f"pellucid explain {read(name)['topic']}"))
     return 1 if failed else 0
-
-
-def _trainer() -> Path:
-    """Return examples/your_transformer.py: in the package, or in the checkout that this is."""
-    here = Path(__file__).parents[1] / "teach" / "course"
-    return (here if here.exists() else Path(__file__).parents[4] / "examples") / TRAINER
 
 
 def verdict(result: Result) -> str:

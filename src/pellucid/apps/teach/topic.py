@@ -9,7 +9,7 @@ lines separate its blocks. The first block is the title; the second says what th
     formula    indented by four: one formula on each line
     example    indented by four, beginning with >>>: an expression, printed with its value
     code       {code: ops.softmax e total}: quotes the lines of a function that assign these names,
-               or `return`
+               or `return`; {code: transformer.softmax}: all of a function of transformer.py
     picture    {picture: softmax}: a picture of `pellucid plot`
     gradients  {gradients: softmax} what it is: the largest error of these rows of `pellucid check`
     check      {check: softmax_jacobian} what it is: a number that checks.py computes
@@ -18,6 +18,7 @@ lines separate its blocks. The first block is the title; the second says what th
 Both languages have the same blocks, formulas, examples and {…} in the same order.
 """
 
+import ast
 import math
 import re
 import textwrap
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import Rng, nn, ops
+from pellucid.apps.teach import course_file
 from pellucid.apps.teach.checks import CHECKS
 from pellucid.apps.view.backward import CodeLine, statements
 from pellucid.check import TOLERANCE, cases
@@ -127,10 +129,21 @@ def quoted(of: str) -> list[CodeLine]:
     """
     path, *names = of.split()
     first, *attributes = path.split(".")
+    if first == "transformer":
+        return _plain(*attributes)
     function = reduce(getattr, attributes, NAMES[first])
     lines = [line for each in statements(function, *names) for line in each]
     texts = textwrap.dedent("\n".join(line.text for line in lines)).split("\n")
     return [line._replace(text=text) for line, text in zip(lines, texts, strict=True)]
+
+
+def _plain(name: str) -> list[CodeLine]:
+    """Return the lines of a function of examples/transformer.py."""
+    text = course_file("transformer.py").read_text(encoding="utf-8")
+    (node,) = (each for each in ast.parse(text).body if getattr(each, "name", "") == name)
+    lines = text.split("\n")[node.lineno - 1 : node.end_lineno]
+    numbered = enumerate(lines, start=node.lineno)
+    return [CodeLine("transformer.py", name, n, line) for n, line in numbered if line]
 
 
 def value(expression: str) -> Any:
