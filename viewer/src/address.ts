@@ -43,7 +43,7 @@ export function addressed(
   return found;
 }
 
-/** Give a trial the text and the parts that are off of the address. */
+/** Give a trial the text, the parts that are off and the lessons of the address. */
 export function addressedTrial(trial: Trial, hash: string): void {
   const said = new URLSearchParams(hash.replace(/^#/, ""));
   trial.text = said.get("text") ?? trial.text;
@@ -53,6 +53,9 @@ export function addressedTrial(trial: Trial, hash: string): void {
     return /^[a-z]+(\.\d+)+$/.test(part) && (where === "source" || known.includes(`${where}.${at}`));
   });
   trial.off = new Set(off);
+  const rights = said.getAll("right");
+  const lessons = said.getAll("learn").map((text, i) => ({ text, right: rights[i] ?? "" }));
+  if (lessons.length > 0) trial.learn(lessons);
 }
 
 /** Write the state into the address, where the browser lets a page do that. */
@@ -65,6 +68,10 @@ export function address({ record, state, other, compared }: Model, trial: Trial 
   if (trial && state.tab === "run") {
     said.set("text", trial.text);
     if (trial.off.size > 0) said.set("off", [...trial.off].join(","));
+    for (const { text, right } of trial.linked ? trial.lessons : []) {
+      said.append("learn", text);
+      said.append("right", right);
+    }
   }
   try {
     history.replaceState(null, "", `#${String(said).replaceAll("%2C", ",")}`);

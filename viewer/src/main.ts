@@ -225,6 +225,7 @@ function show(record: PageRecord, state: State): void {
         language: state.language,
         colours: () => model.colours,
         changed: () => model.state.tab === "run" && address(model, trial),
+        links: true,
       }));
     }
   });

@@ -37,7 +37,7 @@ const plain = (run) => ({
 /** The loss along edits; the edit "step" goes against the gradient of all numbers. */
 function edited(fed, edits, gradients) {
   return edits.map(({ edit, at }) => {
-    const moved = new Edited(runner, fed, edit === "step" ? step(gradients) : edit);
+    const moved = new Edited(runner, fed, edit === "step" ? { parts: step(gradients) } : edit);
     return {
       slope: slope(moved.edit, gradients, fed),
       losses: at.map((by) => moved.at(by).loss),

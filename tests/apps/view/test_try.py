@@ -333,7 +333,7 @@ def test_an_expected_answer_is_looked_at_in_place_of_the_models_own(
         now = page.evaluate("pellucid.trial.whole.answer.losses.reduce((a, b) => a + b)")
         assert now < before
         before = now
-    page.get_by_role("button", name="As it was trained").click()
+    page.locator(".try-edit").get_by_role("button", name="As it was trained").click()
     assert page.evaluate("pellucid.trial.whole.answer.losses") == losses
     page.fill("#try-text", "나")
     assert page.input_value("#try-expected") == ""
@@ -350,3 +350,61 @@ def test_the_difference_of_two_logits_adds_up(opened: Open, task: Seq2SeqTask) -
     assert title.startswith(f"Why “{task.target.decode([own[0]])}” rather than “")
     total = page.inner_text(".try-decided tr.total").split()[1].replace("−", "-")
     assert float(total) == pytest.approx(float(logits[own[0]] - logits[other]), abs=0.006)
+
+
+def taught(task: Seq2SeqTask, source: list[int], answer: list[int]) -> list[float]:
+    """Take three steps of a lesson in the library; return −log p before, between and after."""
+    counted = list(range(len(answer) + 1))
+    losses = [nats(task, source, answer, counted)]
+    for _ in range(3):
+        gradients, _ = backward(task, source, answer, counted, [])
+        squares = sum(float((d * d).sum()) for d in gradients.values() if d is not None)
+        for name, parameter in task.model.named_parameters():
+            if (d := gradients[name]) is not None:
+                parameter.data = parameter.data - losses[-1] / (2 * squares) * d
+        losses.append(nats(task, source, answer, counted))
+    return losses
+
+
+def test_a_lesson_is_three_steps_of_the_library_and_a_link_carries_it(opened: Open) -> None:
+    task = quantized(speaking(train_tokenizer([*TEXTS, "나b"], kind="char")))
+    page = opened()
+    others = ["나", "마바", "가나", "가나 b"]
+    source, right = task.source.encode("가나 b"), "b나"
+    before = [task.target.decode(greedy(task, [], task.source.encode(text))[0]) for text in others]
+    losses = taught(task, source, task.target.encode(right))
+    after = [task.target.decode(greedy(task, [], task.source.encode(text))[0]) for text in others]
+    assert losses[-1] < losses[0] / 2
+    page.fill("#try-expected", right)
+    page.locator("#try-expected").blur()
+    settle(page)
+    page.click("#try-learn")
+    settle(page)
+    assert page.evaluate("pellucid.trial.lessons[0].losses") == pytest.approx(losses, abs=1e-4)
+    page.fill("#try-others", ", ".join(others))
+    page.locator("#try-others").blur()
+    page.wait_for_function("""() => /^\\d of 4 have another answer\\.$/.test(
+        document.querySelector('.try-teaching [role=status]').textContent)""")
+    rows = page.evaluate("""[...document.querySelectorAll('.try-others tbody tr')].map(
+        row => [...row.children].map(cell => cell.textContent))""")
+    assert sorted(rows) == sorted(map(list, zip(others, before, after, strict=True)))
+    changed = [row[0] for row in rows if row[1] != row[2]]
+    assert changed
+    assert [row[0] for row in rows][: len(changed)] == changed
+    weights = "pellucid.trial.runner.tensors.map(({values}) => [...values])"
+    kept, address = page.evaluate(weights), page.url
+    assert "learn=" in address
+    page.goto("about:blank")
+    page.goto(address)
+    settle(page)
+    assert page.evaluate(weights) == kept
+    # A step by hand is in no link.
+    assert page.get_by_text("The address of this page has the lessons").is_visible()
+    page.get_by_role("button", name="All weights").click()
+    curve(page)
+    page.get_by_role("button", name="Keep this change").click()
+    settle(page)
+    assert "learn=" not in page.url
+    page.locator(".try-teaching").get_by_role("button", name="As it was trained").click()
+    settle(page)
+    assert page.locator(".try-others").is_hidden()

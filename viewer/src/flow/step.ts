@@ -5,7 +5,7 @@ import type { Model } from "../model.ts";
 import type { Flow, Side } from "../record.ts";
 import { Curve } from "../run/curve.ts";
 import { Edited, gradientsOf, slope, step, stepRange } from "../run/edit.ts";
-import type { Fed, Part } from "../run/edit.ts";
+import type { Fed } from "../run/edit.ts";
 import type { Trial } from "../run/trial.ts";
 import { TEXTS } from "./text.ts";
 
@@ -71,13 +71,13 @@ export class Step {
     this.inside.hidden = false;
     const fed: Fed = { ...reading, off: new Set(), counted: (l) => l === flow.step };
     const gradients = gradientsOf(runner, fed);
-    const all = step(gradients) as { parts: Part[] };
+    const all = step(gradients);
     const stack = side === "source" ? "encoder" : "decoder";
     const tensor = runner.record.stacks[stack].embed.tokens;
     const id = side === "source" ? reading.memory.ids[place]! : [runner.record.begin, ...answer.ids][place]!;
     const width = runner.tensors[tensor]!.columns;
-    const by = (all.parts[tensor]!.by as Float32Array).subarray(id * width, (id + 1) * width);
-    const edit = this.moves.selectedIndex === 0 ? all : { parts: [{ tensor, at: id * width, by }] };
+    const by = (all[tensor]!.by as Float32Array).subarray(id * width, (id + 1) * width);
+    const edit = { parts: this.moves.selectedIndex === 0 ? all : [{ tensor, at: id * width, by }] };
     const edited = new Edited(runner, fed, edit);
     const known = slope(edit, gradients, fed);
     const range = stepRange(edited, known);

@@ -91,6 +91,7 @@ class Page {
     const text = this.trial && this.settings.task === task ? this.trial.text : this.task.example;
     const { record, tensors } = fresh(this.task, this.settings);
     this.trial = new Trial({ ...record, text }, tensors);
+    this.trial.others = this.task.heldOut.slice(0, 20).map(([source]) => source).join(", ");
     const untrained = { step: 0, sizes: [], right: null, weights: tensors.map(({ values }) => values.slice()) };
     this.run = { settings: this.settings, losses: [], said: null, frames: [untrained] };
     this.show();
@@ -172,7 +173,7 @@ class Page {
     this.colours = readColours();
     const t = TEXTS[this.language];
     document.title = t.title;
-    const cards = [this.controls(), this.curve(), this.film(), this.examples(), this.sizes()];
+    const cards = [this.controls(), this.curve(), this.examples(), this.film(), this.sizes()];
     this.update = () => cards.forEach(([, update]) => update());
     const { language } = this;
     const panel = trialPanel(this.trial, { language, colours: () => this.colours, changed: () => {}, hint: "" });

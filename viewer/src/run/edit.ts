@@ -80,8 +80,8 @@ export function parameters({ stacks, output, numbers }: RunRecord): Named[] {
 }
 
 /** All parameters, each against its gradient: a training step of size δ. */
-export function step({ tensors }: Gradients): Edit {
-  return { parts: tensors.map((d, tensor) => ({ tensor, at: 0, by: d.map((x) => -x) })) };
+export function step({ tensors }: Gradients): Part[] {
+  return tensors.map((d, tensor) => ({ tensor, at: 0, by: d.map((x) => -x) }));
 }
 
 export function gradientsOf(runner: Runner, { memory, run, answer, off, counted }: Fed): Gradients {

@@ -149,7 +149,7 @@ export function editing(trial: Trial, names: Names): Card {
     return { made: { parts: [{ tensor: named.tensor, at: from + at, by: [1] }] }, range: [-size, size], name };
   };
   const steps = (gradients: Gradients, fed: Fed): Made => {
-    const made = step(gradients);
+    const made = { parts: step(gradients) };
     return { made, range: stepRange(new Edited(trial.runner, fed, made), slope(made, gradients, fed)), name: t.kinds.step };
   };
   const card = el(

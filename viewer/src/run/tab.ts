@@ -12,6 +12,7 @@ import { maps } from "./maps.ts";
 import type { StackName } from "./model.ts";
 import { Names, change, nats } from "./names.ts";
 import type { Card } from "./names.ts";
+import { teaching } from "./teaching.ts";
 import { sortOf, sum } from "./trial.ts";
 import type { Sort, Trial } from "./trial.ts";
 
@@ -27,14 +28,16 @@ export interface Host {
   changed: () => void;
   /** What is below the text instead of the words on the model's 8-bit numbers. */
   hint?: string;
+  /** Whether the address of the page carries what is taught. */
+  links?: boolean;
 }
 
-export function trialPanel(trial: Trial, { language, colours, changed, hint }: Host): HTMLElement {
+export function trialPanel(trial: Trial, { language, colours, changed, hint, links = false }: Host): HTMLElement {
   const names = new Names(trial, language);
   const first = typing(trial, names, hint ?? names.t.hint);
   const left = [board(trial, names), maps(trial, names, colours)];
   const right = ranking(trial, names);
-  const last = [editing(trial, names), decided(trial, names), outcome(trial, names)];
+  const last = [teaching(trial, names, links), editing(trial, names), decided(trial, names), outcome(trial, names)];
   const others = [...left, right, ...last];
   let [turn, read] = [0, -1];
   const update = async () => {

@@ -96,6 +96,19 @@ const en = {
     `L: ${before} → ${after}. Gradient at 0: ${slope}; the tangent gives ${tangent}.`,
   probabilities: "Probability of each token of the answer",
 
+  teach: "Teach it one answer",
+  teachHint:
+    "Give the right answer above as the expected one and press Learn: three steps of all weights against the gradient " +
+    "of its −log p, each half as far as where the tangent reaches 0. Then see which other answers have changed.",
+  learn: "Learn",
+  lesson: (losses: string) => `−log p ${losses}`,
+  others: "Other texts",
+  othersHint: "yours, between commas; else the text without some of its letters",
+  othersColumns: ["Text", "Before", "Now"],
+  othersChanged: (changed: number, asked: number, all: number) =>
+    `${changed} of ${asked} have another answer` + (asked < all ? ` (${all} to ask) …` : "."),
+  linked: "The address of this page has the lessons: who opens a link to it has the same weights.",
+
   decided: (token: string) => `Where “${token}” is decided`,
   decidedHint:
     "Each part adds its bar to the token’s logit: with the norms’ spread held as it is in this run, the " +
@@ -196,6 +209,18 @@ const ko: Words = {
   along: (before, after, slope, tangent) =>
     `L: ${before} → ${after}. 0에서의 기울기 ${slope}, 접선의 값 ${tangent}.`,
   probabilities: "답의 토큰별 확률",
+
+  teach: "답 하나 가르치기",
+  teachHint:
+    "위에 바라는 답을 적고 가르치기를 누르면, 그 답의 −log p를 줄이는 쪽으로 모든 가중치가 세 스텝 움직입니다. 스텝마다 접선이 " +
+    "0에 닿는 거리의 절반만큼 갑니다. 그다음 다른 텍스트의 답이 얼마나 바뀌었는지 봅니다.",
+  learn: "가르치기",
+  lesson: (losses) => `손실 −log p ${losses}`,
+  others: "다른 텍스트",
+  othersHint: "쉼표로 나누어 적습니다. 비워 두면 글자를 뺀 텍스트",
+  othersColumns: ["텍스트", "전", "지금"],
+  othersChanged: (changed, asked, all) => `${asked}개 가운데 ${changed}개의 답이 바뀜` + (asked < all ? ` (모두 ${all}개) …` : "."),
+  linked: "이 페이지의 주소에 가르친 것이 들어 있습니다. 링크를 열면 같은 가중치가 됩니다.",
 
   decided: (token) => `“${token}”이(가) 정해지는 곳`,
   decidedHint:

@@ -4,6 +4,7 @@
 import type { Label } from "../record.ts";
 import { NOTHING, Runner } from "./forward.ts";
 import type { Answer, Memory, Off, Run } from "./forward.ts";
+import { gradientsOf, step } from "./edit.ts";
 import type { Part } from "./edit.ts";
 import type { Block, RunRecord, StackName, Tensor } from "./model.ts";
 import { joined, passageOf } from "./passage.ts";
@@ -51,6 +52,15 @@ export interface Choice {
   whole: boolean;
 }
 
+/** What the model was taught: a text and its right answer; −log p of it before, between and after the steps. */
+export interface Lesson {
+  text: string;
+  right: string;
+  losses: number[];
+}
+
+const STEPS = 3;
+
 /** Milliseconds of measuring after which the page may draw and listen, and between two tables of what is measured. */
 export const SLICE = 12;
 const OFTEN = 250;
@@ -90,6 +100,13 @@ export class Trial {
   edit: Choice = { kind: "score", score: null, matrix: 0, cell: null, whole: true };
   /** Whether a cell of the map chooses its score, or cuts its edge. */
   picks = false;
+  lessons: Lesson[] = [];
+  /** Whether the lessons are all that the weights have learnt, so that a link can carry it. */
+  linked = true;
+  /** Texts of the reader's that are asked before and after a lesson, between commas. */
+  others = "";
+  /** How often the weights were changed for good. */
+  changes = 0;
   private listener: () => void = () => {};
   private watcher: () => void = () => {};
   private turn = 0;
@@ -244,18 +261,66 @@ export class Trial {
 
   /** Move the weights for good, as far as the page is open. */
   keep(parts: readonly Part[], by: number): void {
+    this.move(parts, by);
+    this.linked = false;
+    this.read(this.text);
+  }
+
+  private move(parts: readonly Part[], by: number): void {
     this.untouched ??= this.runner.tensors.map(({ values }) => values.slice());
+    this.changes++;
     for (const { tensor, at, by: direction } of parts) {
       const { values } = this.runner.tensors[tensor]!;
       for (let i = 0; i < direction.length; i++) values[at + i]! += by * direction[i]!;
     }
+  }
+
+  /**
+   * Three steps against the gradient of each right answer's loss L, of a size at which the tangent
+   * falls to L / 2: half of B. Polyak's, L / ‖∇L‖².
+   */
+  learn(lessons: readonly { text: string; right: string }[]): void {
+    for (const { text, right } of lessons) {
+      const answer = { ids: this.target.encode(right), losses: [], ended: true };
+      const losses: number[] = [];
+      for (let i = 0; i <= STEPS; i++) {
+        const reading = this.readingOf(text, answer);
+        if (!reading) break;
+        const loss = sum(this.runner.losses(reading.run, answer).losses);
+        losses.push(loss);
+        if (i === STEPS) break;
+        const gradients = gradientsOf(this.runner, { ...reading, off: NOTHING, counted: () => true });
+        const squares = gradients.tensors.reduce((all, d) => d.reduce((sum, x) => sum + x * x, all), 0);
+        if (squares > 0) this.move(step(gradients), loss / (2 * squares));
+      }
+      if (losses.length > 0) this.lessons.push({ text, right, losses });
+    }
     this.read(this.text);
+  }
+
+  /** What the model writes for a text as it is now. */
+  answerTo(text: string): string {
+    const reading = this.readingOf(text);
+    return reading ? this.target.decode(reading.answer.ids) : "";
+  }
+
+  /** What is found with the weights as they were before any was changed for good. */
+  untaught<T>(find: () => T): T {
+    const taught = this.runner.tensors.map(({ values }) => values.slice());
+    this.untouched?.forEach((values, n) => this.runner.tensors[n]!.values.set(values));
+    try {
+      return find();
+    } finally {
+      taught.forEach((values, n) => this.runner.tensors[n]!.values.set(values));
+    }
   }
 
   /** Run other weights, of which none is taught. */
   put(weights: readonly Float32Array[], measures: boolean): void {
     weights.forEach((values, n) => this.runner.tensors[n]!.values.set(values));
     this.untouched = null;
+    this.lessons = [];
+    this.linked = true;
     this.read(this.text, measures);
   }
 
@@ -265,9 +330,7 @@ export class Trial {
 
   /** The weights as they were before any step was kept. */
   forget(): void {
-    this.untouched?.forEach((values, n) => this.runner.tensors[n]!.values.set(values));
-    this.untouched = null;
-    this.read(this.text);
+    this.put(this.untouched ?? [], true);
   }
 
   private rerun(): void {
