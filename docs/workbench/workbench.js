@@ -21,9 +21,9 @@
       printed: "Your code printed:",
       exercises: "Exercises", train: "Your own Transformer", ops: "Change a derivative",
       editor: "Your code. Tab indents; Escape, then Tab leaves the editor.", leave: "Ctrl + Enter checks. Escape, then Tab leaves the editor.",
-      forward: "The forward", red: "{} of {} rows are wrong.", green: "All {} rows are right.",
+      forward: "The forward", red: "Wrong: {} of {}.", green: "All right: {}.",
       about_op: "This is {}'s backward as the library has it. Change something, and check: each row compares it with a finite difference in float64.",
-      about_train: "Every exercise that you have solved is put into its place in transformer.py. It learns to translate English numbers into Korean: 500 steps of 32 numbers (64 in the file), two or three minutes on a laptop.",
+      about_train: "Every exercise that you have solved is put into its place in transformer.py. It learns to translate English numbers into Korean: 500 steps of 32 numbers (64 in the file), some minutes in a browser.",
       train_now: "Train", training: "Training …", step: "step {} of 500", no: "none", asking: "Trained. It answers numbers that it has never seen …",
       ask: "A number from 1 to 999,999", translate: "Translate",
       looked: "Where each Korean token looked:",
@@ -44,9 +44,9 @@
       printed: "코드가 출력한 것:",
       exercises: "연습 문제", train: "내가 만든 트랜스포머", ops: "미분 바꿔 보기",
       editor: "코드. Tab은 들여쓰기이고, Esc를 누른 뒤 Tab을 누르면 편집기에서 나갑니다.", leave: "Ctrl + Enter로 확인합니다. Esc를 누른 뒤 Tab을 누르면 편집기에서 나갑니다.",
-      forward: "순전파", red: "{}/{}줄이 틀렸습니다.", green: "{}줄 모두 맞습니다.",
+      forward: "순전파", red: "틀렸습니다: {}/{}줄.", green: "모두 맞습니다: {}줄.",
       about_op: "라이브러리에 있는 {}의 역전파입니다. 한 곳을 바꾸고 확인해 보세요. 줄마다 float64의 유한 차분과 비교합니다.",
-      about_train: "푼 연습 문제의 함수를 모두 transformer.py의 제자리에 넣고 학습합니다. 영어 수를 한국어로 옮기는 법을 배웁니다. 수 32개씩(파일에서는 64개씩) 500스텝이고, 노트북에서 2, 3분 걸립니다.",
+      about_train: "푼 연습 문제의 함수를 모두 transformer.py의 제자리에 넣고 학습합니다. 영어 수를 한국어로 옮기는 법을 배웁니다. 수 32개씩(파일에서는 64개씩) 500스텝이고, 브라우저에서 몇 분 걸립니다.",
       train_now: "학습하기", training: "학습하는 중 …", step: "{}/500스텝", no: "없음", asking: "학습이 끝났습니다. 처음 보는 수에 답하는 중 …",
       ask: "1부터 999,999까지의 수", translate: "옮기기",
       looked: "한국어 토큰이 본 곳:",
@@ -80,11 +80,13 @@
   }
 
   // ---- Python
+  const WORKER = new URL("worker.js", location.href).href; // in the page's folder, as the service worker that keeps it
   const state = h("p", { className: "wb-state" });
   state.setAttribute("role", "status");
   let worker, ready, course, calls = new Map(), count = 0, listen = null;
   function begin() {
-    worker = new Worker(`${here}worker.js`);
+    worker = new Worker(WORKER);
+    worker.onerror = () => end(new Error(WORKER));
     worker.onmessage = ({ data }) => {
       if (data.loaded) state.textContent = data.loaded < data.of ? say("loading", data.loaded, data.of) : say("starting");
       else if (data.line !== undefined) listen?.(data.line);
@@ -122,11 +124,14 @@
   /** End Python, whatever it does, and start it anew. */
   function stop() {
     worker.terminate();
-    const open = calls;
-    calls = new Map();
-    for (const { fail } of open.values()) fail(new Error(say("stopped")));
+    end(new Error(say("stopped")));
     delete place.dataset.ready;
     begin();
+  }
+  function end(error) {
+    const open = calls;
+    calls = new Map();
+    for (const { fail } of open.values()) fail(error);
   }
   async function offline() {
     if (!navigator.serviceWorker) return;
@@ -135,7 +140,7 @@
     if (!registered) return;
     await navigator.serviceWorker.ready;
     const loaded = performance.getEntriesByType("resource").map((entry) => entry.name);
-    const own = [...loaded, `${here}worker.js`].filter((url) => url.startsWith(location.origin) && !url.endsWith("offline.js"));
+    const own = [...loaded, WORKER].filter((url) => url.startsWith(location.origin) && !url.endsWith("offline.js"));
     registered.active?.postMessage([location.href.replace(/#.*/, ""), ...new Set(own)]);
   }
 

@@ -47,7 +47,7 @@ def place(korean: bool) -> str:
 
 
 def write(site: Path) -> None:
-    """Write course.json, the library and the runtime into a built site; the worker's copy too."""
+    """Write course.json, the library, the runtime and the Korean page's workers into a site."""
     folder = site / FOLDER
     packed = library()
     name = f"pellucid-{hashlib.sha256(packed).hexdigest()[:12]}.zip"
@@ -59,8 +59,8 @@ def write(site: Path) -> None:
         "runtime": runtime(folder),
     }
     (folder / "course.json").write_text(json.dumps(course, ensure_ascii=False), encoding="utf-8")
-    # A service worker sees the pages of its own folder.
-    shutil.copy(folder / "offline.js", site / "ko" / FOLDER / "offline.js")
+    for each in ("offline.js", "worker.js"):  # a service worker serves its own folder
+        shutil.copy(folder / each, site / "ko" / FOLDER / each)
 
 
 def exercise(name: str) -> dict[str, Any]:

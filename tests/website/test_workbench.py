@@ -109,7 +109,8 @@ def test_the_page_has_every_exercise_and_every_op(
     monkeypatch.setenv("PELLUCID_PYODIDE", "none")
     for folder in ("workbench", "ko/workbench"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "workbench" / "offline.js").touch()
+    for name in ("offline.js", "worker.js"):
+        (tmp_path / "workbench" / name).write_text(name)
     workbench.write(tmp_path)
     course = json.loads((tmp_path / "workbench" / "course.json").read_text(encoding="utf-8"))
     assert [one["name"] for one in course["exercises"]] == list(EXERCISES)
@@ -120,6 +121,8 @@ def test_the_page_has_every_exercise_and_every_op(
     for op, code in course["ops"].items():
         assert re.search(rf"^def \w*{op}_backward\(", code["backward"], re.MULTILINE), op
     assert course["runtime"] is None
+    korean = {path.name: path.read_text() for path in (tmp_path / "ko" / "workbench").iterdir()}
+    assert korean == {name: name for name in ("offline.js", "worker.js")}
     packed = (tmp_path / "workbench" / course["library"]["address"]).read_bytes()
     assert course["library"]["integrity"] == workbench.integrity(packed)
     assert packed == workbench.library()
