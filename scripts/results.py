@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from korean import korean_block
+from pellucid.apps.lab import document
 from pellucid.apps.lab import results as lab_results
 from pellucid.apps.lab.findings import Findings, gather
-from pellucid.apps.lab.report import answers_to_markdown
+from pellucid.apps.lab.report import answers
 from pellucid.apps.lab.statistics import signed
 from pellucid.apps.lab.study_file import load_study
+from pellucid.system.language import speaking
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ("proof", "demo")
@@ -488,13 +490,22 @@ def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float]) -> str:
     return f"{row['tokens_per_s'][engine][1]:,.0f}: {quartiles(ratio)}"
 
 
+def answers_to_markdown(findings: Findings, level: str = "##") -> str:
+    """Return the first part of a study's report: what was asked, the verdicts, and every value.
+
+    It is in English. level: of its headings.
+    """
+    with speaking("en"):
+        return document.render("answers.md", **answers(findings) | {"level": level})
+
+
 def study_text(name: str, language: str) -> str:
     """Return a study's picture, and folded below it its state, claims and values, as Markdown."""
     study = load_study(name)
     lines = lab_results.read_results(STUDIES / f"{name}.jsonl")
     found = gather(study, lines)
     claims = f"### Primary claims\n\n{claims_table(found)}\n\n"
-    answers = re.sub(
+    shown = re.sub(
         r"### Primary comparisons.*?\n\n.*?\n\n(?=#)",
         lambda _: claims,
         answers_to_markdown(found, "###").strip(),
@@ -505,11 +516,11 @@ def study_text(name: str, language: str) -> str:
         summary, link = "tables and the full report", f"Study `{name}`, [full report]({report})."
     else:
         summary, link = "자세한 표와 보고서", f"연구 `{name}`, [전체 보고서]({report})(영어)."
-        answers = korean_block(answers, {*study.changes, *study.plan.metrics})
+        shown = korean_block(shown, {*study.changes, *study.plan.metrics})
     folded = f'<details markdown="1" class="study"><summary>{name}: {summary}</summary>'
     picture = f"findings/{name}{'' if language == 'en' else '.ko'}.svg"
     alt = "Differences, seed by seed" if language == "en" else "시드별 차이"
-    return f"![{alt}: {name}]({picture})\n\n{folded}\n\n{link}\n\n{answers}\n\n</details>"
+    return f"![{alt}: {name}]({picture})\n\n{folded}\n\n{link}\n\n{shown}\n\n</details>"
 
 
 def claims_table(found: Findings) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import tomllib
 from pathlib import Path
@@ -81,15 +79,6 @@ def test_a_corpus_that_files_replace_is_not_listed(tmp_path: Path) -> None:
         ["data.train=a.tsv"],
         ["data.corpus=g2p-en", "data.split=words"],
     ]
-
-
-def test_the_records_of_runs_are_one_csv(folder: Path, capsys: Capture) -> None:
-    assert main(["runs", str(folder), "--csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [row["run"] for row in rows] == ["[wide]"] * 4 + ["slow"] * 8
-    last = rows[-1]
-    assert (last["event"], last["step"], last["loss"]) == ("validated", "40", "1.5")
-    assert (last["scores.per"], rows[-2]["scores.per"]) == ("0.15", "")
 
 
 def test_a_notebook_shows_the_table(folder: Path) -> None:

@@ -19,7 +19,6 @@ from pellucid.apps.lab.findings import gather
 from pellucid.apps.lab.report import (
     _facts,
     _values,
-    answers_to_markdown,
     check_bound,
     write_report,
 )
@@ -29,6 +28,7 @@ from pellucid.apps.lab.study import Bound, Study
 from pellucid.apps.lab.study_file import read_study
 from pellucid.apps.lab.trial import failure
 from pellucid.core.errors import UserError
+from results import answers_to_markdown
 
 Lines = Mapping[str, Any]
 

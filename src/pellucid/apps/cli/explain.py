@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 
@@ -20,7 +19,7 @@ FORMULA, CODE = 4, 7
 """Spaces in front of a formula, and of code."""
 
 
-def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -> int:
+def explain(topic: str = "", /) -> int:
     """Explain a part of the Transformer: equation, derivation, our code, a numeric check.
 
     The code shown is read from the installed source, and the check runs while you wait. Exit code
@@ -28,10 +27,8 @@ def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -
 
     Args:
         topic: What to explain.
-        lang: Language of the text; auto: the locale's.
     """
-    language: Language = printed_language() if lang == "auto" else lang
-    console = Output()
+    language, console = printed_language(), Output()
     if not topic:
         width = max(map(len, TOPICS))
         lines = [

@@ -10,6 +10,7 @@ import textwrap
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
+from itertools import takewhile
 from typing import Any
 from unicodedata import east_asian_width
 
@@ -26,22 +27,37 @@ HOLE, NEAREST = re.escape("{}"), r"((?: \(did you mean .*?\?\))?)"
 """In an error's template: a placeholder, and the place of a "did you mean" hint."""
 
 
-def take_language(arguments: list[str]) -> Language | None:
-    """Remove --lang in front of the command; return its value.
+def take(arguments: list[str], option: str) -> str | None:
+    """Remove an option of every command; return its value, "" where it has none.
 
-    >>> typed = ["--lang", "ko", "train", "--lang=en"]
-    >>> take_language(typed), typed
-    ('ko', ['train', '--lang=en'])
+    After a bare -- it is text.
+
+    >>> typed = ["train", "--lang=ko", "--", "--lang"]
+    >>> take(typed, "--lang"), take(typed, "--lang"), typed
+    ('ko', None, ['train', '--', '--lang'])
     """
-    name, joined, value = arguments[0].partition("=") if arguments else ("", "", "")
-    if name != "--lang":
-        return None
-    if not joined:
-        value = "".join(arguments[1:2])
+    for i, word in enumerate(takewhile("--".__ne__, arguments)):
+        name, joined, value = word.partition("=")
+        if name == option:
+            after = i + 1 if joined else i + 2
+            value = value if joined else "".join(arguments[i + 1 : after])
+            del arguments[i:after]
+            return value
+    return None
+
+
+def take_language(arguments: list[str]) -> Language | None:
+    """Remove --lang; return its value. Behind `view` it is the page's language.
+
+    >>> take_language(["train", "--lang", "ko"]), take_language(["view", "--lang", "ko"])
+    ('ko', None)
+    """
+    value = None if arguments[:1] == ["view"] else take(arguments, "--lang")
     for known in LANGUAGES:
         if value == known:
-            del arguments[: 1 if joined else 2]
             return known
+    if value is None:
+        return None
     raise UsageError(f"--lang needs a language: {' or '.join(LANGUAGES)}; got {value!r}")
 
 

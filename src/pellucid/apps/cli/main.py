@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pellucid import __version__
 from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed, run_command
-from pellucid.apps.cli.language import take_language, tr, translated, warn, wrapped
+from pellucid.apps.cli.language import take, take_language, tr, translated, warn, wrapped
 from pellucid.core.errors import UsageError, UserError, without
 from pellucid.core.parts import use
 from pellucid.core.settings import nearest
@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         asked = take_language(typed)
         with speaking(asked):
-            for part in _take_imports(typed):
+            while (part := take(typed, "--import")) is not None:
+                if not part:
+                    raise UsageError("--import expects a Python file, or the name of a module")
                 use(part)
             code = _run(typed)
         sys.stdout.flush()
@@ -149,18 +151,6 @@ def _open_streams() -> None:
         if getattr(sys, name) is None:
             opened = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - for good
             setattr(sys, name, opened)
-
-
-def _take_imports(arguments: list[str]) -> list[str]:
-    """Remove every --import FILE among the options."""
-    parts = []
-    while "--import" in (before := list(takewhile("--".__ne__, arguments))):
-        at = before.index("--import")
-        if at + 1 == len(before):
-            raise UsageError("--import expects a Python file, or the name of a module")
-        parts.append(arguments.pop(at + 1))
-        arguments.pop(at)
-    return parts
 
 
 def _take_debug(arguments: list[str]) -> bool:

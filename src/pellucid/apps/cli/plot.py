@@ -1,7 +1,6 @@
 """`pellucid plot PICTURE`: draw the curves of runs, or what the articles draw."""
 
 from pathlib import Path
-from typing import Literal
 
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
@@ -21,7 +20,6 @@ def plot(
     /,
     *,
     output: Path | None = None,
-    lang: Literal["auto", "en", "ko"] = "auto",
 ) -> int:
     """Draw the learning curves of runs, or one of the articles' pictures.
 
@@ -35,7 +33,6 @@ def plot(
         picture: curves, softmax, activations, positions or variance.
         runs: The run folders of curves.
         output: File to write, .svg, .png or .pdf; unset: PICTURE.svg here.
-        lang: Language of titles and labels; auto: the locale's.
     """
     known = (CURVES, *PICTURES)
     if picture not in known:
@@ -53,7 +50,7 @@ def plot(
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"--output must end in {', '.join(FORMATS)}; got {path.name!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    language = chosen_language() if lang == "auto" else lang
+    language = chosen_language()
     if picture == CURVES:
         records = {str(run): read_metrics(run) for run in runs}
         if empty := [run for run, lines in records.items() if not lines]:

@@ -1,10 +1,8 @@
 """`pellucid runs [FOLDER]`: runs next to each other: what differs, and what came of it."""
 
-import sys
 from collections.abc import Iterator, Sequence
-from csv import DictWriter
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -24,7 +22,7 @@ FOLLOW = ("description", "sha256", "source_vocab_size", "target_vocab_size")
 """Settings that follow from the others, or change nothing."""
 
 
-def runs(folder: Path = Path("runs"), /, *, csv: bool = False) -> int:
+def runs(folder: Path = Path("runs"), /) -> int:
     """Compare the runs in a folder: the settings that differ, the scores, the minutes.
 
     The scores are those of the best validation so far; the curve is the held-out loss at all of
@@ -32,13 +30,9 @@ def runs(folder: Path = Path("runs"), /, *, csv: bool = False) -> int:
 
     Args:
         folder: A folder of run folders, or a run folder.
-        csv: Print all records of the runs' metrics.jsonl as CSV instead, for a spreadsheet.
     """
     console = Output()
-    if csv:
-        write_csv(found(folder), sys.stdout)
-    else:
-        console.print(compared(folder, console.encoding))
+    console.print(compared(folder, console.encoding))
     return 0
 
 
@@ -48,17 +42,6 @@ def found(folder: Path) -> list[Path]:
     if runs := [path for path in (folder, *inside) if (path / CONFIG).is_file()]:
         return runs
     raise UserError(f"{folder}: there is no run here; `pellucid train` makes one")
-
-
-def write_csv(runs: Sequence[Path], file: TextIO) -> None:
-    """Write a row for each record of each run; scores are columns by dotted names."""
-    rows = [
-        {"run": run.resolve().name, **flat(record)} for run in runs for record in read_metrics(run)
-    ]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    writer = DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
 
 
 def compared(folder: Path | str, encoding: str = "utf-8") -> Table:

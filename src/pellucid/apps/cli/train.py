@@ -1,6 +1,6 @@
 """`pellucid train RECIPE`: any setting is an option; Ctrl-C saves the run to be resumed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -101,15 +101,6 @@ def show_run(
         return train_run(config, folder, listeners=every, say=progress.say, **how)
 
 
-def run_folder(recipe: str, arguments: Sequence[str]) -> Path:
-    """Return the folder that --run gives; else one named after the recipe, or that run itself."""
-    if (typed := value_of(arguments, "--run")) is None:
-        return folder_of(recipe)
-    if not typed:
-        raise UsageError("--run needs a folder, as in --run runs/mine; it is empty")
-    return Path(typed)
-
-
 def _refuse_another_family(arguments: list[str]) -> None:
     for word in arguments:
         if word.partition("=")[0].replace("_", "-") == "--model.model-type":
@@ -123,7 +114,10 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
     """Return the settings to start from and the run folder."""
     if name is None:
         return RunConfig(), Path("runs/RECIPE")
-    folder = run_folder(name, rest)
+    run = value_of(rest, "--run")
+    if run == "":
+        raise UsageError("--run needs a folder, as in --run runs/mine; it is empty")
+    folder = Path(run) if run else folder_of(name)
     begin = value_of(rest, "--from")
     start = None if begin is None else Path(begin)
     return settings_of(name, folder, start, resume, accepts_changes(rest)), folder

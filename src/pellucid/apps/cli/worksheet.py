@@ -1,7 +1,6 @@
 """`pellucid worksheet NAME`: a backward on paper, with its answers."""
 
 from pathlib import Path
-from typing import Literal
 
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
@@ -18,7 +17,6 @@ def worksheet(
     *,
     seed: int = 0,
     output: Path | None = None,
-    lang: Literal["auto", "en", "ko"] = "auto",
 ) -> int:
     """Write a worksheet: a backward to compute on paper, in small integers, and its answers.
 
@@ -29,7 +27,6 @@ def worksheet(
         name: linear, softmax, layer_norm or attention.
         seed: Which sheet; the same number gives the same sheet.
         output: File to write, .pdf, .svg or .png; unset: NAME-SEED.pdf here.
-        lang: Language of the sheet; auto: the locale's.
     """
     if name not in SHEETS:
         there = ", ".join(SHEETS)
@@ -42,7 +39,6 @@ def worksheet(
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"--output must end in {', '.join(FORMATS)}; got {path.name!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    language = chosen_language() if lang == "auto" else lang
-    for written in write(pages(name, seed, language), path):
+    for written in write(pages(name, seed, chosen_language()), path):
         Output().say(tr("wrote {}").format(written))
     return 0

@@ -36,7 +36,7 @@ def write_report(findings: Findings, folder: Path, language: Language = "en") ->
         curves, forest, sections = draw(findings)
         markdown = render(
             "report.md",
-            **_answers(findings),
+            **answers(findings),
             **_facts(findings),
             curves=curves,
             forest=forest,
@@ -54,15 +54,6 @@ def write_report(findings: Findings, folder: Path, language: Language = "en") ->
     return [folder / name for name in contents]
 
 
-def answers_to_markdown(findings: Findings, level: str = "##") -> str:
-    """Return the first part of the report: what was asked, the verdicts, and every value.
-
-    It is in English. level: of its headings.
-    """
-    with speaking("en"):
-        return render("answers.md", **_answers(findings) | {"level": level})
-
-
 def draw(findings: Findings) -> tuple[list[Plot], list[Plot], Mapping[str, Sequence[Block]]]:
     """Return the learning curves, the differences, and by title what the measures show."""
     shown = [c for c in findings.comparisons if c.seeds]
@@ -72,7 +63,8 @@ def draw(findings: Findings) -> tuple[list[Plot], list[Plot], Mapping[str, Seque
     return _curves(findings), [_forest(shown)] if shown else [], sections
 
 
-def _answers(findings: Findings) -> dict[str, Any]:
+def answers(findings: Findings) -> dict[str, Any]:
+    """Return what the template of the first part needs: the verdicts, and every value."""
     return {
         "findings": findings,
         "level": "##",

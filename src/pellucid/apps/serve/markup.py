@@ -4,6 +4,7 @@ from collections.abc import Callable
 from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import groupby
+from typing import Any
 
 from pellucid.core.errors import UserError
 from pellucid.tasks.generation import TooLongError
@@ -42,22 +43,14 @@ class _Reader(HTMLParser):
         elif own.get("translate") == "no" or "notranslate" in own.get("class", "").split():
             self._kept, self._open = tag, int(tag not in VOID.split())
 
-    def handle_data(self, data: str) -> None:
+    def _text(self, *_: Any, **__: Any) -> None:
         self._begin(text=True)
 
-    def handle_entityref(self, name: str) -> None:
-        self._begin(text=True)
-
-    def handle_charref(self, name: str) -> None:
-        self._begin(text=True)
-
-    def handle_decl(self, decl: str) -> None:
+    def _mark(self, *_: Any, **__: Any) -> None:
         self._begin()
 
-    def handle_comment(self, data: str) -> None:
-        self._begin()
-
-    handle_pi = unknown_decl = handle_comment
+    handle_data = handle_entityref = handle_charref = _text
+    handle_decl = handle_comment = handle_pi = unknown_decl = _mark
 
     def handle_endtag(self, tag: str) -> None:
         self._begin()

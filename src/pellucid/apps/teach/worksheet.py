@@ -83,10 +83,7 @@ def attention(draw: Draw) -> Sheet:
 
 
 SHEETS: dict[str, Callable[[Draw], Sheet]] = {
-    "linear": linear,
-    "softmax": softmax,
-    "layer_norm": layer_norm,
-    "attention": attention,
+    sheet.__name__: sheet for sheet in (linear, softmax, layer_norm, attention)
 }
 
 
