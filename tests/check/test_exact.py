@@ -44,7 +44,6 @@ MUTANTS = [
     ("layer_norm", "x_hat * mean_gx) *", f"x_hat * mean_gx * {SMALL}) *"),
     ("rms_norm", "(g - x_hat * mean_gx)", f"(g - x_hat * mean_gx * {SMALL})"),
     ("rms_norm", "Saved(x_hat, inverse_rms,", "Saved(x_hat, 1.0 / xp.sqrt(square),"),  # no eps
-    ("scale_norm", "- x_hat * along)", f"- x_hat * along * {SMALL})"),
     ("gelu (tanh)", "3.0 * _CUBIC", "3.0 * 0.04471500000004"),
     ("silu", "(1.0 + z *", "(1.000000000001 + z *"),
     ("swiglu", "dy * gate]", f"dy * gate * {SMALL}]"),

@@ -135,7 +135,6 @@ def test_transformers_computes_the_same_logits(family: str, tmp_path: Path) -> N
     [
         ({"norm": "post"}, "the nearest, marian, has no final_norm = True"),
         ({"qk_norm": True}, "the nearest, marian, has no qk_norm = True"),
-        ({"norm_type": "scale_norm"}, "the nearest, marian, has no norm_type = scale_norm"),
         ({"norm": "pre", "positions": "rotary"}, "the nearest, pegasus, has no positions = rotary"),
         (
             {"norm": "pre", "norm_type": "rms_norm"},

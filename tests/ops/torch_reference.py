@@ -57,13 +57,6 @@ def _rms_norm(
     return y if bias is None else y + bias
 
 
-def _scale_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    y = x / torch.sqrt((x * x).sum(-1, keepdim=True) + eps) * (1.0 if weight is None else weight)
-    return y if bias is None else y + bias
-
-
 def _relu(x: Tensor) -> Tensor:
     return functional.relu(x)
 

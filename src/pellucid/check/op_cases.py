@@ -80,10 +80,9 @@ def _small() -> list[OpCase]:
 def _norms() -> list[OpCase]:
     found = []
     for norm in NORMS.values():
-        weight = 1.0 + 0.3 * normal(1 if norm.one_weight else E)
         row: dict[str, Any] = {
             "x": normal(N, L, E),
-            "weight": weight,
+            "weight": 1.0 + 0.3 * normal(E),
             "bias": normal(E),
             "of": norm.op,
         }

@@ -12,7 +12,7 @@ from pellucid.core.vjp import Backward
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
 from pellucid.nn.function import check_eps, check_finite, check_probability, refuse_inplace
-from pellucid.nn.init import Init, constant, normal, ones, uniform, zero_row, zeros
+from pellucid.nn.init import Init, normal, ones, uniform, zero_row, zeros
 from pellucid.nn.module import Buffer, Forward, Module, Parameter, learning, single_use
 from pellucid.ops.norms import NORMS
 
@@ -74,8 +74,6 @@ class Norm(Module):
         check_eps(eps)
         self.kind, self.eps = kind, eps
         self.weight = Parameter((width,), ones, dtype)
-        if NORMS[kind].one_weight:
-            self.weight = Parameter((1,), constant(width**0.5), dtype)
         self.bias = Parameter((width,), zeros, dtype) if bias and NORMS[kind].has_bias else None
         self.initialise(0)
 

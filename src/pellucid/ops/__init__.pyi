@@ -42,8 +42,6 @@ from pellucid.ops.rms_norm import rms_norm as rms_norm
 from pellucid.ops.rms_norm import rms_norm_backward as rms_norm_backward
 from pellucid.ops.rotary import rotary as rotary
 from pellucid.ops.rotary import rotary_backward as rotary_backward
-from pellucid.ops.scale_norm import scale_norm as scale_norm
-from pellucid.ops.scale_norm import scale_norm_backward as scale_norm_backward
 from pellucid.ops.share_heads import share_heads as share_heads
 from pellucid.ops.share_heads import share_heads_backward as share_heads_backward
 from pellucid.ops.silu import silu as silu

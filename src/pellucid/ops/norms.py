@@ -8,7 +8,6 @@ from pellucid.core.vjp import Pair
 from pellucid.ops.activations import OnnxNode
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
 from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
-from pellucid.ops.scale_norm import scale_norm, scale_norm_backward
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,6 @@ class Norm:
     op: Pair
     has_bias: bool
     """Whether its layer learns a bias besides the weight."""
-    one_weight: bool = False
-    """Whether one weight, which begins at √E, is for all numbers of a row, and not one for each."""
     onnx: Callable[[OnnxNode, str, list[str], float], str] | None = None
     """Makes the ONNX nodes for an input, its parameters (weight, then bias) and ε."""
 
@@ -49,6 +46,5 @@ NORMS: Registry[Norm] = Registry(
             onnx=_onnx_layer_norm,
         ),
         Norm("rms_norm", Pair(rms_norm, rms_norm_backward), has_bias=False, onnx=_onnx_rms_norm),
-        Norm("scale_norm", Pair(scale_norm, scale_norm_backward), has_bias=False, one_weight=True),
     )
 )
