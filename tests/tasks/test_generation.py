@@ -234,46 +234,9 @@ def test_what_is_never_generated_has_no_probability_and_begins_no_answer(
     assert task.token_scores([(ids, [])])[0].log_p[0] == pytest.approx(before, abs=1e-5)
     pairs = [("there", "h"), ("there", "e")]
     assert task.score(pairs) == [-np.inf, -np.inf]
-    engine = replace(task, model=Engine(task.model))
-    np.testing.assert_allclose(
-        engine.score([*pairs, ("there", "n")]), task.score([*pairs, ("there", "n")]), atol=1e-4
-    )
     for never in "he":
         with pytest.raises(UsageError, match="holds a token that the model never generates"):
             replace(task, prefix=never)
-
-
-class Engine:
-    """A model that only decodes, as another program's does."""
-
-    def __init__(self, model: Any) -> None:
-        self.config, self.room, self.start, self.step = (
-            model.config, model.room, model.start, model.step,
-        )  # fmt: skip
-
-
-@pytest.mark.parametrize("settings", [{"temperature": 1.0}, {"repetition_penalty": 1.5}])
-def test_a_model_that_only_decodes_answers_and_scores_as_ours(
-    trained: GenerationTask, settings: dict[str, float]
-) -> None:
-    engine = replace(trained, model=Engine(trained.model))
-    found, expected = (
-        [answer for some in task.generate_answers(TEXTS, **settings) for answer in some]
-        for task in (engine, trained)
-    )
-    assert [answer.tokens for answer in found] == [answer.tokens for answer in expected]
-    log_p, own = ([answer.log_p for answer in some] for some in (found, expected))
-    np.testing.assert_allclose(log_p, own, atol=1e-4)
-    pairs = [("hello", "he"), ("he", ""), ("there then", "lo"), ("he", "then")]
-    np.testing.assert_allclose(engine.score(pairs), trained.score(pairs), atol=1e-4)
-
-
-def test_a_model_that_only_decodes_says_what_it_lacks(trained: GenerationTask) -> None:
-    engine = replace(trained, model=Engine(trained.model))
-    assert "<th>parameters</th>" not in engine._repr_html_()
-    assert trained.about in engine._repr_html_()
-    with pytest.raises(UsageError, match="Engine shows no attention; ask the model that"):
-        engine.attention("he")
 
 
 def test_several_answers_are_drawn_for_each_text(trained: GenerationTask) -> None:

@@ -1,7 +1,6 @@
 from pellucid.generation.ensemble import Ensemble as Ensemble
 from pellucid.generation.ensemble import mean_probability as mean_probability
 from pellucid.generation.model import compile_model as compile_model
-from pellucid.generation.model import stepped as stepped
 from pellucid.generation.sampling import SampleConfig as SampleConfig
 from pellucid.generation.sampling import sample as sample
 from pellucid.generation.sampling import sample_stream as sample_stream

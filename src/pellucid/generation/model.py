@@ -7,9 +7,8 @@ from functools import cache
 import numpy as np
 
 from pellucid.core import dispatch
-from pellucid.core.array import host_dtype, to_host
-from pellucid.core.batch import Batch
-from pellucid.models.decoding import Array, Decodes
+from pellucid.core.array import host_dtype
+from pellucid.models.decoding import Decodes
 from pellucid.models.quantize import Arithmetic
 from pellucid.models.walk import UnsupportedError
 from pellucid.nn import Module
@@ -41,19 +40,6 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
     except UnsupportedError as error:
         _warn_once(str(error).partition(";")[0])
         return model
-
-
-def stepped(model: Decodes, batch: Batch) -> Array:
-    """Return log p (T, V) of each next target token, from a model that only decodes."""
-    state, read = model.start(batch.source), batch.target.without_last()
-    left, rows, log_p = np.arange(len(read)), [], []
-    for place in range(int(read.lengths.max(initial=0))):
-        longer = read.lengths[left] > place
-        state, left = state.select(np.flatnonzero(longer)), left[longer]
-        rows.append(read.cu_seqlens[left] + place)
-        found, state = model.step(state, read.tokens[rows[-1]])
-        log_p.append(to_host(found))
-    return np.concatenate(log_p)[np.argsort(np.concatenate(rows))]
 
 
 @cache

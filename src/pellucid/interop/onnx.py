@@ -1,4 +1,4 @@
-"""A model as ONNX graphs, and such graphs as a model that generates.
+"""A model as ONNX graphs.
 
 An encoder-decoder is two:
 
@@ -25,26 +25,20 @@ A first step has an empty past, T = 0. attention_mask is 1 where there is a toke
 one at least. G are the heads of keys and values. config.json next to them is the model's.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from os import PathLike
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import SPECIALS
-from pellucid.interop.onnx_graph import Array, Graph, Places, package
+from pellucid.interop.onnx_graph import Graph, Places, package
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.classifier import Classifier
-from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
-from pellucid.models.model import choices
 from pellucid.models.positions import POSITIONS
 from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader, UnsupportedError
@@ -208,86 +202,3 @@ def _turned(g: Graph, x: str, places: Places, attention: Attention) -> tuple[str
     """Add queries, keys and values of rows, rotated where positions rotate."""
     q, k, v = g.projected(x, attention, slice(3))
     return g.turned(q, attention, places.queries), g.turned(k, attention, places.keys), v
-
-
-@dataclass(frozen=True)
-class _State:
-    """State of decoding: keys, values (N, G, S, D) and mask of a source, or the mask of a text,
-    and the keys and values so far (N, G, T, D)."""
-
-    memory: dict[str, Array]
-    past: dict[str, Array]
-
-    def select(self, rows: Array) -> _State:
-        """Return the state of these hypotheses, in this order."""
-        return _State(
-            {name: array[rows] for name, array in self.memory.items()},
-            {name: array[rows] for name, array in self.past.items()},
-        )
-
-
-class OnnxModel:
-    """A model that `write_onnx` wrote and that generates, run by onnxruntime; `generation.search`
-    takes it like a model.
-
-    Raises `UserError` when onnxruntime is not installed or the folder cannot be opened.
-    """
-
-    def __init__(self, folder: str | PathLike[str], threads: int = 0) -> None:
-        folder = Path(folder)
-        runtime = package("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads
-
-        def opened(name: str) -> Any:
-            path, providers = str(folder / name), ["CPUExecutionProvider"]
-            return runtime.InferenceSession(path, options, providers=providers)
-
-        try:
-            values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-            self._alone = values.pop("model_type") == CausalLMConfig.model_type
-            self.config = (CausalLMConfig if self._alone else Seq2SeqConfig)(**values)
-            self._encoder = None if self._alone else opened(ENCODER)
-            self._decoder = opened(DECODER)
-        except Exception as error:  # the runtime raises classes of its own for every fault
-            raise UserError(f"{folder}: not a model written as ONNX ({error})") from None
-        self._names = [value.name for value in self._decoder.get_outputs()]
-
-    def room(self, source: Packed) -> Array:
-        """Return the most tokens that the answer to each of these can have: (N,)."""
-        longest = self.config.max_position_embeddings - 1
-        return longest - (source.lengths if self._alone else np.zeros_like(source.lengths))
-
-    def start(self, source: Packed) -> _State:
-        """Return the state before the first token, one hypothesis per source."""
-        past = {
-            value.name: np.zeros((len(source), value.shape[1], 0, value.shape[3]), np.float32)
-            for value in self._decoder.get_inputs()
-            if value.name.startswith("past.")
-        }
-        ids = source.padded(self.config.pad_token_id)
-        mask = (np.arange(ids.shape[1]) < source.lengths[:, None]).astype(np.int64)
-        if self._encoder is None:
-            state = _State({"attention_mask": mask[:, :0]}, past)
-            return self._fed(state, ids, mask)[1] if ids.size else state
-        names = [value.name for value in self._encoder.get_outputs()]
-        made = self._encoder.run(names, {"input_ids": ids, "attention_mask": mask})
-        return _State(dict(zip(("attention_mask", *names), (mask, *made), strict=True)), past)
-
-    def step(self, state: _State, tokens: Array) -> tuple[Array, _State]:
-        """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
-        ids = np.asarray(tokens, np.int64)[:, None]
-        log_p, state = self._fed(state, ids, np.ones_like(ids))
-        return choices(log_p.reshape(len(ids), -1), self.config), state
-
-    def _fed(self, state: _State, ids: Array, mask: Array) -> tuple[Array, _State]:
-        """Feed tokens (B, L); the mask is True where there is a token."""
-        memory = state.memory
-        if self._encoder is None:
-            memory = {"attention_mask": np.concatenate([memory["attention_mask"], mask], axis=1)}
-        log_p, *present = self._decoder.run(self._names, {"input_ids": ids, **memory, **state.past})
-        past = {
-            name.replace("present", "past"): array
-            for name, array in zip(self._names[1:], present, strict=True)
-        }
-        return log_p, _State(memory, past)

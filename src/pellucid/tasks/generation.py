@@ -29,7 +29,6 @@ from pellucid.generation import (
     sample,
     sample_stream,
     search,
-    stepped,
 )
 from pellucid.models.decoding import Hypothesis, limits_of
 from pellucid.models.model import choices
@@ -299,9 +298,6 @@ class GenerationTask(Task):
 
     def _log_p(self, batch: Batch) -> np.ndarray:
         """Return log p (T, V) of the tokens of teacher-forced answers, and of their ends."""
-        if not hasattr(self.model, "predicting"):  # another engine's: it decodes, and no more
-            with unobserved():  # its steps are no layers over a whole answer
-                return stepped(self.model, batch)
         rows, _, _ = self.model.predicting(batch, None, inference=True)
         log_p: np.ndarray = ops.log_softmax(to_host(self.model.output(rows)))[0]
         return log_p

@@ -19,7 +19,7 @@ from pellucid.data.tokenizers import BOS, EOS, KINDS, PAD, UNK, Tokenizer, Token
 from pellucid.generation import GREEDY, SearchConfig
 from pellucid.models.config import StackConfig
 from pellucid.models.quantize import Arithmetic
-from pellucid.nn import Module, Recorder
+from pellucid.nn import Recorder
 from pellucid.tasks.scores import Kind, Scores, held_out_loss
 
 TEXTS_AT_ONCE = 128
@@ -292,9 +292,6 @@ class Task(ABC):
         check_text(text, "attention")
         if answer is not None and not self.generates:
             raise UsageError("an encoder alone writes no answer: leave it out")
-        if not isinstance(self.model, Module):
-            kind = type(self.model).__name__
-            raise UsageError(f"{kind} shows no attention; ask the model that it was written from")
         with Recorder() as recorder:
             read = self._read(text, answer)
         tokens = {
@@ -328,10 +325,9 @@ class Task(ABC):
     def rows(self) -> dict[str, Any]:
         """Return what there is to know of it at a glance."""
         config = self.model.config
-        rows: dict[str, Any] = {"model": self.about}
-        if isinstance(self.model, Module):
-            rows["parameters"] = f"{sum(p.data.size for p in self.model.parameters()):,}"
-        return rows | {
+        return {
+            "model": self.about,
+            "parameters": f"{sum(p.data.size for p in self.model.parameters()):,}",
             **{f"{name} layers": getattr(config, of) for name, of in config.depths.items()},
             "width, heads": f"{config.d_model}, {config.num_attention_heads}",
             "vocabulary": ", ".join(f"{each.vocab_size:,}" for each in self.tokenizers),
