@@ -135,17 +135,6 @@ def test_any_order(rule: Rule) -> None:
     compare(ops.attention, (q, k, v), {"rule": rule, "causal": True}, dout)
 
 
-def test_weights() -> None:
-    q, k, *_ = draw(1)
-    q, k = (x[0].swapaxes(0, 1) for x in (q, k))
-    cu = np.array([0, 3, L]), np.array([0, 5, S])
-    rule = NEAR(*parameters()) & rules.causal
-    for average in (True, False):
-        w, _ = planned(ops.attention_weights, q, k, *cu, rule=rule, average=average)()
-        exact, _ = ops.attention_weights(q, k, *cu, rule=rule, average=average)
-        np.testing.assert_allclose(w, exact, atol=1e-6)
-
-
 def test_after_an_offset() -> None:
     q, k, v, _ = draw(1, length=2, source=S)
     whole = draw(1, length=S, source=S)[0].copy()

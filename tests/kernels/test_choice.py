@@ -90,8 +90,9 @@ def test_no_mask_of_torchs_classes_falls_back(
     options = {"need_weights": weights is not None, "average_attn_weights": weights == "average"}
     (y, _), backward = mha.forward(x, x, x, **torch_masks(3, 2, 11)[name], **options, rng=Rng(1))
     backward(np.ones_like(y))
-    wanted = {"packed_attention"} | ({"attention_weights"} if weights else set())
-    assert {op for op, fused in chosen.items() if "attention" in op and fused} == wanted
+    assert {op for op, fused in chosen.items() if "attention" in op and fused} == {
+        "packed_attention"
+    }
 
 
 def test_kernels_can_be_switched_off() -> None:
@@ -106,7 +107,6 @@ def test_kernels_can_be_switched_off() -> None:
 CALLS = {
     "add_dropout_norm": lambda x, index: (x, x),
     "attention": lambda x, index: (x[None], x[None], x[None]),
-    "attention_weights": lambda x, index: (*[x[:, None]] * 2, *[np.array([0, len(x)])] * 2),
     "bias_act_dropout": lambda x, index: (x, None),
     "dropout": lambda x, index: (x, 0.5, Rng(0)),
     "embedding": lambda x, index: (index, x),

@@ -1,50 +1,20 @@
 """Attention over packed rows: sequences of any lengths, one after another; see `flash`."""
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels import flash
-from pellucid.kernels.attention_rule import Prepared
-from pellucid.kernels.backend.rows import Bits, bits_of
+from pellucid.kernels.backend.rows import bits_of
 
 Array = np.ndarray
 
 
-class Batch(NamedTuple):
-    """The sequences of a call, as the kernels read them."""
-
-    spans: flash.Spans
-    prepared: Prepared
-    bits: Bits
-    scores: tuple[int, int, int, int]
-    """N, H, L, S, the longest."""
-
-
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.packed_attention` for float32, a head's numbers adjacent, and named rows."""
-    q, k, v = call.q, call.k, call.v
-    batch = batch_of(call, q, k, v)
-    if not isinstance(batch, Batch):
-        return batch
-    spans, prepared, bits, _ = batch
-    out, attend_backward = flash.attend(q, k, v, spans, prepared, call.scale, bits)
-
-    def backward(dout: Array) -> tuple[Array, ...]:
-        dq, dk, dv = _gradients(q, k, v)
-        flash.clear_hidden(spans, call.cu_k[1:], dk, dv)
-        learnt = attend_backward(dout, dq, dk, dv)
-        return dq, dk, dv, *learnt
-
-    return out, backward
-
-
-def batch_of(call: Call, q: Array, k: Array, v: Array) -> Batch | Declined:
-    """Return where the sequences of a call are, its rule and its dropout."""
-    cu_q, cu_k = call.cu_q, call.cu_k
+    q, k, v, cu_q, cu_k = call.q, call.k, call.v, call.cu_q, call.cu_k
     if not (
         all(flash.is_heads(x) for x in (q, k, v))
         and q.shape[1:] == k.shape[1:]
@@ -65,7 +35,16 @@ def batch_of(call: Call, q: Array, k: Array, v: Array) -> Batch | Declined:
     prepared = flash.prepare(call.rule, cu_q, cu_k, call.offset, scores)
     if isinstance(prepared, Declined):
         return prepared
-    return Batch(spans._replace(sources=prepared.sources), prepared, bits, scores)
+    spans = spans._replace(sources=prepared.sources)
+    out, attend_backward = flash.attend(q, k, v, spans, prepared, call.scale, bits)
+
+    def backward(dout: Array) -> tuple[Array, ...]:
+        dq, dk, dv = _gradients(q, k, v)
+        flash.clear_hidden(spans, cu_k[1:], dk, dv)
+        learnt = attend_backward(dout, dq, dk, dv)
+        return dq, dk, dv, *learnt
+
+    return out, backward
 
 
 @lru_cache(maxsize=32)

@@ -46,8 +46,17 @@ def attention_weights(
     array([[[0.5, 0.5],
             [0.5, 0.5]]])
     """
-    _, saved = packed_attention(
-        q, k, k, cu_q, cu_k, rule=rule, offset=offset, scale=scale, dropout=dropout, rng=rng
+    _, saved = packed_attention(  # one column for V: what is multiplied with W is not used
+        q,
+        k,
+        k[..., :1],
+        cu_q,
+        cu_k,
+        rule=rule,
+        offset=offset,
+        scale=scale,
+        dropout=dropout,
+        rng=rng,
     )
     w = saved.attention.weights
     y = namespace(w).mean(w, axis=1) if average else w

@@ -114,9 +114,6 @@ WORK: dict[str, Callable[[], list[Any]]] = {
     "packed_attention, T5": lambda: attention(
         normal(T, 3 * E), rules.soft_cap(3.0) & rules.relative(normal(17, H))
     ),
-    "attention_weights": lambda: both(
-        ops.attention_weights, *(normal(T, H, 16) for _ in range(2)), CU, CU, average=True
-    ),
     "attention": lambda: both(ops.attention, *(normal(5, H, 60, 32) for _ in range(3))),
     "step and search": trained,
 }  # fmt: skip
@@ -179,7 +176,7 @@ def test_work_is_divided_for_as_many_threads_as_there_are(
     # what adds partial sums, or has fewer columns, pieces or numbers than that here
     assert few.keys() <= {
         "embedding._add", "bias_act_dropout.backward", "add_dropout_norm._backward",
-        "global_norm._squares", "adam._step", "matmul._pack", "attention_weights._weights",
+        "global_norm._squares", "adam._step", "matmul._pack",
     }, few  # fmt: skip
     assert made["matmul._multiply"] >= 32
     assert made["flash._forward"] >= 16

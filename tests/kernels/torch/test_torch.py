@@ -14,7 +14,7 @@ from tests.oracles import installed, oracle
 from pellucid import nn, ops
 from pellucid.check.cases import OpCase, ruled
 from pellucid.check.gradient import listed
-from pellucid.check.op_cases import D, H, S, normal, off_the_kink, op_cases
+from pellucid.check.op_cases import D, H, normal, off_the_kink, op_cases
 from pellucid.core import dispatch
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
@@ -42,10 +42,6 @@ MORE = [  # what the common table has only with dropout, which the CPU leaves to
            {"cu_q": CU_Q, "cu_k": CU_K, "rule": rules.causal}),
     OpCase("packed_attention", "one length", OWN,
            {"cu_q": np.array([0, 4, 8]), "cu_k": np.array([0, 4, 8])}),
-    OpCase("attention", "two axes in front", {x: normal(2, 2, H, S, D) for x in "qkv"},
-           {"causal": True}),
-    OpCase("attention", "causal, longer keys",
-           {"q": normal(H, 3, D), "k": normal(H, S, D), "v": normal(H, S, D)}, {"causal": True}),
     *(OpCase("bias_act_dropout", name,
              {"x": off_the_kink(3, 5, 6), "bias": 0.1 * np.tanh(normal(6))}, {"activation": name})
       for name in ACTIVATIONS),
@@ -103,7 +99,7 @@ def is_fused(case: OpCase) -> bool:
 
 
 FUSED_HERE = [case for case in ALL if is_fused(case)]
-ON_A_GPU_ONLY = {"dropout", "attention", "packed_attention"}
+ON_A_GPU_ONLY = {"dropout", "packed_attention"}
 OWN_KERNELS = frozenset(
     name
     for name in ops.__all__
@@ -252,16 +248,12 @@ def test_a_gpus_mask_is_keyed_by_site_and_part() -> None:
 @pytest.mark.parametrize("case", [
     OpCase("packed_attention", "cross", {"q": normal(8, H, 16), "k": normal(9, H, 16),
            "v": normal(9, H, 16) ** 2}, {"cu_q": CU_Q, "cu_k": CU_K, "scale": 0.2}),
-    OpCase("attention", "two axes in front",
-           {"q": normal(2, 5, H, 3, 16), "k": normal(2, 5, H, S, 16),
-            "v": normal(2, 5, H, S, 16) ** 2}, {"causal": True}),
-    OpCase("attention", "none in front", {x: normal(H, S, 16) for x in "qkv"}, {}),
 ], ids=lambda case: case.name)  # fmt: skip
 def test_attention_is_laid_out_as_the_gpus_function_takes_it(
     case: OpCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page, on packed rows, in the place of that function."""
-    from pellucid.kernels.torch import attention, flash, packed_attention
+    from pellucid.kernels.torch import flash, packed_attention
 
     def attend(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, causal: bool, *more: Any) -> Any:
         rule, (scale, dropout, rng) = rules.causal if causal else rules.Rule(), more
@@ -270,8 +262,7 @@ def test_attention_is_laid_out_as_the_gpus_function_takes_it(
         return y, lambda dout: ops.packed_attention_backward(dout, saved)
 
     monkeypatch.setattr(flash, "_PACKED", ("cpu",))
-    for module in (attention, packed_attention):
-        monkeypatch.setattr(module, "attend_packed", attend)
+    monkeypatch.setattr(packed_attention, "attend_packed", attend)
     dy = gradient_for(case)
     y, backward = planned(case, np.float32)
     found = [y, *backward(to("torch", dy.astype(np.float32)))]

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, reduce
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,40 +55,8 @@ _FIELDS: dict[str, tuple[int, Any]] = {
 Python begins with; a part of NumPy's binary interface."""
 _CONTIGUOUS, _ALIGNED = 0x1, 0x100
 
-_MEMORY = """
-@numpy.ndarray = global ptr null
-
-declare ptr @malloc(i64)
-declare void @free(ptr)
-
-define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {
-  %all = add i64 %size, 104
-  %block = call ptr @malloc(i64 %all)
-  %none = icmp eq ptr %block, null
-  br i1 %none, label %end, label %fill
-fill:
-  store i64 1, ptr %block
-  %first = getelementptr i8, ptr %block, i64 40
-  %at = ptrtoint ptr %first to i64
-  %below = sub i64 0, %at
-  %gap = and i64 %below, 63
-  %data = getelementptr i8, ptr %first, i64 %gap
-  %place = getelementptr { i64, ptr, ptr, ptr }, ptr %block, i64 0, i32 3
-  store ptr %data, ptr %place
-  br label %end
-end:
-  ret ptr %block
-}
-
-define void @NRT_MemInfo_call_dtor(ptr %block) {
-  call void @free(ptr %block)
-  ret void
-}
-"""
-"""Arrays that live inside a kernel: a count of who holds it, and in the fourth word its data.
-
-They begin with a line of the cache, whatever is asked for: a vector in two lines is read twice.
-"""
+_MEMORY = (Path(__file__).parent / "memory.ll").read_text(encoding="utf-8")
+"""What kernels take and give back arrays with that live inside them."""
 
 
 class Value(NamedTuple):
