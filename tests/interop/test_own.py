@@ -23,32 +23,18 @@ from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.folder import save_model
 
-T5 = {
-    "norm": "pre", "norm_type": "rms_norm", "positions": "relative",
-    "activation_function": "relu", "linear_bias": False, "output_bias": False,
-}  # fmt: skip
 MODELS: dict[str, dict[str, Any]] = {
     "pegasus": {"norm": "pre"},
-    "marian": {"final_norm": False, "activation_function": "silu", "embedding_scale": 1.0},
-    "bart": {"final_norm": False, "positions": "learned", "embedding_norm": True},
-    "marian-apart": {"final_norm": False, "tie_embeddings": "none"},
-    "marian-target": {"final_norm": False, "tie_embeddings": "output"},
-    "t5": T5,
-    "t5-gated": {**T5, "activation_function": "swiglu", "head_dim": 5, "attention_scale": "d_k"},
     "gpt2": {},
 }
 CLASSES = {
     "pegasus": "PegasusForConditionalGeneration",
-    "marian": "MarianMTModel",
-    "bart": "BartForConditionalGeneration",
-    "t5": "T5ForConditionalGeneration",
     "gpt2": "GPT2LMHeadModel",
 }
 SIZES: dict[str, Any] = {
     "d_model": 12, "num_attention_heads": 3, "ffn_dim": 17, "max_position_embeddings": 20,
 }  # fmt: skip
 TOKENIZER = train_tokenizer(["abcdefgh"], kind="char")
-TARGETS = train_tokenizer(["ABCDEFGHIJ"], kind="char")
 SOURCE, TARGET = [5, 6, 7, 8], [1, 9, 8]
 
 
@@ -60,8 +46,7 @@ def made(family: str) -> Any:
     else:
         sizes = {"encoder_layers": 2, "decoder_layers": 1, "tie_embeddings": "all", **SIZES}
         config: Any = {**sizes, **MODELS[family]}
-        entries = 12 if config["tie_embeddings"] == "all" else 14
-        model = Seq2Seq(Seq2SeqConfig(12, entries, **config), seed=1)
+        model = Seq2Seq(Seq2SeqConfig(12, 12, **config), seed=1)
     draws = np.random.default_rng(0)
     for parameter in model.parameters():
         parameter.data[...] += draws.normal(0, 0.2, parameter.data.shape)
@@ -77,8 +62,6 @@ def logits(model: Any, target: list[int] = TARGET) -> np.ndarray:
 
 def write(model: Any, folder: Path) -> str:
     files = {"tokenizer.json": TOKENIZER.to_json().encode()}
-    if isinstance(model, Seq2Seq) and model.config.tie_embeddings != "all":
-        files["target_tokenizer.json"] = TARGETS.to_json().encode()
     search = SearchConfig(beam=2, max_length=9, length_penalty=0.5)
     return write_as_huggingface(model, search, files, folder)
 
@@ -86,16 +69,14 @@ def write(model: Any, folder: Path) -> str:
 @pytest.mark.parametrize("family", MODELS)
 def test_a_model_is_written_as_the_family_that_computes_it(family: str, tmp_path: Path) -> None:
     model = made(family)
-    assert write(model, tmp_path / "out") == family.partition("-")[0]
+    assert write(model, tmp_path / "out") == family
     read = read_pretrained(tmp_path / "out")
     np.testing.assert_allclose(logits(read), logits(model), rtol=1e-4, atol=1e-5)
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
-    assert config["architectures"] == [CLASSES[family.partition("-")[0]]]
+    assert config["architectures"] == [CLASSES[family]]
     again = pellucid.load(tmp_path / "out")
     assert (again.search.beam, again.search.length_penalty) == (2, 0.5)
-    (answer,) = again.generate(["abc"])
-    if "tie_embeddings" in MODELS[family]:  # in the letters of the target's vocabulary
-        assert set(answer.replace("<unk>", "")) <= set("ABCDEFGHIJ")
+    again.generate(["abc"])
 
 
 @pytest.mark.oracle("torch")
@@ -107,7 +88,7 @@ def test_transformers_computes_the_same_logits(family: str, tmp_path: Path) -> N
 
     model = made(family)
     write(model, tmp_path / "out")
-    theirs, said = getattr(transformers, CLASSES[family.partition("-")[0]]).from_pretrained(
+    theirs, said = getattr(transformers, CLASSES[family]).from_pretrained(
         tmp_path / "out", output_loading_info=True
     )
     assert not said["missing_keys"]  # transformers would tell its user to train the model
@@ -133,8 +114,8 @@ def test_transformers_computes_the_same_logits(family: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"norm": "post"}, "the nearest, marian, has no final_norm = True"),
-        ({"qk_norm": True}, "the nearest, marian, has no qk_norm = True"),
+        ({"norm": "post"}, "the nearest, pegasus, has no norm = post"),
+        ({"norm": "pre", "qk_norm": True}, "the nearest, pegasus, has no qk_norm = True"),
         ({"norm": "pre", "positions": "rotary"}, "the nearest, pegasus, has no positions = rotary"),
         (
             {"norm": "pre", "norm_type": "rms_norm"},
@@ -146,9 +127,6 @@ def test_transformers_computes_the_same_logits(family: str, tmp_path: Path) -> N
         ),
         ({"norm": "pre", "activation_function": "swiglu"}, "has no activation_function = swiglu$"),
         ({"norm": "pre", "positions": "relative"}, "pegasus, has no positions = relative$"),
-        ({**T5, "output_bias": True}, "the nearest, t5, has no output_bias = True$"),
-        ({**T5, "attention_scale": "learned"}, "t5, has no attention_scale = learned$"),
-        ({**T5, "tie_embeddings": "output"}, "t5, has no .*tie_embeddings = output$"),
         (
             {"norm": "pre", "tie_embeddings": "none"},
             "pegasus, has no tie_embeddings = none$",

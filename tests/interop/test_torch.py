@@ -14,7 +14,7 @@ from tests.oracles import oracle
 from pellucid import nn
 from pellucid.core.errors import UserError
 from pellucid.interop.torch import from_torch, to_torch
-from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.models import Seq2Seq, Seq2SeqConfig
 
 pytestmark = pytest.mark.oracle("torch")
 torch = oracle("torch")
@@ -162,23 +162,6 @@ def test_float32_and_train_or_eval_come_along() -> None:
     assert [part.training for part in (back, *back.layers)] == [True, True, False]
 
 
-def test_a_models_stacks_have_twins() -> None:
-    config = Seq2SeqConfig(11, 13, d_model=E, num_attention_heads=H, ffn_dim=F, encoder_layers=2)
-    model = Seq2Seq(config, dtype=np.float64).eval()
-    x = np.random.default_rng(0).standard_normal((N, L, E))
-    assert_near(model.encoder(x), to_torch(model.encoder)(torch.from_numpy(x)))
-    memory = np.random.default_rng(1).standard_normal((N, S, E))
-    twin = to_torch(model.decoder)
-    assert_near(model.decoder(x, memory), twin(*map(torch.from_numpy, (x, memory))))
-    half = CausalLM(
-        CausalLMConfig(vocab_size=11, d_model=E, num_attention_heads=H, ffn_dim=F),
-        dtype=np.float64,
-    ).eval()
-    mask = torch.nn.Transformer.generate_square_subsequent_mask(L, dtype=torch.float64)
-    theirs = to_torch(half.decoder)(torch.from_numpy(x), mask=mask)
-    assert_near(half.decoder(x, is_causal=True), theirs)
-
-
 def test_a_transposed_weight_comes_as_the_kernels_take_it() -> None:
     theirs = torch.nn.Linear(E, F)
     theirs.weight = torch.nn.Parameter(theirs.weight.detach().t().contiguous().t())
@@ -247,33 +230,9 @@ def test_what_has_no_twin_is_named() -> None:
         from_torch(torch.nn.Linear(3, 2, dtype=torch.float16))
     with pytest.raises(UserError, match="no twin with a derivative"):
         from_torch(torch.nn.TransformerEncoderLayer(E, H, F, activation=lambda x: x))
-    more = Seq2SeqConfig(11, 13, d_model=E, num_attention_heads=H, ffn_dim=F, ffn_after=2)
+    config = Seq2SeqConfig(11, 13, d_model=E, num_attention_heads=H, ffn_dim=F)
     with pytest.raises(UserError, match="EncoderLayer has no twin"):
-        to_torch(Seq2Seq(more).encoder)
-
-
-@pytest.mark.parametrize(
-    ("named", "settings"),
-    [
-        ("rotate", {"positions": "rotary"}),
-        ("rule", {"positions": "alibi"}),
-        ("rule", {"sliding_window": 3}),
-        ("relative", {"positions": "relative"}),
-        ("key_value_heads", {"num_key_value_heads": 1}),
-        ("head_dim", {"head_dim": 4}),
-        ("qk_norm", {"qk_norm": True}),
-        ("qkv_bias", {"qkv_bias": False}),
-        ("sinks", {"attention_sinks": True}),
-    ],
-)
-def test_an_attention_that_computes_otherwise_has_no_twin(
-    named: str, settings: dict[str, Any]
-) -> None:
-    sizes: Any = {"d_model": E, "num_attention_heads": H, "ffn_dim": F}
-    with pytest.raises(UserError, match=f"MultiheadAttention has no {named}; it has no twin"):
-        to_torch(CausalLM(CausalLMConfig(vocab_size=11, **sizes, **settings)).decoder)
-    spelled = {"num_key_value_heads": H, "head_dim": E // H, "qkv_bias": True}
-    to_torch(CausalLM(CausalLMConfig(vocab_size=11, **sizes, **spelled)).decoder)
+        to_torch(Seq2Seq(config).encoder)
 
 
 def test_without_torch_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

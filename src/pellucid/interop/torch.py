@@ -6,7 +6,6 @@ Classes, arguments and parameters have the same names in both libraries, so one 
 import functools
 import math
 from abc import ABC, abstractmethod
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ import numpy as np
 from pellucid import nn
 from pellucid.core.errors import UserError
 from pellucid.kernels.device import import_torch
-from pellucid.models.layers import DecoderLayer, EncoderLayer
-from pellucid.nn.attention import Attention
 from pellucid.nn.config import AttentionConfig
 
 LEAVES: dict[str, tuple[str, ...]] = {
@@ -39,8 +36,6 @@ PRESENT = {"add_bias_kv": "bias_k"}
 LAYERS = ("TransformerEncoderLayer", "TransformerDecoderLayer")
 STACKS = ("TransformerEncoder", "TransformerDecoder")
 KNOWN = ("Transformer", *STACKS, *LAYERS, *LEAVES)
-ATTENTION = ("embed_dim", "num_heads", "kdim", "vdim", "bias", "dropout", "scale", "angles")
-"""Settings of an attention that PyTorch's has, or that do nothing by themselves."""
 
 
 def to_torch(module: nn.Module) -> Any:
@@ -51,8 +46,7 @@ def to_torch(module: nn.Module) -> Any:
     along. Arrays are copied; the module is on the CPU, in the same dtype.
 
     Raises `UserError` when PyTorch is not installed, and for what it does not have: another
-    class, another attention (a scale of the scores that is not 1/√D, positions that rotate, shared
-    heads, …), more feed-forward networks, no layers.
+    class (a model's own layers among them), a scale of the scores that is not 1/√D, no layers.
 
     >>> layer = nn.Linear(3, 2)
     >>> to_torch(layer).weight.shape  # doctest: +SKIP
@@ -199,26 +193,10 @@ class _ToTorch(_Converter):
     def __init__(self, torch: Any) -> None:
         self.torch, self.here, self.there = torch, nn, torch.nn
 
-    def kind(self, module: Any) -> str:
-        # A layer of pellucid.models with one feed-forward network is the plain layer.
-        known = {EncoderLayer: LAYERS[0], DecoderLayer: LAYERS[1]}.get(type(module))
-        if known is not None and not len(module.before) + len(module.after):
-            return known
-        return "MultiheadAttention" if type(module) is Attention else super().kind(module)
-
     def arguments(self, kind: str, module: Any) -> dict[str, Any]:
         if kind == "MultiheadAttention":
-            _check_attention(module.config)
-        if type(module) is not Attention:
-            return super().arguments(kind, module)
-        return {  # the attention of our models
-            "embed_dim": module.config.embed_dim,
-            "num_heads": module.config.num_heads,
-            "dropout": module.dropout,
-            "bias": module.in_proj_bias is not None,
-            "batch_first": True,
-            "dtype": self.dtype(module.out_proj.weight),
-        }
+            _check_scale(module.config)
+        return super().arguments(kind, module)
 
     def dtype(self, parameter: Any) -> Any:
         return getattr(self.torch, parameter.data.dtype.name)
@@ -280,8 +258,8 @@ class _FromTorch(_Converter):
         raise UserError(f"activation {activation!r} has no twin with a derivative here")
 
 
-def _check_attention(c: AttentionConfig) -> None:
-    """Raise `UserError` for an attention that computes what PyTorch's does not."""
+def _check_scale(c: AttentionConfig) -> None:
+    """Raise `UserError` for an attention that scales its scores otherwise than PyTorch's."""
     usual = c.scale is None or (
         not isinstance(c.scale, str) and math.isclose(c.scale, c.head_width**-0.5, rel_tol=1e-12)
     )
@@ -290,13 +268,3 @@ def _check_attention(c: AttentionConfig) -> None:
         raise UserError(
             f"PyTorch's MultiheadAttention scales scores by 1/√D, this one by {own}; it has no twin"
         )
-    spelled = {"qkv_bias": c.bias, "key_value_heads": c.num_heads}
-    spelled["head_dim"] = c.embed_dim // c.num_heads  # what these are by default
-    lacking = [
-        each.name
-        for each in fields(c)
-        if each.name not in ATTENTION
-        and getattr(c, each.name) not in (each.default, spelled.get(each.name, each.default))
-    ]
-    if lacking:
-        raise UserError(f"PyTorch's MultiheadAttention has no {', '.join(lacking)}; it has no twin")

@@ -34,23 +34,6 @@ class Bart(Family):
         scale = "sqrt_d_model" if theirs.flag("scale_embedding", False) else 1.0
         return {"target_vocab_size": target, "tie_embeddings": tie, "embedding_scale": scale}
 
-    def write(self, config: Any) -> Settings:
-        """Return what it says of both stacks, and of its tokens and tables."""
-        apart = {
-            "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
-            "decoder_vocab_size": config.target_vocab_size,
-            "tie_word_embeddings": config.tie_embeddings != "none",
-        }
-        return {
-            "decoder_attention_heads": config.num_attention_heads,
-            "decoder_ffn_dim": config.ffn_dim,
-            "scale_embedding": config.embedding_scale == "sqrt_d_model",
-            "bos_token_id": config.bos_token_id,
-            "forced_eos_token_id": None,
-            "tie_word_embeddings": True,
-            **(apart if self.page["apart_vocabularies"] else {}),
-        }
-
     def renamed(self, config: Any, theirs: Foreign) -> Table:
         """Return the tables: one for both sides, or one each."""
         source, target = self.page["names"]["source.tokens.weight"], self.page["tied"]
@@ -58,6 +41,21 @@ class Bart(Family):
             source = target = "shared.weight"
         output: Table = {"output.weight": target} if config.ties_output else {}
         return {"source.tokens.weight": source, "target.tokens.weight": target, **output}
+
+
+class Pegasus(Bart):
+    """Pegasus."""
+
+    def write(self, config: Any) -> Settings:
+        """Return what it says of both stacks, and of its tokens and tables."""
+        return {
+            "decoder_attention_heads": config.num_attention_heads,
+            "decoder_ffn_dim": config.ffn_dim,
+            "scale_embedding": config.embedding_scale == "sqrt_d_model",
+            "bos_token_id": config.bos_token_id,
+            "forced_eos_token_id": None,
+            "tie_word_embeddings": True,
+        }
 
     def rewritten(self, config: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return a model that computes the same with all sines of its positions before all cosines.
@@ -78,10 +76,6 @@ class Bart(Family):
             axis = ends[0] if ends else 0 if norm else None
             moved[name] = array if axis is None else np.take(array, order, axis)
         return replace(config, positions="sinusoidal_halves"), moved
-
-
-class Pegasus(Bart):
-    """Pegasus."""
 
     def further(self, config: Any) -> dict[str, Any]:
         """Return the tables that transformers misses aloud, and then makes itself."""

@@ -1,10 +1,8 @@
 """T5, its version 1.1 and Flan: what their page cannot say."""
 
-from dataclasses import replace
 from typing import Any
 
-from pellucid.interop.families.family import GATED, Family, Foreign, Row, Settings, Table
-from pellucid.interop.families.family import their_activation as named
+from pellucid.interop.families.family import Family, Foreign, Row, Settings, Table
 from pellucid.nn.blocks import gates_of
 
 
@@ -24,13 +22,6 @@ class T5(Family):
         act = Foreign({"dense_act_fn": name}, theirs.path)
         return {"activation_function": (act.gated if gated else act.activation)("dense_act_fn", "")}
 
-    def write(self, config: Any) -> Settings:
-        """Return the name of its activation."""
-        ours = config.activation_function
-        plain = {gated: name for name, gated in GATED.items()}.get(ours)
-        proj = f"gated-{named(plain)}" if plain else named(ours)
-        return {"feed_forward_proj": proj, "tie_word_embeddings": True}
-
     def renamed(self, config: Any, theirs: Foreign) -> Table:
         """Return its gates, and the norm that takes the division before the output layer.
 
@@ -45,23 +36,3 @@ class T5(Family):
             norm = self.page["names"]["decoder.norm.weight"]
             found["decoder.norm.weight"] = {"of": norm, "times": config.d_model**-0.5}
         return found
-
-    def rewritten(self, config: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return a model that computes the same, its scales of scores and tokens in its weights.
-
-        The output layer shares the table of the tokens; the norm before it takes the scale back.
-        """
-        queries, factor = config.num_attention_heads * config.head_width, config.token_factor
-        config = replace(config, head_dim=config.head_width)
-        if config.attention_scale != "learned":
-            for name in state:
-                if ".in_proj_" in name:
-                    state[name] = state[name].copy()
-                    state[name][:queries] *= config.score_factor
-            config = replace(config, attention_scale="none")
-        if config.tie_embeddings == "all" and config.final_norm:
-            for name in ("source.tokens.weight", "target.tokens.weight", "output.weight"):
-                state[name] = state[name] * factor
-            state["decoder.norm.weight"] = state["decoder.norm.weight"] / factor
-            config = replace(config, embedding_scale=1.0)
-        return config, state
