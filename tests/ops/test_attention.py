@@ -229,11 +229,10 @@ def test_what_is_no_rule_or_mask_is_refused() -> None:
 
 def test_places_of_a_rule_are_whole() -> None:
     """A window of 2.5 would begin between two keys."""
-    for make in (rules.window, lambda size: rules.dilated(2, size)):
-        with pytest.raises(TypeError, match=r"must be a whole number, got 2\.5"):
-            make(2.5)
-        with pytest.raises(ValueError, match="must be positive, got 0"):
-            make(0)
+    with pytest.raises(TypeError, match=r"must be a whole number, got 2\.5"):
+        rules.window(2.5)
+    with pytest.raises(ValueError, match="must be positive, got 0"):
+        rules.window(0)
     with pytest.raises(TypeError, match="must be integers, got float64"):
         rules.prefix(np.array([2.5]))
 

@@ -130,8 +130,6 @@ def _attention() -> list[OpCase]:
               rule=lambda table: rules.causal & rules.relative(table, 5)),
         case("attention", "sinks", q=q, k=k, v=v, numbers=normal(H),
               rule=lambda numbers: rules.sinks(numbers) & rules.window(3) & rules.alibi),
-        case("attention", "dilated", q=q, k=k, v=v,
-              rule=rules.dilated(2, 3) & rules.soft_cap(2.0)),
         case("attention", "causal, L < S", q=q, k=k, v=v, causal=True),
         case("attention", "causal, L > S", q=longer, k=q, v=fewer, causal=True),
         case("attention", "one head, no batch", q=q[0, 0], k=k[0, 0], v=v[0, 0]),

@@ -15,8 +15,10 @@ from pellucid.ops.dropout import dropout_backward as dropout_backward
 from pellucid.ops.embedding import embedding as embedding
 from pellucid.ops.embedding import embedding_backward as embedding_backward
 from pellucid.ops.embedding import sinusoidal as sinusoidal
-from pellucid.ops.geglu import geglu as geglu
-from pellucid.ops.geglu import geglu_backward as geglu_backward
+from pellucid.ops.gated import geglu as geglu
+from pellucid.ops.gated import geglu_backward as geglu_backward
+from pellucid.ops.gated import swiglu as swiglu
+from pellucid.ops.gated import swiglu_backward as swiglu_backward
 from pellucid.ops.gelu import gelu as gelu
 from pellucid.ops.gelu import gelu_backward as gelu_backward
 from pellucid.ops.head_scale import head_scale as head_scale
@@ -50,5 +52,3 @@ from pellucid.ops.softmax import log_softmax as log_softmax
 from pellucid.ops.softmax import log_softmax_backward as log_softmax_backward
 from pellucid.ops.softmax import softmax as softmax
 from pellucid.ops.softmax import softmax_backward as softmax_backward
-from pellucid.ops.swiglu import swiglu as swiglu
-from pellucid.ops.swiglu import swiglu_backward as swiglu_backward

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from pellucid.core.array import Array
 from pellucid.core.parts import Registry
 from pellucid.core.vjp import Pair, pair_of
-from pellucid.ops.geglu import Saved as GegluSaved
-from pellucid.ops.geglu import geglu, geglu_backward
+from pellucid.ops.gated import Saved as GatedSaved
+from pellucid.ops.gated import geglu, geglu_backward, swiglu
 from pellucid.ops.gelu import Saved as GeluSaved
 from pellucid.ops.gelu import gelu, gelu_backward
 from pellucid.ops.leaky_relu import leaky_relu
 from pellucid.ops.relu import relu
 from pellucid.ops.silu import silu
-from pellucid.ops.swiglu import swiglu
 
 OnnxNode = Callable[..., str]
 """node(op_type, *inputs, **attributes) -> the name of the node's output."""
@@ -50,7 +49,7 @@ def _gelu_tanh(x: Array) -> tuple[Array, GeluSaved]:
     return gelu(x, "tanh")
 
 
-def _geglu_tanh(x: Array) -> tuple[Array, GegluSaved]:
+def _geglu_tanh(x: Array) -> tuple[Array, GatedSaved]:
     return geglu(x, "tanh")
 
 

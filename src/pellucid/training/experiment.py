@@ -263,7 +263,11 @@ def train_run(
             run.begin()
             start.keep(folder / START)
         with products:
-            result = _fit(prepared, run, (*listeners, *watcher))
+            trainer = prepared.trainer(
+                run, (*listeners, *watcher), metric=prepared.metric(), stopping=_announce_stop
+            )
+            with np.errstate(over="ignore", invalid="ignore"):  # it reports that, with the step
+                result = trainer.fit()
         if result.interrupted == "SIGPIPE":
             _log.warning(
                 "the output is no longer read; step %d is saved, resume from it: %s",
@@ -418,12 +422,6 @@ def _tokenizers(
         return [Tokenizer.load(kept / name) for name in names]
     made = new_tokens(before, pairs.train) if before else make_tokenizers(config, pairs)
     return list(dict.fromkeys(made))
-
-
-def _fit(prepared: Prepared, run: RunFolder, listeners: Iterable[Listener]) -> Result:
-    trainer = prepared.trainer(run, listeners, metric=prepared.metric(), stopping=_announce_stop)
-    with np.errstate(over="ignore", invalid="ignore"):  # the trainer reports it, with the step
-        return trainer.fit()
 
 
 def _write_model(

@@ -1,7 +1,6 @@
 from pellucid.ops.rule import Rule as Rule
 from pellucid.ops.rules.bounded import bounded as bounded
 from pellucid.ops.rules.causal import causal as causal
-from pellucid.ops.rules.dilated import dilated as dilated
 from pellucid.ops.rules.distances import alibi as alibi
 from pellucid.ops.rules.distances import by_distance as by_distance
 from pellucid.ops.rules.distances import relative as relative
