@@ -46,7 +46,7 @@ MUTANTS = [
     ("rms_norm", "Saved(x_hat, inverse_rms,", "Saved(x_hat, 1.0 / xp.sqrt(square),"),  # no eps
     ("gelu (tanh)", "3.0 * _CUBIC", "3.0 * 0.04471500000004"),
     ("silu", "(1.0 + z *", "(1.000000000001 + z *"),
-    ("swiglu", "dy * gate]", f"dy * gate * {SMALL}]"),
+    ("swiglu", "silu_backward(dy * b,", f"silu_backward(dy * b * {SMALL},"),
     ("cross_entropy", "dlog_p = -per_row", f"dlog_p = -{SMALL} * per_row"),
     ("rotary", "-saved.sin)", f"-{SMALL} * saved.sin)"),
     ("embedding (repeats)", "scatter_add(flat, updates,", f"scatter_add(flat, {SMALL} * updates,"),

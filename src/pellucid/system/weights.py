@@ -18,21 +18,10 @@ from pellucid.system.files import read_file
 
 Array = np.ndarray
 
-_DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-    "C64": np.complex64,
-}
+_SIZES = {"F": (8, 4, 2), "I": (8, 4, 2, 1), "U": (8, 4, 2, 1), "C": (8,)}
+"""By its letter, a kind of number and how many bytes it may have."""
+_DTYPES = {f"{kind}{8 * n}": f"{kind.lower()}{n}" for kind, sizes in _SIZES.items() for n in sizes}
+_DTYPES["BOOL"] = "?"
 
 
 def to_safetensors(state: Mapping[str, Array]) -> bytes:

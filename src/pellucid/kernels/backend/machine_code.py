@@ -56,7 +56,7 @@ Python begins with; a part of NumPy's binary interface."""
 _CONTIGUOUS, _ALIGNED = 0x1, 0x100
 
 _MEMORY = (Path(__file__).parent / "memory.ll").read_text(encoding="utf-8")
-"""What kernels take and give back arrays with that live inside them."""
+"""In LLVM's language, the functions that allocate arrays inside kernels, and free them."""
 
 
 class Value(NamedTuple):
