@@ -227,12 +227,15 @@ def test_cells_of_a_table_are_texts_several_or_none() -> None:
     ]  # fmt: skip
 
 
-def test_a_table_gives_its_columns_and_a_tuple_is_a_source_of_several() -> None:
+def test_a_table_gives_its_columns_and_a_tuple_is_a_source_of_several(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     how: dict[str, Any] = {"steps": 2, "search": {"max_length": 3}, **SMALL}
     with pytest.raises(UserError, match=r"the table has id, word, kind, form; name two or three"):
         pellucid.train("inflect", train=Table(), **how)
     names = ["word", "kind", "form"]
     model = pellucid.train("inflect", train=Table(), data={"columns": names}, **how)
+    assert "; the first: aaa + N;PL → " in "".join(capfd.readouterr())
     assert model.generate([("abc", "N;PL")]) == model.generate(["abc\tN;PL"])
     with pytest.raises(UserError, match=r"tuple of the source's columns; texts\[0\] is \('a', 3\)"):
         model.generate([("a", 3)])

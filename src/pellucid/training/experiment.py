@@ -559,10 +559,13 @@ def _account(prepared: Prepared) -> Text:
         tokens = Text(sizes[0], sizes[0])
     else:
         tokens = Text("{} source and {} target".format(*sizes), "입력 {}, 출력 {}".format(*sizes))
-    count = f"{len(prepared.examples):,}"
+    count, first, en_first, ko_first = f"{len(prepared.examples):,}", pairs.train[0], "", ""
+    if "\t" in first.source:  # columns of a table can be taken for each other
+        example = " → ".join([first.source.replace("\t", " + "), first.target])
+        en_first, ko_first = f"; the first: {example}", f"; 첫 쌍: {example}"
     return Text(
         f"{count} {unit.en} to learn from{en and f', held out {en}'}; {tokens.en} tokens in the "
-        "vocabulary",
+        f"vocabulary{en_first}",
         f"학습할 {unit.ko} {count}개{ko and f', 따로 둔 {unit.ko}: {ko}'}; 어휘의 토큰 수: "
-        f"{tokens.ko}",
+        f"{tokens.ko}{ko_first}",
     )

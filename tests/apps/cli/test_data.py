@@ -49,4 +49,7 @@ def test_a_report_counts_lengths_characters_labels_and_faults(tmp_path: Path) ->
     assert report["labels"] == {"yes": 20, "no": 10}
     last = "topics-ko --data.train three.csv --data.columns first second label"
     assert last in pellucid(*named, cwd=tmp_path).stdout
+    (tmp_path / "three.tsv").write_text("a\tb\tc\n" * 30, encoding="utf-8")
+    found = pellucid("data", "three.tsv", cwd=tmp_path)
+    failed(found, 1, "got 3; a file with more needs a first line that names its columns, and --col")
     failed(pellucid("data", cwd=tmp_path), 2, "which file?")

@@ -11,7 +11,7 @@ import numpy as np
 
 from pellucid.apps.cli.console import Output, table
 from pellucid.apps.cli.language import tr
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.data.files import read_either
 from pellucid.data.pairs import TextPair, entry, split_by_hash
 from pellucid.data.quality import FAULTS, LATER, faults
@@ -41,7 +41,10 @@ def data(
     """
     if not files:
         raise UsageError("which file? Use `pellucid data FILE`, a file of pairs")
-    pairs = read_either(files, columns)
+    try:
+        pairs = read_either(files, columns)
+    except UserError as error:
+        raise UserError(str(error).replace("`data.columns`", "`columns`")) from None
     found = report(pairs)
     if json:
         print(json_format.dumps(found, ensure_ascii=False))
