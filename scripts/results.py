@@ -228,8 +228,11 @@ def bound_ms(row: Mapping[str, Any]) -> float:
     return float(work * row["pellucid_ms"][1] / best)
 
 
+TIMES = {"en": "times PyTorch's speed", "ko": "PyTorch의 몇 배 빠른가"}
+
+
 def step_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return three rows: a step of ours, of PyTorch's, and the least that the machine allows."""
+    """Return a step of ours, of PyTorch's, and the least that the machine allows; then the lead."""
     settings = (None, *MKL)
     steps = {
         (row.get("mkl"), row["length"]): row for row in rows if row["benchmark"] == "train_step"
@@ -244,6 +247,9 @@ def step_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
         pairs = [[value(steps[setting, length]) for length in (50, 12)] for setting in settings]
         cells = [f"{long:,.0f}; {short:,.0f}" for long, short in pairs]
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    ratios = [[steps[setting, length]["ratio"][1] for length in (50, 12)] for setting in settings]
+    cells = [f"{long:.2f}; {short:.2f}" for long, short in ratios]
+    lines.append(f"| {TIMES[language]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -627,11 +633,11 @@ PROOF = {
         "fused kernel with its op, and compiled generation with the layers, on your machine; "
         "`pellucid check --exact` proves the derivatives of ops ([what is proved, and what is "
         "not]({docs}trust.md)). The tests compare them with PyTorch.",
-        "- **Fast.** A training step is {slower:.1f} to {plain:.1f} times as fast as PyTorch "
-        "{torch}'s on two AMD EPYC servers, {intel:.1f} times on an Intel Xeon, {fast:.1f} times "
-        "where PyTorch takes its fast path on an EPYC, {without:.1f} times without AVX-512, as on "
-        "most laptops (two cores, pairs of 50 tokens). PyTorch's peak memory is "
-        "{memory:.1f} times ours. No laptop was measured.",
+        "- **Fast.** A training step of pairs of 50 tokens, of 12 tokens, on two cores, compared "
+        "with PyTorch {torch}'s: {plain} times as fast on an AMD EPYC with AVX-512 ({fast} where "
+        "PyTorch is forced onto its fast path), {without} there without AVX-512, {slower} on a "
+        "slower EPYC, {intel} on an Intel Xeon ([the rows]({docs}speed.md)). PyTorch's peak memory "
+        "is {memory:.1f} times ours. No laptop and no Mac was measured.",
         "- **Useful.** A model of {parameters:,} parameters learns to pronounce English in "
         "{minutes:.0f} minutes on two cores without AVX-512, beside other work. In {words:,} words "
         "that it never saw, {per:.1f} % of the phonemes are wrong.",
@@ -641,12 +647,11 @@ PROOF = {
         "커널을 해당 연산과, 컴파일한 생성을 레이어의 결과와 비교합니다. `pellucid check "
         "--exact`는 연산의 미분을 증명합니다([증명한 것과 증명하지 않은 것]({docs}trust.md)). "
         "테스트에서는 PyTorch와도 비교합니다.",
-        "- **빠릅니다.** 학습 스텝이 PyTorch {torch}보다 AMD EPYC 서버 두 대에서 {slower:.1f}배와 "
-        "{plain:.1f}배, 인텔 Xeon에서 {intel:.1f}배, EPYC에서 PyTorch가 빠른 경로를 쓸 때는 "
-        "{fast:.1f}배, 대부분의 노트북처럼 AVX-512가 없으면 {without:.1f}배 빠릅니다(코어 두 개, "
-        "50토큰 쌍). PyTorch가 쓰는 최대 메모리는 "
-        "Pellucid의 {memory:.1f}배입니다. "
-        "노트북에서는 측정하지 않았습니다.",
+        "- **빠릅니다.** 코어 둘에서 50토큰 쌍, 12토큰 쌍의 학습 스텝이 PyTorch {torch}보다 "
+        "AVX-512가 있는 AMD EPYC에서 {plain}배 빠르고(PyTorch에 빠른 경로를 강제하면 "
+        "{fast}배), 거기서 AVX-512 없이는 {without}배, 더 느린 EPYC에서 {slower}배, 인텔 "
+        "Xeon에서 {intel}배 빠릅니다([측정한 행들]({docs}speed.md)). PyTorch가 쓰는 최대 "
+        "메모리는 Pellucid의 {memory:.1f}배입니다. 노트북과 맥에서는 측정하지 않았습니다.",
         "- **쓸모가 있습니다.** 파라미터 {parameters:,}개인 모델이 AVX-512가 없고 다른 작업과 "
         "함께 쓰는 코어 두 개로 {minutes:.0f}분 만에 영어 발음을 배웁니다. 한 번도 보지 못한 단어 "
         "{words:,}개에서 틀린 음소는 {per:.1f} %입니다.",
@@ -663,20 +668,19 @@ def proof(
 ) -> str:
     """Return the three claims of the first screen; docs: the folder of its links."""
     steps = {
-        row.get("mkl"): row
-        for row in rows
-        if row["benchmark"] == "train_step" and row["length"] == 50
+        (row.get("mkl"), row["length"]): row for row in rows if row["benchmark"] == "train_step"
     }
     g2p = next(row for row in results if row["recipe"] == "g2p-en")
+    both = {"en": " and ", "ko": "·"}[language]
     figures = {
         **{
-            name: steps[setting]["ratio"][1]
+            name: both.join(f"{steps[setting, length]['ratio'][1]:.1f}" for length in (50, 12))
             for name, setting in zip(
                 ("plain", "fast", "without", "slower", "intel"), (None, *MKL), strict=True
             )
         },
         "docs": docs,
-        "torch": ".".join(steps[None]["torch"].split(".")[:2]),
+        "torch": ".".join(steps[None, 50]["torch"].split(".")[:2]),
         "memory": next(row["step_ratio"] for row in rows if "step_ratio" in row),
         "minutes": g2p["minutes"],
         "parameters": g2p["parameters"],

@@ -250,6 +250,25 @@ def test_a_table_gives_its_columns_and_a_tuple_is_a_source_of_several(
     assert by_place.generate([("abc", "N;PL")]) == model.generate([("abc", "N;PL")])
 
 
+def test_one_model_pronounces_several_languages_by_a_tag() -> None:
+    """The third column is a token of its own (docs/start.md): the same word, two languages."""
+    words = ["".join(letters) for letters in itertools.product("abc", repeat=2)]
+    rows = [
+        row for word in words for row in ((word, "deu", " ".join(word.upper())), (word, "hun", "x"))
+    ]
+    model = pellucid.train(
+        "g2p-small",
+        train=rows,
+        valid=rows,
+        steps=60,
+        tokenizer={"kind": "features"},
+        model=SMALL["model"],
+        training={"validate_every": 60, "schedule": {"lr": 2e-2, "warmup": 5}},
+    )
+    assert model.generate([("ab", "deu"), ("ab", "hun")]) == ["A B", "x"]
+    assert len(model.source.encode("ab\tdeu")) == 3  # two letters and a tag
+
+
 def test_a_model_is_evaluated_as_its_card_was() -> None:
     pairs = [(word, text.upper()) for word, text in PAIRS]
     how: dict[str, Any] = {"valid": pairs[:7], "search": {"max_length": 3}, **SMALL}
