@@ -15,7 +15,7 @@ from pellucid.apps.lab.findings import Findings
 from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.plots import Curves
 from pellucid.apps.lab.results import Line
-from pellucid.apps.lab.study import Study
+from pellucid.apps.lab.study import Plan, Study
 from pellucid.apps.lab.study_file import SHIPPED, read_study
 from pellucid.apps.lab.trial import run_trial
 from pellucid.core.parts import read
@@ -100,7 +100,7 @@ def test_what_was_not_probed_before_training_is_not_shown_as_if_it_was(
     assert drawn[3]["‖Jacobian‖", "last step"]["sqrt"] == last
 
 
-@pytest.mark.parametrize("name", list(MEASURES))
+@pytest.mark.parametrize("name", Plan.measures)
 def test_a_run_that_was_resumed_with_more_measures_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
