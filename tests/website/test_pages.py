@@ -165,7 +165,7 @@ def test_a_term_of_a_paragraph_is_one_formula_in_both_languages() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["index", "ko/explain/softmax", "ko/parts"])
+@pytest.mark.parametrize("name", ["index", "ko/explain/softmax", "ko/parts", "columns"])
 def test_pages_have_no_serious_fault_of_accessibility(
     site: Path, browser: Browser, axe: str, name: str, scheme: Literal["light", "dark"]
 ) -> None:
