@@ -53,6 +53,8 @@ export function addressedTrial(trial: Trial, hash: string): void {
     return /^[a-z]+(\.\d+)+$/.test(part) && (where === "source" || known.includes(`${where}.${at}`));
   });
   trial.off = new Set(off);
+  trial.from = said.get("from") ?? "";
+  trial.mode = said.get("instead") === "mean" ? "mean" : said.has("from") ? "text" : "zero";
   const rights = said.getAll("right");
   const lessons = said.getAll("learn").map((text, i) => ({ text, right: rights[i] ?? "" }));
   if (lessons.length > 0) trial.learn(lessons);
@@ -68,6 +70,8 @@ export function address({ record, state, other, compared }: Model, trial: Trial 
   if (trial && state.tab === "run") {
     said.set("text", trial.text);
     if (trial.off.size > 0) said.set("off", [...trial.off].join(","));
+    if (trial.mode === "mean") said.set("instead", "mean");
+    if (trial.mode === "text") said.set("from", trial.from);
     for (const { text, right } of trial.linked ? trial.lessons : []) {
       said.append("learn", text);
       said.append("right", right);

@@ -10,7 +10,7 @@ const { outputFiles } = await build({
   absWorkingDir: new URL("..", import.meta.url).pathname,
   stdin: {
     contents: 'export * from "./src/run/forward.ts"; export * from "./src/run/tokens.ts";' +
-      ' export * from "./src/run/ledger.ts"; export * from "./src/run/edit.ts"; export * from "./src/run/passage.ts";',
+      ' export * from "./src/run/ledger.ts"; export * from "./src/run/edit.ts"; export * from "./src/run/passage.ts"; export * from "./src/run/trial.ts";',
     resolveDir: new URL("..", import.meta.url).pathname,
   },
   bundle: true,
@@ -21,7 +21,7 @@ const { outputFiles } = await build({
 });
 const bundle = join(dirname(process.argv[2]), "forward.bundle.mjs");
 await writeFile(bundle, outputFiles[0].text);
-const { Edited, Runner, Tokenizer, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await import(bundle);
+const { Edited, Runner, Tokenizer, Trial, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await import(bundle);
 
 const { record, cases } = JSON.parse(await readFile(process.argv[2], "utf8"));
 const runner = new Runner(record);
@@ -52,8 +52,18 @@ function split(text) {
   return { ...passage, joined: joined(passage, passage.pieces.map((piece) => piece.toUpperCase())) };
 }
 
-const answers = cases.map(({ text, answer, off, counted, edits }) => {
+/** What parts that are off return, as the page finds it for a text and an answer. */
+function insteadOf(text, answer, { mode, from }) {
+  const trial = new Trial(record);
+  trial.expected = target.decode(answer);
+  [trial.mode, trial.from] = [mode, from ?? ""];
+  trial.read(text, false);
+  return trial.runner.instead;
+}
+
+const answers = cases.map(({ text, answer, off, counted, edits, instead }) => {
   if (answer === undefined) return split(text);
+  runner.instead = instead ? insteadOf(text, answer, instead) : null;
   const ids = source.encode(text);
   const switched = new Set(off);
   const base = runner.encode(ids);

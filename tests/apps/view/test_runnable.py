@@ -247,6 +247,63 @@ def test_a_token_that_is_never_generated_is_in_no_answer_of_the_page(tmp_path: P
     assert not {*free[:2]} & {*found["answer"]["ids"]}
 
 
+def part_of(task: Seq2SeqTask, recorder: Any, name: str) -> np.ndarray:
+    """Return what a sublayer, or one head of it through the output layer, added in a run."""
+    stack, i, *head = name.split(".")
+    step = task.model.stacks()[stack].steps[int(i)]
+    if not head:
+        path = f"{stack}.layers.{step.layer}.{step.number}.sublayer"
+        return np.asarray(recorder.rows[path].y)
+    body: Any = step.block.body
+    seen = recorder.maps[{id(m): path for path, m in task.model.named_modules()}[id(body)]]
+    h, d = int(head[0]), body.head_width
+    z = seen.probabilities[0, h] @ seen.v[0, h]
+    return z @ body.out_proj.weight.data[:, h * d : (h + 1) * d].T
+
+
+@pytest.mark.oracle("node")
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_part_replaced_by_its_mean_or_another_texts_rows_is_the_librarys_with_those_rows(
+    norm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = made(norm=norm, d_model=40, num_attention_heads=5, ffn_dim=56)
+    text, other, answer = "banac", "cab", task.target.encode("nap b")
+    parts = ["encoder.0.1", "encoder.3", "decoder.1.2", "decoder.2", "decoder.3.0", "decoder.4"]
+    cases: list[dict[str, Any]] = [
+        {"text": text, "answer": answer, "off": [part], "instead": instead}
+        for part in parts
+        for instead in ({"mode": "mean"}, {"mode": "text", "from": other})
+    ]
+    runs = {word: run(task, [], task.source.encode(word), answer)[1] for word in (text, other)}
+    for case, found in zip(cases, in_node(task, cases, tmp_path), strict=True):
+        (part,), mean = case["off"], case["instead"]["mode"] == "mean"
+        rows = part_of(task, runs[text if mean else other], part)
+        rows = rows.mean(0, keepdims=True) if mean else rows
+        stack, i, *_ = part.split(".")
+        count = len(answer) + 1 if stack == "decoder" else len(found["ids"])
+        added = rows[np.minimum(np.arange(count), len(rows) - 1)]
+        model = without(task, [part], len(found["ids"]), count)
+        block = model.stacks()[stack].steps[int(i)].block
+        body, name = block.body, "run_cross" if block.memory else "run"
+        sublayer = getattr(type(body), name)
+
+        def replaced(self: Any, x: Any, context: Any, _of: Any = (body, sublayer, added)) -> Any:
+            body, sublayer, added = _of
+            y, backward = sublayer(self, x, context)
+            # A network is a tuple of layers, made anew each time.
+            own = self is body or getattr(self, "linear2", None) is getattr(body, "linear2", body)
+            return y + added if own else y, backward
+
+        read = [task.model.config.bos_token_id, *answer, task.model.config.eos_token_id]
+        with monkeypatch.context() as patch:
+            patch.setattr(type(body), name, replaced)
+            decoded, _ = model.decode_rows(Batch(Packed.of([found["ids"]]), Packed.of([read])))
+        logits = model.output(decoded)
+        close(found["logits"], logits)
+        zeros = run(task, [part], found["ids"], answer)[0]
+        assert np.abs(logits - zeros).max() > 1e-3
+
+
 def known(task: Seq2SeqTask, off: Sequence[Sequence[str]]) -> list[Sequence[str]]:
     """Return what there is to switch off: a network has no heads."""
 

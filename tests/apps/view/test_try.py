@@ -350,6 +350,27 @@ def test_the_difference_of_two_logits_adds_up(opened: Open, task: Seq2SeqTask) -
     assert title.startswith(f"Why “{task.target.decode([own[0]])}” rather than “")
     total = page.inner_text(".try-decided tr.total").split()[1].replace("−", "-")
     assert float(total) == pytest.approx(float(logits[own[0]] - logits[other]), abs=0.006)
+    # The ranking is of the difference too: how far it falls without a part.
+    settle(page)
+
+    def apart(off: list[str]) -> float:
+        logits = run(task, off, source, own)[0][0]
+        return float(logits[own[0]] - logits[other])
+
+    look = "pellucid.trial.effects.map(({part, grows}) => [part, grows])"
+    effects = page.evaluate(look)
+    for part, grows in effects[:4] + effects[-4:]:
+        assert grows == pytest.approx(apart([]) - apart([part]), abs=1e-5)
+    assert "minus that of" in page.locator(".try-ranking").locator("..").inner_text()
+    page.get_by_role("button", name="its mean here").click()
+    settle(page)
+    assert page.evaluate(look) != effects
+    assert "instead=mean" in page.url
+    page.get_by_role("button", name="its rows in another text").click()
+    page.get_by_label("The other text").first.fill("가나 b")  # the text itself changes nothing
+    settle(page)
+    same = dict(page.evaluate(look))
+    assert max(abs(grows) for part, grows in same.items() if "source" not in part) < 1e-5
 
 
 def taught(task: Seq2SeqTask, source: list[int], answer: list[int]) -> list[float]:

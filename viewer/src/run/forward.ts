@@ -35,6 +35,12 @@ export type Off = ReadonlySet<string>;
 
 export const NOTHING: Off = new Set();
 
+/**
+ * What parts that are off return instead of zeros, by stack and block: their sublayer's output and the
+ * heads' z, row by row; past the last row, that of the last.
+ */
+export type Instead = { [name in StackName]: { y: Rows; z: Rows | null }[] };
+
 /** A score of a head ("decoder.4.1"), as it enters the softmax, moved by a number. */
 export interface MovedScore {
   head: string;
@@ -96,6 +102,7 @@ export class Runner {
   readonly tensors: Tensor[];
   readonly products: Products;
   moved: MovedScore | null = null;
+  instead: Instead | null = null;
 
   /** Without `values` the tensors are those of the record; `plain` is without compiled kernels. */
   constructor(record: RunRecord, values: Tensor[] = tensors(record), plain = false) {
@@ -245,8 +252,10 @@ export class Runner {
       run.inputs[i] = x;
       const given = block.norm_first ? this.norm(x, block.norm) : x;
       let y: Rows;
-      if (off.has(`${name}.${i}`)) y = { ...x, values: new Float32Array(x.values.length) };
-      else if (block.kind === "network") y = this.network(given, block);
+      if (off.has(`${name}.${i}`)) {
+        y = { ...x, values: new Float32Array(x.values.length) };
+        fill(y, this.instead?.[name][i]?.y, offset, 0, x.width);
+      } else if (block.kind === "network") y = this.network(given, block);
       else [y, run.looks[i]] = this.attend(given, block, `${name}.${i}`, off, starts, offset, i, memory, past);
       run.outputs[i] = y;
       x = block.residual === false ? y : added(x, y);
@@ -297,7 +306,11 @@ export class Runner {
     const weights = new Float32Array(heads * pieces.reduce((all, { queries, keys }) => all + queries * keys, 0));
     const [ofKey, ofValue, ofZ] = [k.values, v.values, z.values];
     for (let h = 0; h < heads; h++) {
-      if (off.has(`${name}.${h}`)) continue;
+      if (off.has(`${name}.${h}`)) {
+        const stack = name.split(".")[0] as StackName;
+        fill(z, this.instead?.[stack][number]?.z, offset, h * width, width);
+        continue;
+      }
       const rule = this.rule(block, h);
       const scored = scores(rule);
       const cut = cutEdges(off, `${name}.${h}.`);
@@ -402,6 +415,15 @@ function softmax(row: Float32Array, most: number): void {
   let sum = 0;
   for (let s = 0; s < row.length; s++) sum += row[s] = Math.exp(row[s]! - most);
   for (let s = 0; s < row.length; s++) row[s]! /= sum;
+}
+
+/** Some columns of rows, from those of other rows; `offset` rows were before these. */
+function fill(x: Rows, other: Rows | null | undefined, offset: number, first: number, count: number): void {
+  if (!other) return;
+  for (let t = 0; t < x.count; t++) {
+    const from = Math.min(offset + t, other.count - 1) * other.width + first;
+    x.values.set(other.values.subarray(from, from + count), t * x.width + first);
+  }
 }
 
 /** The position of each row in its sequence. */

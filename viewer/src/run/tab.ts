@@ -14,7 +14,7 @@ import { Names, change, nats } from "./names.ts";
 import type { Card } from "./names.ts";
 import { teaching } from "./teaching.ts";
 import { sortOf, sum } from "./trial.ts";
-import type { Sort, Trial } from "./trial.ts";
+import type { Mode, Sort, Trial } from "./trial.ts";
 
 const SHOWN = 12;
 /** Tokens offered instead of the chosen one. */
@@ -255,6 +255,9 @@ function board(trial: Trial, names: Names): Card {
       }),
     );
   };
+  const modes = segmented(t.replaced, Object.entries(t.modes) as [Mode, string][], (mode) => trial.replace(mode));
+  const from = el("input", { id: "try-from", type: "text", "aria-label": t.otherText, value: trial.from, spellcheck: "false" });
+  from.addEventListener("input", () => trial.replace("text", from.value));
   const tokens = el("span", { class: "try-site" });
   let ids: number[] | null = null;
   const update = () => {
@@ -265,6 +268,8 @@ function board(trial: Trial, names: Names): Card {
         ...trial.labels("source").map(([text], i) => button(text, names.part(`source.${i}`), [`source.${i}`])),
       );
     }
+    modes.press(trial.mode);
+    from.hidden = trial.mode !== "text";
     const effects = new Map(trial.effects.map(({ part, grows }) => [part, grows]));
     const most = { heads: 1e-9, sublayers: 1e-9, tokens: 1e-9 };
     for (const [part, grows] of effects) most[sortOf(part)] = Math.max(most[sortOf(part)], grows);
@@ -280,6 +285,7 @@ function board(trial: Trial, names: Names): Card {
     { class: "card try-board" },
     el("h2", {}, t.board),
     el("p", { class: "hint" }, t.boardHint),
+    el("div", { class: "choices" }, el("span", { class: "hint" }, t.replaced), modes.root, from),
     el("div", { class: "try-layer", role: "group", "aria-label": t.tokens }, el("h3", {}, t.tokens), tokens),
     stack("encoder"),
     stack("decoder"),
@@ -297,6 +303,7 @@ function ranking(trial: Trial, names: Names): Card {
     update();
   });
   const list = el("ol", { class: "try-ranking" });
+  const hint = el("p", { class: "hint" });
   const waiting = el("p", { class: "hint" });
   const more = el("button", {
     type: "button",
@@ -310,6 +317,9 @@ function ranking(trial: Trial, names: Names): Card {
     const { measured, off } = trial;
     const effects = trial.effects.filter(({ part }) => sort === "all" || sortOf(part) === sort);
     sorts.press(sort);
+    const { rather, token, whole } = trial;
+    const [name, other] = [whole!.answer.ids[token] ?? trial.runner.record.end, rather ?? 0].map((id) => trial.target.label(id)[0]) as [string, string];
+    hint.textContent = rather === null ? t.rankingHint : t.rankingRather(name, other);
     waiting.hidden = measured;
     waiting.textContent = t.measuring(trial.effects.length, trial.parts.length);
     more.hidden = effects.length <= SHOWN;
@@ -355,7 +365,7 @@ function ranking(trial: Trial, names: Names): Card {
       "section",
       { class: "card" },
       el("h2", {}, t.ranking),
-      el("p", { class: "hint" }, t.rankingHint),
+      hint,
       sorts.root,
       waiting,
       list,

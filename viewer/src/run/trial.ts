@@ -1,9 +1,9 @@
 // What was typed and what is switched off, and everything that follows from it; it outlives the
 // page's parts, which are built anew in another language.
 
-import type { Label } from "../record.ts";
+import type { Label, Rows } from "../record.ts";
 import { NOTHING, Runner } from "./forward.ts";
-import type { Answer, Memory, Off, Run } from "./forward.ts";
+import type { Answer, Instead, Memory, Off, Run } from "./forward.ts";
 import { gradientsOf, step } from "./edit.ts";
 import type { Part } from "./edit.ts";
 import type { Block, RunRecord, StackName, Tensor } from "./model.ts";
@@ -26,6 +26,9 @@ export interface Effect {
   grows: number;
   other: Answer | null;
 }
+
+/** What a part that is off returns: zeros, the mean of its rows in this text, or its rows in another text. */
+export type Mode = "zero" | "mean" | "text";
 
 export type Sort = "heads" | "sublayers" | "tokens";
 
@@ -100,6 +103,9 @@ export class Trial {
   edit: Choice = { kind: "score", score: null, matrix: 0, cell: null, whole: true };
   /** Whether a cell of the map chooses its score, or cuts its edge. */
   picks = false;
+  mode: Mode = "zero";
+  /** The other text whose rows they are. */
+  from = "";
   lessons: Lesson[] = [];
   /** Whether the lessons are all that the weights have learnt, so that a link can carry it. */
   linked = true;
@@ -157,6 +163,7 @@ export class Trial {
     this.together = this.passage.pieces.length > 1 ? this.joined() : null;
     if (this.whole && this.expected !== "") this.whole = this.judged(this.whole);
     this.ms = performance.now() - start;
+    this.runner.instead = this.whole && this.instead(this.whole);
     if (this.whole) {
       this.token = Math.min(this.token, this.whole.answer.losses.length - 1);
       if (measures) void this.measure();
@@ -213,9 +220,45 @@ export class Trial {
     return { ...reading, answer: { ...answer, losses }, run, ofFirst: losses };
   }
 
+  /** What parts that are off return from now on. */
+  replace(mode: Mode, from = this.from): void {
+    [this.mode, this.from] = [mode, from];
+    this.runner.instead = this.whole && this.instead(this.whole);
+    this.again();
+    this.rerun();
+  }
+
+  private instead({ answer, memory, run }: Reading): Instead | null {
+    const ids = this.source.encode(this.from);
+    if (this.mode === "zero" || (this.mode === "text" && (ids.length === 0 || ids.length > this.longest))) return null;
+    const other = this.mode === "text" ? this.runner.encode(ids) : memory;
+    const runs = { encoder: other.run, decoder: this.mode === "text" ? this.runner.decode(other, answer.ids) : run };
+    const rows = this.mode === "mean" ? mean : (x: Rows) => x;
+    const of = ({ outputs, looks }: Run) => outputs.map((y, i) => ({ y: rows(y), z: looks[i] ? rows(looks[i].z) : null }));
+    return { encoder: of(runs.encoder), decoder: of(runs.decoder) };
+  }
+
   choose(change: { token?: number; rather?: number | null; look?: string; edit?: Choice; picks?: boolean }): void {
+    const { rather } = this;
     Object.assign(this, change);
+    if (this.rather !== rather) this.again();
     this.listener();
+  }
+
+  /** Measure every part anew. */
+  private again(): void {
+    this.effects = [];
+    this.measured = false;
+    this.turn++;
+    if (this.whole) void this.measure();
+  }
+
+  /** What the ranking measures: −log p of the answer, or how far the other token's logit is above the chosen one's. */
+  private lost({ run, ofFirst }: Reading): number {
+    if (this.rather === null) return sum(ofFirst);
+    const { values, width } = this.runner.logits(run.rows);
+    const chosen = this.whole!.answer.ids[this.token] ?? this.runner.record.end;
+    return values[this.token * width + this.rather]! - values[this.token * width + chosen]!;
   }
 
   /** A text with everything on, and its answer, if not `given`; null: too long, or empty. */
@@ -341,7 +384,7 @@ export class Trial {
   /** Switch each part off in turn, and give way to the page in between. */
   private async measure(): Promise<void> {
     const turn = this.turn;
-    const before = sum(this.whole!.answer.losses);
+    const before = this.lost({ ...this.whole!, ofFirst: this.whole!.answer.losses });
     let began = -Infinity;
     let told = performance.now();
     for (const part of this.parts) {
@@ -354,9 +397,10 @@ export class Trial {
         if (turn !== this.turn) return;
         began = performance.now();
       }
-      const { answer, ofFirst } = this.without(new Set([part]));
+      const reading = this.without(new Set([part]));
+      const { answer } = reading;
       const same = String(answer.ids) === String(this.own!.ids);
-      this.effects.push({ part, grows: sum(ofFirst) - before, other: same ? null : answer });
+      this.effects.push({ part, grows: this.lost(reading) - before, other: same ? null : answer });
       this.effects.sort((a, b) => b.grows - a.grows);
     }
     this.measured = true;
@@ -369,6 +413,13 @@ export class Trial {
     if (numbers[0] === "source") return Number(numbers[1]) < this.ids.length;
     return !another || numbers.length < 4;
   }
+}
+
+/** The mean of rows, as one. */
+function mean({ values, count, width }: Rows): Rows {
+  const one = new Float32Array(width);
+  for (let i = 0; i < values.length; i++) one[i % width]! += values[i]! / count;
+  return { values: one, count: 1, width };
 }
 
 export function sum(numbers: readonly number[]): number {
