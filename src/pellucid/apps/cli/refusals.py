@@ -54,7 +54,12 @@ def _close(name: str, flags: Iterable[str]) -> str:
     ' (did you mean --training.epochs?)'
     >>> _close("--num-beams", ["--beam"])  # as transformers calls it
     ' (did you mean --beam?)'
+    >>> _close("--data.test", ["--data", "--beam"])
+    ' (did you mean --data?)'
     """
+    flags = list(flags)
+    if (whole := name.partition(".")[0]) != name and whole in flags:
+        return f" (did you mean {whole}?)"
     last = {flag.rpartition(".")[2].strip("-"): flag for flag in flags}
     asked = name.rpartition(".")[2].strip("-")
     if ours := (PEERS | ALIASES).get(asked.replace("-", "_"), "").replace("_", "-"):
