@@ -28,13 +28,23 @@ from pellucid.system.language import Language
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INSTALL = """\
 # {}
-#   %pip install -e '..[demo,lab]'
-import pellucid
+SOURCE = ""
 
+import importlib.util
+import subprocess
+import sys
+
+if SOURCE and importlib.util.find_spec("pellucid") is None:
+    needed = f"pellucid[demo,lab] @ {{SOURCE}}"
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", needed], check=True)
+import pellucid
+from pellucid.apps.teach import course_file
+
+sys.path.append(str(course_file("lesson.py").parent))  # what the articles share
 print("Pellucid", pellucid.__version__)"""
 INSTALLED = {
-    "en": "Not installed? Clone the repository, open its examples folder in Jupyter, then run:",
-    "ko": "설치되어 있지 않다면 저장소를 복제하고, Jupyter에서 examples 폴더를 연 다음 실행하세요:",
+    "en": "Not installed, as in Colab? Write its address: git+https://... or a wheel, file:///...",
+    "ko": "Colab처럼 설치되어 있지 않다면 주소를 적으세요: git+https://... 또는 휠, file:///...",
 }
 EXERCISE_FILES: dict[Language, str] = {"en": "exercises.ipynb", "ko": "exercises.ko.ipynb"}
 EXERCISE_HEAD = {
@@ -205,9 +215,10 @@ def main() -> int:
         if "--check" in sys.argv:
             continue
         new, stored = json.loads(content), outputs_of(before)
-        for cell in new["cells"]:
+        code = (cell for cell in new["cells"] if cell["cell_type"] == "code")
+        for number, cell in enumerate(code):  # 0 installs, and is not run
             if outputs := stored.get("".join(cell["source"])):
-                cell |= {"execution_count": 1, "outputs": outputs}
+                cell |= {"execution_count": number, "outputs": outputs}
         if again:
             arguments = sys.argv
             run(new, scripts[path])

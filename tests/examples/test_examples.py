@@ -6,7 +6,9 @@ import ast
 import importlib.util
 import json
 import re
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -159,13 +161,30 @@ def test_the_notebook_is_up_to_date(script: Path) -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_the_notebook_stores_what_its_cells_print(script: Path) -> None:
     stored = notebooks().outputs_of(script.with_suffix(".ipynb").read_text(encoding="utf-8"))
-    code = [code for code in stored if "%pip" not in code and re.search(r"^print\(", code, re.M)]
+    code = [
+        code for code in stored if "SOURCE =" not in code and re.search(r"^print\(", code, re.M)
+    ]
     assert code
     assert all(stored[each] for each in code), "run: python scripts/notebooks.py --run"
     for outputs in stored.values():
         printed = "".join(line for one in outputs for line in one.get("text", ()))
         drawn = [one for one in outputs if "image/png" in one.get("data", {})]
         assert len(drawn) == len(re.findall(r"^(?:picture|그림): ", printed, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["article_000.ipynb", "exercises.ko.ipynb"])
+def test_a_notebook_needs_no_file_of_the_checkout_beside_it(name: str, tmp_path: Path) -> None:
+    made = json.loads((ROOT / "examples" / name).read_text(encoding="utf-8"))
+    first = "".join(next(cell for cell in made["cells"] if cell["cell_type"] == "code")["source"])
+    code = f"{first}\nimport lesson, transformer"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    inside = packed["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for file in ("lesson.py", "transformer.py"):
+        assert inside[f"examples/{file}"] == f"pellucid/apps/teach/course/{file}"
 
 
 @pytest.mark.parametrize("end", ["", ".ko"])
