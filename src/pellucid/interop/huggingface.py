@@ -357,15 +357,14 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
     return array.astype(np.float64) * theirs.times + theirs.plus
 
 
-def scattered(array: Array, theirs: Theirs, lengths: Sequence[int] | None = None) -> list[Array]:
+def scattered(array: Array, theirs: Theirs, lengths: Sequence[int]) -> list[Array]:
     """Return the Hugging Face arrays that make one of Pellucid's: the inverse of `gathered`.
 
-    Rows that `gathered` skips are left out. `lengths`: the number of rows that each array makes;
-    None: the same number each.
+    Rows that `gathered` skips are left out. `lengths`: the number of rows that each array makes.
     """
     array = (array - theirs.plus) / theirs.times
     rows = array[None] if theirs.first else array
-    parts = np.split(rows, len(theirs.names) if lengths is None else np.cumsum(lengths)[:-1])
+    parts = np.split(rows, np.cumsum(lengths)[:-1])
     return [part.T if theirs.transposed else part for part in parts]
 
 

@@ -39,7 +39,7 @@ class Activation:
     ctranslate2: str | None = None
     """The member of CTranslate2's enumeration `Activation`; of a gated one, the gate's."""
     huggingface: tuple[str, ...] = ()
-    """Values of Hugging Face's `activation_function`; the first is the one to write."""
+    """Values of Hugging Face's `activation_function`."""
     gates: int = 1
     """Input features to an output feature: 2 for a gated one, (…, 2F) -> (…, F)."""
 

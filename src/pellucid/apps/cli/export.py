@@ -1,18 +1,14 @@
 """`pellucid export MODEL FOLDER`: a trained model for another engine."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pellucid.apps.cli.language import tr
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.generation import SearchConfig
 from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.interop.huggingface import write_pretrained
 from pellucid.interop.onnx import write_onnx
-from pellucid.interop.own import write_as_huggingface
 from pellucid.tasks import ClassifierTask
 from pellucid.tasks.folder import find_model, folder_size, load_model, model_files, tokenizers_in
 
@@ -30,7 +26,7 @@ def export(
 
     ctranslate2 and onnx need the packages of the extra `export`, and ctranslate2 a model that
     generates; huggingface takes a model that was read from a Hugging Face folder, or trained on
-    from one, and one of ours that computes what Marian, Pegasus, BART, T5 or GPT-2 does.
+    from one.
 
     Args:
         model: A model folder or a run folder.
@@ -83,16 +79,9 @@ def _export_ctranslate2(trained: Any, model: Path, folder: Path, weights: Quanti
 def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -> None:
     if weights != "float32":
         raise UsageError(f"--weights {weights} is CTranslate2's; transformers reads float32")
-    if model_files(model)[0]:
-        write_pretrained(trained.model, model, folder)
-        return
-    search = getattr(trained, "search", SearchConfig())
-    family = write_as_huggingface(trained.model, search, tokenizers_in(model), folder)
-    print(tr("{}: {}, as transformers has it").format(folder, family))
-    others = []
-    if search.beam > 1 and search.length_penalty:
-        others.append(tr("length_penalty, which is by n^α there and by ((5 + n) / 6)^α here"))
-    if replace(search.constraints, forced_bos_token_id=None).active:
-        others.append(tr("repetition_penalty and no_repeat_ngram, which are not written"))
-    if others:
-        print(tr("The logits are the same; answers may differ by: {}").format("; ".join(others)))
+    if not model_files(model)[0]:
+        raise UserError(
+            f"{model}: was not read from a Hugging Face folder, so that transformers does not have "
+            "it; --to onnx and --to ctranslate2 write it"
+        )
+    write_pretrained(trained.model, model, folder)

@@ -4,7 +4,7 @@ A family is a page, its settings and its tensors' names in ours, and its row her
 cannot say is in a class of its own.
 """
 
-from pellucid.interop.families.bart import Bart, Pegasus
+from pellucid.interop.families.bart import Bart
 from pellucid.interop.families.bert import Bert, Electra, Roberta
 from pellucid.interop.families.family import Family, Foreign, Theirs
 from pellucid.interop.families.gpt2 import Gpt2
@@ -14,7 +14,7 @@ from pellucid.interop.families.t5 import T5
 KINDS: dict[str, type[Family]] = {
     "gpt2": Gpt2, "bert": Bert, "roberta": Roberta, "distilbert": Bert, "electra": Electra,
     "llama": Llama, "mistral": Llama, "qwen2": Qwen, "qwen3": Qwen, "gemma": Gemma, "bart": Bart,
-    "marian": Bart, "pegasus": Pegasus, "t5": T5,
+    "marian": Bart, "pegasus": Bart, "t5": T5,
 }  # fmt: skip
 FAMILIES = {name: kind(name) for name, kind in KINDS.items()}
 

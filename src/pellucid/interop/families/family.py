@@ -8,7 +8,6 @@ A page, NAME.toml, has what of a family is a table:
     unused     parts of names of arrays that are no parameters, or that are not read
     specials   the texts of the begin, end and mask tokens, where config.json does not give them;
                the first that a tokenizer has
-    written    the architecture as which a model of ours is written; without it none is
     only       settings of theirs, with the one value that a model here has
     settings   ours, with their name and what it is where it is not given
     fixed      settings of ours that all models of the family have
@@ -53,15 +52,6 @@ MODELS: dict[str, tuple[Any, type[StackConfig]]] = {
 Settings = dict[str, Any]
 
 
-def their_activation(name: str) -> str:
-    """Return Hugging Face's name of an activation, or Pellucid's if there is none.
-
-    >>> their_activation("gelu_tanh")
-    'gelu_new'
-    """
-    return next(iter(OURS[name].huggingface), name)
-
-
 class Theirs(NamedTuple):
     """Their arrays that make one of our tensors, stacked."""
 
@@ -94,7 +84,7 @@ def page_of(name: str) -> dict[str, Any]:
 
 
 class Family:
-    """How to read one kind of checkpoint, and to write one.
+    """How to read one kind of checkpoint.
 
     A family overrides methods for what its page cannot express.
     """
@@ -104,7 +94,6 @@ class Family:
         self.model, self.config_class = MODELS[page["model"]]
         self.prefix, self.unused = page["prefix"], page["unused"]
         self.apart, self.specials = page.get("apart", ()), page.get("specials", ())
-        self.written = page.get("written", "")
 
     def given(self, theirs: Foreign) -> Settings:
         """Return Hugging Face settings that replace those of the file."""
@@ -114,21 +103,8 @@ class Family:
         """Return Pellucid settings that are computed from Hugging Face's."""
         return {}
 
-    def write(self, config: Any) -> Settings:
-        """Return Hugging Face settings that are computed from Pellucid's."""
-        return {}
-
     def renamed(self, config: Any, theirs: Foreign) -> Table:
         """Return the rows of the table of names that depend on the settings."""
-        return {}
-
-    def rewritten(self, config: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return our settings and arrays as those of a model that computes the same, in the form
-        that the family has: its order of features, its scales."""
-        return config, state
-
-    def further(self, config: Any) -> dict[str, Any]:
-        """Return arrays that the family's files have too, and that nothing learns."""
         return {}
 
     def config(self, theirs: Foreign) -> StackConfig:
@@ -139,14 +115,6 @@ class Family:
         kinds, asked = get_type_hints(self.config_class), self.page["settings"]
         found = {ours: theirs.setting(kinds[ours], *names) for ours, names in asked.items()}
         return self.config_class(**found | self.page.get("fixed", {}) | self.read(theirs))
-
-    def values(self, config: Any) -> Settings:
-        """Return config.json, from our settings: `config` undone."""
-        found = {names[0]: getattr(config, ours) for ours, names in self.page["settings"].items()}
-        if "activation_function" in self.page["settings"]:
-            found["activation_function"] = their_activation(config.activation_function)
-        given = {name: value for name, value in found.items() if value is not None}
-        return {"architectures": [self.written]} | given | self.write(config)
 
     def names(self, config: Any, theirs: Foreign) -> Table:
         """Return the Hugging Face arrays of every Pellucid tensor, and of tensors that only

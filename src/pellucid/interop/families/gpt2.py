@@ -1,7 +1,5 @@
 """GPT-2: what its page cannot say."""
 
-from typing import Any
-
 from pellucid.interop.families.family import Family, Foreign, Settings
 
 
@@ -19,7 +17,3 @@ class Gpt2(Family):
         """Return what scores are divided by."""
         scaled = theirs.flag("scale_attn_weights", True)
         return {"attention_scale": "sqrt_d_k" if scaled else "none"}
-
-    def write(self, config: Any) -> Settings:
-        """Return whether scores are divided."""
-        return {"scale_attn_weights": config.attention_scale == "sqrt_d_k"}
