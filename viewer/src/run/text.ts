@@ -34,10 +34,10 @@ const en = {
 
   board: "Switch parts off",
   boardHint:
-    "A head that is off returns 0; a network or a whole attention that is off adds nothing; a token " +
+    "If not chosen otherwise, a head that is off returns 0; a network or a whole attention that is off adds nothing; a token " +
     "that is off is seen by nobody. The more orange a part, the less likely the answer without it.",
   replaced: "An off part returns",
-  modes: { zero: "0", mean: "its mean here", text: "its rows in another text" },
+  modes: { zero: "zeros", mean: "its mean here", text: "its rows in another text" },
   rankingRather: (token: string, other: string) =>
     `Each head, sublayer and token switched off in turn: by how much the logit of “${token}” minus that of “${other}” falls.`,
   everything: "Everything on",
@@ -156,10 +156,10 @@ const ko: Words = {
 
   board: "부분 끄기",
   boardHint:
-    "끈 헤드의 출력은 0이고, 끈 피드포워드나 어텐션은 아무것도 더하지 않습니다. 끈 토큰은 아무도 보지 " +
+    "따로 고르지 않으면 끈 헤드의 출력은 0이고, 끈 피드포워드나 어텐션은 아무것도 더하지 않습니다. 끈 토큰은 아무도 보지 " +
     "못합니다. 주황색이 짙을수록 그 부분이 없을 때 답의 확률이 더 떨어집니다.",
   replaced: "끈 부분이 내는 값",
-  modes: { zero: "0", mean: "이 텍스트에서의 평균", text: "다른 텍스트에서의 행" },
+  modes: { zero: "영(0)", mean: "이 텍스트에서의 평균", text: "다른 텍스트에서의 행" },
   rankingRather: (token, other) =>
     `헤드, 서브레이어, 토큰을 하나씩 꺼 보고 “${token}”의 로짓에서 “${other}”의 로짓을 뺀 값이 얼마나 줄어드는지 잽니다.`,
   everything: "모두 켜기",
