@@ -153,6 +153,7 @@ def in_attention(t: Any, name: str, f: Function) -> None:
 
         else:
             w, softmax_backward = t.softmax(np.where(masked, -np.inf, a))
+        t.seen["weights"] = w
 
         def backward(dz: Any) -> Any:
             if "attention_dv" in parts:

@@ -370,12 +370,16 @@
       const form = h("form", { className: "wb-buttons" }, h("label", {}, `${say("ask")} `, input), h("button", {}, say("translate")));
       form.onsubmit = async (event) => {
         event.preventDefault();
-        const { english, answer, right, looked } = await call("ask", Number(input.value));
-        out.replaceChildren(
-          h("p", { className: right ? "right" : "wrong" }, `${english} → ${answer}`),
-          h("p", {}, say("looked")),
-          h("pre", {}, looked),
-        );
+        try {
+          const { english, answer, right, looked } = await call("ask", Number(input.value));
+          out.replaceChildren(
+            h("p", { className: right ? "right" : "wrong" }, `${english} → ${answer}`),
+            h("p", {}, say("looked")),
+            h("pre", {}, looked),
+          );
+        } catch (error) {
+          out.replaceChildren(h("p", { className: "wrong" }, error.message));
+        }
       };
       return [form, out];
     }

@@ -57,6 +57,18 @@ def test_all_solutions_at_once_have_the_slope_of_a_difference(
     assert by_hand == pytest.approx(by_difference, rel=1e-5)
 
 
+def test_the_weights_of_an_attention_of_ones_own_are_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = []
+    for functions in ({}, {"scaled_scores": solution("scaled_scores")}):
+        t = built(functions)
+        t.look(t.initial(np.random.default_rng(3), np.float64), 456_788)
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert shown[0].count("four") == 12  # a line for each token, and for the end
+
+
 @pytest.mark.parametrize("mistake", read("softmax_backward")["mistakes"])
 def test_a_mistake_in_its_place_gives_another_gradient(mistake: str) -> None:
     wrong = solution("softmax_backward", read("softmax_backward")["mistakes"][mistake]["change"])
