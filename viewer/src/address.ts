@@ -67,7 +67,7 @@ export function address({ record, state, other, compared }: Model, trial: Trial 
   for (const name of PLACES) said.set(name, String(state[name] + 1));
   if (state.beside !== (other ? "other" : "weights") || compared) said.set("beside", state.beside);
   if (compared) for (const name of COMPARED) said.set(name, String(state[name] + 1));
-  if (trial && state.tab === "run") {
+  if (trial && (state.tab === "run" || trial.text !== trial.runner.record.text)) {
     said.set("text", trial.text);
     if (trial.off.size > 0) said.set("off", [...trial.off].join(","));
     if (trial.mode === "mean") said.set("instead", "mean");

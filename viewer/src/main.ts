@@ -19,12 +19,16 @@ import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
 import type { RunRecord } from "./run/model.ts";
+import { cellOf, recorded } from "./run/recorded.ts";
 import { trialPanel } from "./run/tab.ts";
+import { TEXTS as RUN } from "./run/text.ts";
 import { Trial } from "./run/trial.ts";
 import { preferred, speak, t } from "./text.ts";
 import { Tour } from "./tour.ts";
 
 const FORMAT = 3;
+/** Milliseconds after a key before the whole page follows. */
+const PAUSE = 250;
 const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
 const IN_ADDRESS = [
   "tab", "kind", "layer", "head", "query", "key", "frame", "beside", "layer2", "head2",
@@ -194,7 +198,7 @@ function show(record: PageRecord, state: State): void {
   const questions = chapters(model);
   const asks = (tab: keyof typeof questions) => new Opening(model, tab, questions[tab]).root;
   const panels = {
-    whole: panel("whole", asks("whole"), new River(model, readTrial).root),
+    whole: panel("whole", asks("whole"), new River(model).root),
     attention: panel("attention", asks("attention"), large.root),
     steps: panel("steps", asks("steps"), steps.root),
     backward: panel("backward", asks("backward"), new Backward(model, readTrial).root),
@@ -205,7 +209,7 @@ function show(record: PageRecord, state: State): void {
   const tour = new Tour(model);
   app.replaceChildren(
     header(model, tour),
-    live?.form(() => model.state) ?? "",
+    live?.form(() => model.state) ?? (follows ? asking(model) : ""),
     el("nav", { "aria-label": t.viewsAndHeads }, tabs(model, panels), choices(model)),
     el(
       "main",
@@ -218,16 +222,25 @@ function show(record: PageRecord, state: State): void {
     tour.root,
     glossary(),
   );
-  model.store.listen(() => {
-    if (model.state.tab === "run" && !panels.run.firstChild) {
-      readTrial();
-      if (trial) panels.run.append(trialPanel(trial, {
-        language: state.language,
-        colours: () => model.colours,
-        changed: () => model.state.tab === "run" && address(model, trial),
-        links: true,
-      }));
+  model.store.listen((_, changed) => {
+    if (!changed.has("tab") || !runs) return;
+    if (model.state.tab !== "run") {
+      follow(model);
+      return;
     }
+    const trial = readTrial();
+    if (!trial.measured) trial.read(trial.text);
+    if (panels.run.firstChild) return;
+    panels.run.append(trialPanel(trial, {
+      language: state.language,
+      colours: () => model.colours,
+      changed: () => {
+        if (model.state.tab !== "run") return;
+        address(model, trial);
+        if (follows && trial.readings !== followed) app.querySelector("h1")!.replaceWith(title(titleOf(trial)));
+      },
+      links: true,
+    }));
   });
   // The model's tab draws in the theme's colours too, and for paper in those of paper.
   model.store.listen((_, changed) => {
@@ -264,6 +277,61 @@ function show(record: PageRecord, state: State): void {
   };
 }
 
+/** Type on any tab: all of them show the text that the model has read. */
+function asking(model: Model): HTMLElement {
+  const said = el("p", { class: "hint", role: "status" });
+  let waits: ReturnType<typeof setTimeout>;
+  const input = el("input", {
+    id: "ask-text",
+    type: "text",
+    autocomplete: "off",
+    autocapitalize: "off",
+    spellcheck: "false",
+    value: trial?.text ?? "",
+    oninput: (event: Event) => {
+      clearTimeout(waits);
+      if (!(event as InputEvent).isComposing) waits = setTimeout(read, PAUSE);
+    },
+  });
+  const read = () => {
+    const trial = readTrial();
+    trial.expected = "";
+    trial.read(input.value, false);
+    said.textContent = trial.whole ? "" : unread(trial, model.state.language);
+    follow(model);
+  };
+  input.addEventListener("compositionend", read);
+  return el("div", { class: "card asking" }, el("div", { class: "live-line" }, el("label", { for: "ask-text" }, RUN[model.state.language].ask), input), said);
+}
+
+function unread(trial: Trial, language: State["language"]): string {
+  const words = RUN[language];
+  return trial.ids.length > 0 ? words.tooLong(trial.ids.length, trial.longest) : words.empty;
+}
+
+function titleOf({ piece, whole, target }: Trial): string {
+  return `${piece} → ${whole ? target.decode(whole.answer.ids) : ""}`;
+}
+
+/** Show the record of what the model in the page has read, in the tab and at the head in view. */
+function follow(model: Model): void {
+  if (!follows || !trial?.whole || trial.readings === followed) return;
+  followed = trial.readings;
+  const { state } = model;
+  const record = recorded(trial, opened);
+  const opens = cellOf(record.maps, state);
+  const field = document.getElementById("ask-text") as HTMLInputElement | null;
+  const at = field && field === document.activeElement ? field.selectionStart : null;
+  record.opens = opens;
+  load(record);
+  address(globalThis.pellucid!.model, trial);
+  const again = document.getElementById("ask-text") as HTMLInputElement;
+  if (at !== null) {
+    again.focus();
+    again.setSelectionRange(at, at);
+  }
+}
+
 function start(record: PageRecord): void {
   if (record.format === FORMAT && record.maps.length > 0) {
     const opening = { ...Model.opening(record, other), frame: film ? frameAt(film.steps, location.hash) : 0 };
@@ -298,20 +366,39 @@ declare global {
 const runs = document.getElementById("run") !== null;
 const openedAt = location.hash;
 let trial: Trial | null = null;
+/** The reading that the page shows. */
+let followed = 0;
 
-function readTrial(): Trial | null {
-  if (trial || !runs) return trial;
+function readTrial(): Trial {
+  if (trial) return trial;
   trial = new Trial(dataOf<RunRecord>("run")!);
   addressedTrial(trial, openedAt);
+  trial.read(trial.text, false);
+  if (!trial.whole) trial.read(trial.runner.record.text, false);
+  const { own, runner, target } = trial;
+  // The answer that the page was made with, where the model itself writes another.
+  const given = opened.steps.map(({ token }) => token).filter((token) => token !== runner.record.end);
+  const written = target.decode(given);
+  const whole = trial.text === runner.record.text && own !== null && String(own.ids) !== String(given);
+  if (whole && String(target.encode(written)) === String(given)) trial.expect(written);
   return trial;
+}
+
+/** The record of a page that leaves its numbers to its model. */
+function computed(): PageRecord {
+  const trial = readTrial();
+  followed = trial.readings;
+  return recorded(trial, opened);
 }
 
 const live = Live.here(load);
 const opened = dataOf<PageRecord>("record")!;
 const film = Film.here(opened);
+/** Whether all tabs show the text that the model in the page has read: the frames of a film are of earlier models. */
+const follows = runs && !film;
 /** The record of another model or text, to compare with. */
 const other = dataOf<PageRecord>("other");
-start(opened);
+start(follows && !opened.maps[0]?.q ? computed() : opened);
 addEventListener("hashchange", () => {
   const { record, model } = globalThis.pellucid ?? {};
   if (!record || !model) return;

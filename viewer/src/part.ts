@@ -7,9 +7,6 @@ import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { unpackHead } from "./record.ts";
 import type { Derivation, Label, PackedArray, Part } from "./record.ts";
-import { returned } from "./run/rows.ts";
-import type { Returned } from "./run/rows.ts";
-import type { Trial } from "./run/trial.ts";
 import type { State } from "./store.ts";
 import { vectors } from "./strips.ts";
 import { t } from "./text.ts";
@@ -32,11 +29,9 @@ const LISTED = 8;
 export class Detail {
   readonly root = el("section", { class: "detail", id: "part-detail" });
   private readonly model: Model;
-  private readonly trial: () => Trial | null;
-  private computed: Returned[] | null = null;
 
-  constructor(model: Model, trial: () => Trial | null) {
-    [this.model, this.trial] = [model, trial];
+  constructor(model: Model) {
+    this.model = model;
   }
 
   show(part: Part): void {
@@ -93,14 +88,10 @@ export class Detail {
     return shown;
   }
 
-  /** The chosen token's row of a part: the record's, or that of the model in the page. */
+  /** The chosen token's row of a part. */
   private row(part: Part, which: "rows" | "drows"): Float32Array {
-    const { record, parts, tokens } = this.model;
-    const at = tokens[part.side];
-    const packed = part[which];
-    if (packed) return unpackHead(packed, record.kept![part.side].indexOf(at)).values;
-    this.computed ??= returned(this.trial()!, record);
-    return ofRow(this.computed[parts.indexOf(part)]![which]!, at);
+    const { record, tokens } = this.model;
+    return unpackHead(part[which]!, record.kept![part.side].indexOf(tokens[part.side])).values;
   }
 
   /** What a part with rows was made from. */

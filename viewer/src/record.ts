@@ -17,12 +17,20 @@ export type TreeNode = [
 ];
 
 /** An array (heads, rows, width) as base64 of whole numbers; one factor for each head. */
-export interface PackedArray {
+interface Base64Array {
   shape: [number, number, number];
   bits: number;
   factors: number[];
   data: string;
 }
+
+/** An array that the page computed. */
+export interface PlainArray {
+  shape: [number, number, number];
+  values: Float32Array;
+}
+
+export type PackedArray = Base64Array | PlainArray;
 
 export interface AttentionMap {
   name: string;
@@ -37,6 +45,8 @@ export interface AttentionMap {
   /** What distances add to the scores, (H, 1, 2 n − 1). */
   added?: PackedArray;
   entropies: number[];
+  /** (H, L, S), of a map that the page computed. */
+  weights?: Float32Array;
   q: PackedArray;
   k: PackedArray;
   v: PackedArray;
@@ -107,7 +117,7 @@ export interface Part {
   drows_norms?: PackedArray;
 }
 
-/** One step of the backward pass through a part, computed when the record was made. */
+/** One step of the backward pass through a part. */
 export interface Derived {
   name: string;
   gradient: PackedArray | null;
@@ -169,7 +179,6 @@ export interface PageRecord {
   maps: AttentionMap[];
   steps: Step[];
   tree: TreeNode[];
-  // Records of earlier versions lack what follows.
   /** Where the page opens; indices count from 0. */
   opens?: Cell | null;
   /** The language asked for; null: the browser's. */
@@ -180,7 +189,7 @@ export interface PageRecord {
   check?: Check | null;
   /** `model` and `notes` in Korean. */
   korean?: { model: string; notes: string[] };
-  /** The whole forward pass, and the tokens whose rows it has; without these the page computes them. */
+  /** The whole forward pass, and the tokens whose rows it has. */
   parts?: Part[];
   kept?: { [side in Side]: number[] };
   derivations?: Derivation[];
@@ -221,6 +230,9 @@ export function layersOf(record: PageRecord, kind: Kind): AttentionMap[] {
 /** Take one head out of a packed array. */
 export function unpackHead(packed: PackedArray, head: number): Rows {
   const [, count, width] = packed.shape;
+  if ("values" in packed) {
+    return { values: packed.values.subarray(head * count * width, (head + 1) * count * width), count, width };
+  }
   const octets = packed.bits / 8;
   const numbers = count * width;
   const bytes = decodeBase64(packed.data, head * numbers * octets, numbers * octets);

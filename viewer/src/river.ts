@@ -7,7 +7,6 @@ import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { Detail, letters, lowered, nameOf, one } from "./part.ts";
 import type { AttentionMap, Part, Side } from "./record.ts";
-import type { Trial } from "./run/trial.ts";
 import type { State } from "./store.ts";
 import { t } from "./text.ts";
 
@@ -71,9 +70,9 @@ export class River {
   private mean = true;
   private seen = "";
 
-  constructor(model: Model, trial: () => Trial | null) {
+  constructor(model: Model) {
     this.model = model;
-    this.detail = new Detail(model, trial);
+    this.detail = new Detail(model);
     this.heads = segmented<"mean" | "head">(t.whole.arcs, [["mean", t.whole.mean], ["head"]], (which) => {
       this.mean = which === "mean";
       this.update(new Set());

@@ -70,7 +70,6 @@ def expected(record: Record, state: dict[str, int]) -> dict[str, list[str | None
     step = record.steps[unsure]
     rivals = [c for c in step.candidates if c.label != step.label]
     first = record.steps[0]
-    end = record.flows[0].stages[-1]
     heads, queries, keys = m.probabilities.shape
     return {
         "whole": [None, None, str(heads * queries * keys)],
@@ -81,7 +80,7 @@ def expected(record: Record, state: dict[str, int]) -> dict[str, list[str | None
         ],
         "backward": [
             first.label.text,
-            record.labels(end.side)[int(end.lengths[3].argmax())].text,
+            None,
             None,
         ],
         "generation": [step.label.text, rivals[0].label.text, None],

@@ -25,7 +25,7 @@ Open = Callable[..., "Page"]
 
 @pytest.fixture(scope="module")
 def picture() -> view.Picture:
-    return view.attention(speaking(), "가나 b", "나a")
+    return view.attention(speaking(), "가나 b", "나a", run=True)
 
 
 @pytest.fixture
@@ -404,7 +404,7 @@ def test_rows_that_are_left_out_are_named(
     opened: Open, picture: view.Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_module, "ROWS", 1)
-    page = opened()
+    page = opened(replace(picture, model=None))
     kept = page.evaluate("pellucid.record.kept")
     assert {side: len(tokens) for side, tokens in kept.items()} == {"source": 1, "target": 1}
     number = next(i for i, p in enumerate(picture.record.parts) if p.role == "feed_forward")
@@ -425,18 +425,18 @@ def test_rows_that_are_left_out_are_named(
 
 def test_backward_of_norms_networks_and_the_loss(opened: Open, picture: view.Picture) -> None:
     page = opened()
-    derivations = picture.record.derivations
-    assert {one.role for one in derivations} == {"norm", "feed_forward", "output"}
+    derivations = page.evaluate("pellucid.record.derivations")
+    assert {one["role"] for one in derivations} == {"norm", "feed_forward", "output"}
     for number, derivation in enumerate(derivations):
         page.evaluate(f"pellucid.model.store.set({{tab: 'backward', through: {number}}})")
         settle(page)
-        for step in derivation.steps:
-            card = page.locator(f"[data-through='{derivation.role}.{step.name}']")
+        for step in derivation["steps"]:
+            card = page.locator(f"[data-through='{derivation['role']}.{step['name']}']")
             formula, difference = card.locator(".value").all_text_contents()
             by_hand = formula.rpartition(" = ")[2]
-            assert close(by_hand, step.value)
-            assert close(difference.rpartition(" ")[2], step.difference)
-            assert step.difference == pytest.approx(step.value, rel=1e-5, abs=1e-9)
+            assert close(by_hand, step["value"])
+            assert close(difference.rpartition(" ")[2], step["difference"])
+            assert step["difference"] == pytest.approx(step["value"], rel=1e-4, abs=1e-8)
             assert card.locator(".equation").is_visible()
             assert "pellucid/ops/" in (card.locator(".code").first.text_content() or "")
 
@@ -462,7 +462,8 @@ def test_backward_is_reached_from_the_river_and_by_its_buttons(
 def states(picture: view.Picture) -> list[str]:
     """A part with rows, one of attention, the last; every kind of derivation."""
     roles = [one.role for one in picture.record.parts]
-    derivations = [one.role for one in picture.record.derivations]
+    stations = ("norm", "feed_forward", "output")
+    derivations = [role for role in reversed(roles) if role in stations]
     return [
         *(f"{{tab: 'whole', part: {roles.index(role)}}}" for role in ("sum", "softmax", "output")),
         *(
@@ -506,7 +507,7 @@ def test_korean_has_every_name(opened: Open, picture: view.Picture) -> None:
     roles = [part.role for part in picture.record.parts]
     for role in set(roles):
         assert not re.search("undefined|NaN", choose(page, roles.index(role))), role
-    for number in range(0, len(picture.record.derivations), 3):
+    for number in range(0, page.evaluate("pellucid.record.derivations.length"), 3):
         page.evaluate(f"pellucid.model.store.set({{tab: 'backward', through: {number}}})")
         settle(page)
         assert "유한 차분" in (page.locator("#panel-backward").text_content() or "")

@@ -64,7 +64,7 @@ export class Step {
     const tokens = record.steps.map(({ token }) => token);
     const ended = tokens.at(-1) === runner.record.end;
     const answer = { ids: ended ? tokens.slice(0, -1) : tokens, losses: [], ended };
-    const reading = trial.readingOf(runner.record.text, answer);
+    const reading = trial.readingOf(trial.piece, answer);
     this.root.hidden = reading === null; // a record of token ids has no text that the page could read
     if (!reading) return;
     this.open.hidden = true;

@@ -7,7 +7,7 @@ import { scores as scoring, slopeOf } from "../attention.ts";
 import type { Rows } from "../record.ts";
 import { NOTHING, activate, added, byHead, dot, loss, piecesOf, placesIn, spread, turn } from "./forward.ts";
 import type { Looks, Memory, Off, Run, Runner, Starts } from "./forward.ts";
-import type { Attention, Linear, Network, Norm, Stack, StackName } from "./model.ts";
+import type { Attention, Linear, Network, Norm, StackName } from "./model.ts";
 
 /** The derivatives that a reader may break, each a step by itself. */
 export interface Derivatives {
@@ -50,6 +50,16 @@ export interface Passed {
   arrives: Rows[];
   sums: Rows[];
   given: Rows[];
+  /** Of attention: of its heads' outputs, of the rows behind its queries, and of those behind its keys and values. */
+  heads: (OfHeads | undefined)[];
+  /** Of the sum of tokens and positions. */
+  embedded: Rows;
+}
+
+export interface OfHeads {
+  dz: Rows;
+  dqueries: Rows;
+  dkeys: Rows;
 }
 
 /** `expected` are the tokens that the rows of the decoder should predict; null: not in the loss. */
@@ -75,7 +85,7 @@ export function backward(
   off: Off = NOTHING,
   derivatives: Derivatives = RIGHT,
 ): { gradients: Gradients; losses: number[] } {
-  const { stacks, output } = runner.record;
+  const { output } = runner.record;
   const back = new Backward(runner, off, derivatives);
   const dlogits = runner.logits(run.rows);
   const losses: number[] = [];
@@ -93,9 +103,9 @@ export function backward(
   }
   const dmemory = zeros(memory.run.rows);
   const dx = back.layers("decoder", run, back.linear(run.rows, output, dlogits), memory, dmemory);
-  back.embed(stacks.decoder, read, dx, run.starts);
+  back.embed("decoder", read, dx, run.starts);
   const dsource = back.layers("encoder", memory.run, dmemory, memory, dmemory);
-  back.embed(stacks.encoder, memory.ids, dsource, memory.run.starts);
+  back.embed("encoder", memory.ids, dsource, memory.run.starts);
   return { gradients: back.gradients, losses };
 }
 
@@ -117,7 +127,7 @@ class Backward {
     const { runner, off } = this;
     const { blocks, norm } = runner.record.stacks[name];
     let d = norm ? this.norm(run.inputs[blocks.length]!, norm, dy) : dy;
-    const passed: Passed = { last: dy, first: d, arrives: [], sums: [], given: [] };
+    const passed: Passed = { last: dy, first: d, arrives: [], sums: [], given: [], heads: [], embedded: d };
     this.gradients.passed[name] = passed;
     for (let i = blocks.length - 1; i >= 0; i--) {
       const block = blocks[i]!;
@@ -133,7 +143,10 @@ class Backward {
       if (block.kind === "network") through = this.network(given, block, d);
       else {
         const scores = (this.gradients.scores[name][i] = new Float64Array(run.looks[i]!.weights.length));
-        through = this.attend(given, block, run.looks[i]!, run.starts, scores, d, memory, dmemory);
+        const heads = this.attend(given, block, run.looks[i]!, run.starts, scores, d, memory);
+        passed.heads[i] = heads;
+        if (block.memory) for (let at = 0; at < dmemory.values.length; at++) dmemory.values[at]! += heads.dkeys.values[at]!;
+        through = block.memory ? heads.dqueries : joined(heads.dqueries, heads.dkeys, this.derivatives.shared);
       }
       passed.given[i] = through;
       if (block.norm_first) through = this.norm(x, block.norm, through);
@@ -142,9 +155,11 @@ class Backward {
     return (passed.first = d);
   }
 
-  embed(stack: Stack, ids: readonly number[], d: Rows, starts: Starts): void {
+  embed(name: StackName, ids: readonly number[], d: Rows, starts: Starts): void {
+    const stack = this.runner.record.stacks[name];
     const { tokens, factor, table, position_factor, norm } = stack.embed;
     if (norm) d = this.norm(this.runner.embedded(stack, ids, 0, starts), norm, d);
+    this.gradients.passed[name]!.embedded = d;
     const places = placesIn(starts);
     ids.forEach((id, t) => {
       for (let i = 0; i < d.width; i++) {
@@ -182,13 +197,12 @@ class Backward {
     scores: Float64Array,
     dy: Rows,
     memory: Memory,
-    dmemory: Rows,
-  ): Rows {
+  ): OfHeads {
     const { runner } = this;
     const { heads, groups, width } = block;
     const [ofQ, ofK] = [heads * width, groups * width];
     const from = block.memory ? memory.run.rows : x;
-    const { softmax, scale, shared } = this.derivatives;
+    const { softmax, scale } = this.derivatives;
     const q = runner.projected(x, block, 0, ofQ, block.q_norm, 0, starts);
     const k = runner.projected(from, block, ofQ, ofQ + ofK, block.k_norm, 0, ofKeys);
     const v = runner.linear(from, block.in, ofQ + ofK, ofQ + 2 * ofK);
@@ -232,14 +246,12 @@ class Backward {
         }
       }
     }
-    const dx = this.projected(x, block, 0, ofQ, block.q_norm, dq, starts);
-    const dfrom = added(
+    const dqueries = this.projected(x, block, 0, ofQ, block.q_norm, dq, starts);
+    const dkeys = added(
       this.projected(from, block, ofQ, ofQ + ofK, block.k_norm, dk, ofKeys),
       this.linear(from, block.in, dv, ofQ + ofK, ofQ + 2 * ofK),
     );
-    if (!block.memory) return joined(dx, dfrom, shared);
-    for (let i = 0; i < dfrom.values.length; i++) dmemory.values[i]! += dfrom.values[i]!;
-    return dx;
+    return { dz, dqueries, dkeys };
   }
 
   private projected(

@@ -125,7 +125,7 @@ export function tensors({ numbers }: RunRecord): Tensor[] {
   return numbers.tensors.map(({ shape, floats: at, ints: from, scales }) => {
     const [rows, columns] = [shape[0]!, shape[1] ?? 1];
     if (from === undefined || scales === undefined) {
-      return { values: floats.subarray(at, at! + rows), rows, columns };
+      return { values: floats.subarray(at, at! + rows * columns), rows, columns };
     }
     const values = new Float32Array(rows * columns);
     for (let r = 0, i = 0; r < rows; r++) {

@@ -3,6 +3,7 @@
 import type { Language } from "../text.ts";
 
 const en = {
+  ask: "Your own text",
   text: "Text",
   hint:
     "The model runs in this page, offline: its weights are here as 8-bit integers. Type, and the " +
@@ -126,6 +127,7 @@ const en = {
 type Words = typeof en;
 
 const ko: Words = {
+  ask: "직접 입력",
   text: "텍스트",
   hint:
     "모델이 이 페이지 안에서 오프라인으로 실행됩니다. 가중치는 8비트 정수로 들어 있습니다. 입력하면 답이 " +

@@ -131,7 +131,6 @@ def _map(
         dkeys,
         added,
         stack.rule(attention, memory=kind == "cross"),
-        None if seen.dscores is None else seen.dscores[0],
     )
 
 

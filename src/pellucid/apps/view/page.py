@@ -4,7 +4,6 @@ import base64
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import is_dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -12,13 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import ops
-from pellucid.apps.view import derive
 from pellucid.apps.view.backward import code
 from pellucid.apps.view.record import (
     KINDS,
     Array,
     Cell,
-    Edge,
     Language,
     Map,
     Part,
@@ -27,7 +24,6 @@ from pellucid.apps.view.record import (
     rule_parts,
     select_cell,
 )
-from pellucid.apps.view.tokens import Label
 
 FORMAT = 3
 LARGEST = 15_000_000
@@ -61,8 +57,6 @@ INPUT_BITS = 24
 """Bits of all other arrays."""
 ROWS = 1_000_000
 """Bytes of a page that the rows of the forward pass take at most."""
-WIDEST = 4096
-"""Numbers of the largest array that a page has besides maps and rows."""
 
 
 def live_page(title: str, record: str, live: Mapping[str, Any]) -> str:
@@ -107,16 +101,17 @@ def as_json(
     cell: Cell | None = None,
     language: Language | None = None,
     precision: Precision | None = None,
-    rows: bool = True,
+    numbers: bool = True,
 ) -> dict[str, Any]:
     """Return the record as the page reads it: plain lists, strings and numbers.
 
     Without `precision` it is the finest by which the page stays under `LARGEST`, else the coarsest.
     Rows of the forward pass and gradients of the layers' inputs get the room that is left. Without
-    `rows` the page has their lengths, and computes them by the model that it holds.
+    `numbers` the page computes all of them by the model that it holds.
     """
     if cell is None and record.maps:
         cell = select_cell(record)
+    check = record.check
     values = {
         "format": FORMAT,
         "title": record.title,
@@ -126,14 +121,11 @@ def as_json(
         "notes": [note.en for note in record.notes],
         "korean": {"model": record.model.ko, "notes": [note.ko for note in record.notes]},
         "language": language,
-        "opens": _plain(cell),
+        "opens": None if cell is None else cell._asdict(),
         "code": code(),
-        "check": _plain(record.check),
-        "source": _plain(record.source),
-        "target": _plain(record.target),
-        "derivations": _plain(record.derivations),
-        "moved": derive.STEP,
-        "flows": _plain(record.flows),
+        "check": check and check._asdict() | {"cell": check.cell._asdict()},
+        "source": record.source,
+        "target": record.target,
         "steps": [
             step._asdict() | {"candidates": [[*c.label, c.probability] for c in step.candidates]}
             for step in record.steps
@@ -143,35 +135,18 @@ def as_json(
         ],
         "own": record.own,
     }
+    if not numbers:
+        parts = [_part(part) for part in record.parts]
+        return values | {"parts": parts, "off": 0.0, "maps": [_about(m) for m in record.maps]}
     room = LARGEST - len(_template()) - len(dumps(values))
     if precision is None:
         fitting = (p for p in PRECISIONS if p.size(record) < room)
         precision = next(fitting, PRECISIONS[-1])
     room -= precision.size(record)
-    parts = _strip(record, min(ROWS, room // 2), cell, rows)
+    parts = _strip(record, min(ROWS, room // 2), cell)
     off = max((_off(m, precision) for m in record.maps), default=0.0)
     maps = _maps(record, precision, room - len(dumps(parts)), cell)
     return values | parts | {"off": off, "maps": maps}
-
-
-def _plain(value: Any) -> Any:
-    """Return a part of a record as JSON has it: records by the names of their fields.
-
-    Labels and edges are lists. An array of more than `WIDEST` numbers is left out.
-    """
-    if isinstance(value, np.ndarray):
-        return None if value.size > WIDEST else _rows(value)
-    if isinstance(value, Label):
-        return list(value)
-    if isinstance(value, Edge):
-        return [value.query, value.key, float(f"{value.length:.4g}")]
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
-    elif is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _rows(x: Array) -> dict[str, Any]:
@@ -179,15 +154,13 @@ def _rows(x: Array) -> dict[str, Any]:
     return as_text(np.atleast_2d(x)[:, None], INPUT_BITS)
 
 
-def _strip(record: Record, room: int, cell: Cell | None, rows: bool) -> dict[str, Any]:
-    """Return the parts: norms of all rows and, with `rows`, as many rows as there is room for.
+def _strip(record: Record, room: int, cell: Cell | None) -> dict[str, Any]:
+    """Return the parts: norms of all rows, and as many rows as there is room for.
 
     Rows that are left out are those furthest from the cell that the page opens on.
     """
     if cell is None or not record.parts:
         return {}
-    if not rows:
-        return {"parts": [_part(part, None) for part in record.parts]}
     queries, keys = KINDS[cell.kind]
     opened = {keys: cell.key, queries: cell.query}
     sizes: dict[Side, int] = {"source": 0, "target": 0}  # of one token's rows
@@ -203,12 +176,11 @@ def _strip(record: Record, room: int, cell: Cell | None, rows: bool) -> dict[str
     return {"kept": kept, "parts": [_part(part, kept[part.side]) for part in record.parts]}
 
 
-def _part(part: Part, kept: list[int] | None) -> dict[str, Any]:
-    values = vars(part) | {"rows": None, "drows": None}
-    del values["modules"]
+def _part(part: Part, kept: list[int] | None = None) -> dict[str, Any]:
+    values = {name: x for name, x in vars(part).items() if name not in ("rows", "drows")}
     for name, rows in (("rows", part.rows), ("drows", part.drows)):
-        if rows is not None:
-            values[name] = None if kept is None else _rows(rows[kept])
+        if kept is not None and rows is not None:
+            values[name] = _rows(rows[kept])
             values[f"{name}_norms"] = _rows(np.linalg.norm(np.asarray(rows, np.float64), axis=1))
     return values
 
@@ -232,6 +204,14 @@ def _maps(
 
 
 def _map(m: Map, precision: Precision) -> dict[str, Any]:
+    bits = precision._asdict()
+    return _about(m) | {
+        **({} if m.added is None else {"added": as_text(m.added[:, None], INPUT_BITS)}),
+        **{name: as_text(getattr(m, name), some) for name, some in bits.items()},
+    }
+
+
+def _about(m: Map) -> dict[str, Any]:
     queries, keys = KINDS[m.kind]
     return {
         "name": m.name,
@@ -241,9 +221,7 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
         "keys": keys,
         "scales": m.scales.tolist(),
         "rule": rule_parts(m.rule),
-        **({} if m.added is None else {"added": as_text(m.added[:, None], INPUT_BITS)}),
         "entropies": m.entropies.tolist(),
-        **{name: as_text(getattr(m, name), bits) for name, bits in precision._asdict().items()},
     }
 
 

@@ -71,8 +71,8 @@ class Picture:
         """
         record, model = self.record, self.model
         cell = select_cell(record, kind, layer, head) if record.maps else None
-        computed = model is not None and model["exact"] and model["text"]  # by the page itself
-        own = page.as_json(record, cell, language, rows=not computed)
+        computed = model is not None and model["text"]  # by the page itself
+        own = page.as_json(record, cell, language, numbers=not computed)
         other = None if self.other is None else page.as_json(self.other)
         whole = page.filled(record.title, page.dumps(own), run=model, other=other)
         if len(whole) > page.LARGEST:

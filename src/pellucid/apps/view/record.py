@@ -57,8 +57,6 @@ class Map:
     """Added to the scores for distances −(n − 1) … n − 1 of query from key, (H, 2 n − 1)."""
     rule: Rule = EVERYTHING
     """Who attends to whom, and what happens to a score."""
-    dscores: Array | None = None
-    """Gradient of the scaled scores, (H, L, S)."""
 
     @property
     def causal(self) -> bool:
@@ -195,8 +193,6 @@ class Part:
     """Shape of the output: the letter and the size of each axis."""
     tensors: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     """Its parameters: name, shape, and the name of the parameter it shares its array with."""
-    modules: tuple[Any, ...] = ()
-    """The layers that they are of, which the page has by their names only."""
     factor: float | None = None
     """The factor that the part multiplies by."""
     map: str = ""
@@ -205,84 +201,6 @@ class Part:
     """(T, n); None where the map has them."""
     drows: Array | None = None
     """Their gradient."""
-
-
-class Derived(NamedTuple):
-    """One step of a backward pass: its gradient, and how one number of it comes about."""
-
-    name: str
-    gradient: Array
-    """Gradient of the row in view (n,), or of a parameter."""
-    entry: tuple[int, ...]
-    """Where in the gradient the number is; a weight's has two indices."""
-    value: float
-    difference: float
-    """The finite difference of the same number."""
-    terms: tuple[tuple[float, float], ...] = ()
-    """The largest products of the sum that the number is."""
-    rest: int = 0
-    """How many products there are besides."""
-    numbers: tuple[float, ...] = ()
-    """The numbers of the equation, where it is no sum."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Derivation:
-    """The backward pass through one part for one row, step by step."""
-
-    role: Role
-    kind: str
-    stack: str
-    side: Side
-    row: int
-    """Counted from 0."""
-    name: str
-    """Its first parameter."""
-    steps: tuple[Derived, ...]
-    layer: int | None = None
-    block: int | None = None
-
-
-class Edge(NamedTuple):
-    """The gradient that one query of an attention sends back to one key."""
-
-    query: int
-    key: int
-    length: float
-    """Length of the gradients of key and value and, in self-attention, of the key token's query."""
-
-
-class Stage(NamedTuple):
-    """One step on a gradient's way back; its arrays are lengths ‖d‖ of every token's row."""
-
-    role: Literal["transform", "norm", "attention", "cross", "feed_forward"]
-    stack: str
-    side: Side
-    lengths: Array
-    """(4, T): of what the step returned; of what goes around it, after a norm that comes last (0
-    where nothing does); of what comes through it; and of what it was given, the sum of both."""
-    layer: int | None = None
-    heads: Array | None = None
-    """‖dz‖ of each head's output, (H, T)."""
-    edges: tuple[Edge, ...] = ()
-    """The longest, in descending order."""
-    memory: Array | None = None
-    """Length of the gradient that cross-attention sends to each encoder row, (S,)."""
-
-
-class Flow(NamedTuple):
-    """The gradient of −log p of one predicted token, from p − y to the embeddings."""
-
-    step: int
-    """Index of the token among the record's steps."""
-    place: int
-    """The row that predicts it."""
-    dlogits: float
-    """‖p − y‖"""
-    stages: tuple[Stage, ...]
-    """From the output layer to the embeddings, the decoder first."""
-    tables: dict[Side, Array]
-    """‖d‖ of the embedding's row of each token read, (T,)."""
 
 
 @dataclass(frozen=True)
@@ -313,10 +231,6 @@ class Record:
     """Unknown characters, an answer that did not end."""
     parts: tuple[Part, ...] = ()
     """The whole forward pass, in order."""
-    derivations: tuple[Derivation, ...] = ()
-    """The backward pass through the parts that are no attention, from the loss to the input."""
-    flows: tuple[Flow, ...] = ()
-    """Gradients of single tokens, followed back."""
     name: str = ""
     """The model's name, where two are compared."""
 

@@ -48,8 +48,8 @@ READER = walk.Reader(
 def runnable(task: Any, text: str = "") -> dict[str, Any]:
     """Return an encoder-decoder as the page reads it, with the text that it opens with.
 
-    Matrices are int8 with a scale for each row, as `models.quantize` has them; vectors are float32.
-    "exact" says whether that is what the model computes with, to float32's precision.
+    A matrix is int8 with a scale for each row, as `models.quantize` has it, where that is what the
+    model computes with, to float32's precision; all else is float32.
     Raises `UnsupportedError` naming what the page's forward pass does not have.
     """
     if not isinstance(task, Seq2SeqTask):
@@ -86,7 +86,6 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
         "stacks": {name: _stack(stack, numbers) for name, stack in stacks.items()},
         "output": _linear(task.model.output, numbers),
         "numbers": numbers.packed(),
-        "exact": numbers.exact,
     }
 
 
@@ -99,7 +98,6 @@ class _Numbers:
         self._kept: list[Any] = []  # so that no id is used again
         self._tensors: list[dict[str, Any]] = []
         self._ints, self._floats = bytearray(), bytearray()
-        self.exact = True
 
     def place(self, x: Parameter | Array | None) -> int | None:
         """Return the number of an array, None for one that the model does not have."""
@@ -117,7 +115,8 @@ class _Numbers:
         if values.ndim != 2:
             return {"floats": self._floated(values)}
         whole, scales = int8_rows(values)
-        self.exact &= bool(np.all(np.abs(whole * scales - values) <= NEAR * scales))
+        if not np.all(np.abs(whole * scales - values) <= NEAR * scales):
+            return {"floats": self._floated(values)}
         at = len(self._ints)
         self._ints += whole.tobytes()
         return {"ints": at, "scales": self._floated(scales)}

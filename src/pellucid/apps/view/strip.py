@@ -77,7 +77,6 @@ class _Strip:
                 side=self.side,
                 shape=(self.own, ("V", output.out_features)),
                 tensors=self._tensors(output),
-                modules=(output,),
             )
 
     def _made(self, role: Role, seen: Rows | None, *modules: nn.Module | None, **rest: Any) -> Part:
@@ -90,7 +89,6 @@ class _Strip:
             rows=None if seen is None else seen.y,
             drows=None if seen is None else seen.dy,
             tensors=self._tensors(*modules),
-            modules=modules,
             **rest,
         )
 

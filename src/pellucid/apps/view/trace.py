@@ -11,10 +11,8 @@ import numpy as np
 from pellucid import nn, ops
 from pellucid.apps.view.backward import STEPS, check_loss
 from pellucid.apps.view.capture import capture, frozen, steps_of
-from pellucid.apps.view.derive import derive
-from pellucid.apps.view.flow import flows_of
 from pellucid.apps.view.picture import Picture
-from pellucid.apps.view.record import KINDS, Record, Side, Text, select_cell
+from pellucid.apps.view.record import Record, Side, Text, select_cell
 from pellucid.apps.view.runnable import runnable
 from pellucid.apps.view.search_tree import search_tree
 from pellucid.apps.view.strip import parts_of
@@ -338,13 +336,8 @@ def _recorded(
     if not whole or not record.maps:
         return record
     parts = parts_of(model, seen.rows, texts)
-    cell = select_cell(record)
-    queries, keys = KINDS[cell.kind]
-    rows = {keys: cell.key, queries: cell.query}
-    derivations = derive(parts, rows, seen.logits, expected)
-    check = check_loss(model, score, cell) if expected else None
-    flows = flows_of(model, run, texts, expected)
-    return replace(record, parts=parts, derivations=derivations, check=check, flows=flows)
+    check = check_loss(model, score, select_cell(record)) if expected else None
+    return replace(record, parts=parts, check=check)
 
 
 def _with_unknown(record: Record) -> Record:

@@ -1,0 +1,169 @@
+"""The record that the page computes of a typed text equals the library's of the same text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.apps.view.test_runnable import SETTINGS, VIEWER, made
+
+from pellucid.apps import view
+from pellucid.apps.view.capture import capture, frozen
+from pellucid.apps.view.page import as_json
+from pellucid.apps.view.record import Record
+from pellucid.apps.view.runnable import runnable
+
+FIRST, TEXT = "cab A.B", "banana sp"
+ANSWER = "bat"
+NEAR = 1e-5
+
+
+def computed(cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """Return what the page records of texts."""
+    path = folder / "cases.json"
+    path.write_text(json.dumps(cases), encoding="utf-8")
+    done = subprocess.run(
+        ["node", "test/recorded.mjs", str(path)],
+        cwd=VIEWER,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+@cache
+def task_of(n: int) -> Any:
+    return made(**SETTINGS[n])
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Record, dict[str, Any]]]:
+    """The library's record of a text, and the page's, which was made of another text."""
+    cases, records = [], []
+    for n in range(len(SETTINGS)):
+        task = task_of(n)
+        page = as_json(view.attention(task, FIRST).record, numbers=False)
+        cases.append({"record": page, "run": runnable(task, FIRST), "text": TEXT, "answer": ANSWER})
+        records.append(view.attention(task, TEXT, ANSWER).record)
+    found = computed(cases, tmp_path_factory.mktemp("recorded"))
+    return list(zip(records, found, strict=True))
+
+
+def array(packed: dict[str, Any]) -> np.ndarray:
+    return np.reshape(packed["values"], packed["shape"])
+
+
+def close(found: Any, expected: Any, where: str) -> None:
+    expected = np.asarray(expected)
+    most = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    np.testing.assert_allclose(found, expected, atol=NEAR * most, rtol=0, err_msg=where)
+
+
+@pytest.mark.parametrize("n", range(len(SETTINGS)))
+def test_maps_and_their_gradients(both: list[tuple[Record, dict[str, Any]]], n: int) -> None:
+    record, page = both[n]
+    assert record.loss == pytest.approx(page["loss"], abs=1e-4)
+    for m, found in zip(record.maps, page["maps"], strict=True):
+        assert (m.name, m.kind, m.layer) == (found["name"], found["kind"], found["layer"])
+        for name in ("q", "k", "v", "doutputs"):
+            close(array(found[name]), getattr(m, name), f"{m.name} {name}")
+        close(array(found["dqueries"])[0], m.dqueries, m.name)
+        close(array(found["dkeys"])[0], m.dkeys, m.name)
+        close(found["entropies"], m.entropies, m.name)
+        close(found["scales"], m.scales, m.name)
+        close(np.reshape(found["weights"], m.probabilities.shape), m.probabilities, m.name)
+
+
+@pytest.mark.parametrize("n", range(len(SETTINGS)))
+def test_steps_labels_and_the_cell_in_view(
+    both: list[tuple[Record, dict[str, Any]]], n: int
+) -> None:
+    record, page = both[n]
+    assert [list(label) for label in record.source] == page["source"]
+    assert [list(label) for label in record.target] == page["target"]
+    assert page["title"] == f"{TEXT} → {ANSWER}"
+    for step, found in zip(record.steps, page["steps"], strict=True):
+        assert (step.token, step.place) == (found["token"], found["place"])
+        close(found["probability"], step.probability, "p")
+        close([c[2] for c in found["candidates"]], [c.probability for c in step.candidates], "p")
+    assert page["opens"] == view.record.select_cell(record)._asdict()
+
+
+@pytest.mark.parametrize("n", range(len(SETTINGS)))
+def test_every_part_has_its_rows_and_gradients(
+    both: list[tuple[Record, dict[str, Any]]], n: int
+) -> None:
+    record, page = both[n]
+    for part, found in zip(record.parts, page["parts"], strict=True):
+        assert [list(axis) for axis in part.shape] == found["shape"]
+        for name in ("rows", "drows"):
+            expected = getattr(part, name)
+            assert (expected is None) == (name not in found), (part.role, name)
+            if expected is not None:
+                close(array(found[name])[:, 0], expected, f"{part.role} {part.layer} {name}")
+                lengths = np.linalg.norm(expected, axis=1)
+                close(array(found[f"{name}_norms"])[0, 0], lengths, part.role)
+
+
+@pytest.mark.parametrize("n", range(len(SETTINGS)))
+def test_derivations_have_their_finite_differences(
+    both: list[tuple[Record, dict[str, Any]]], n: int
+) -> None:
+    record, page = both[n]
+    found = page["derivations"]
+    wanted = [p for p in reversed(record.parts) if p.role in ("norm", "feed_forward", "output")]
+    assert [one["role"] for one in found] == [part.role for part in wanted]
+    for one, part in zip(found, wanted, strict=True):
+        for step in one["steps"]:
+            assert step["difference"] == pytest.approx(step["value"], rel=1e-4, abs=1e-7)
+            total = sum(a * b for a, b in step["terms"])
+            assert step["rest"] or not step["terms"] or total == pytest.approx(step["value"])
+        if part.role == "norm":
+            # dx is what the residual stream, or the norm's own input, has from this norm.
+            assert part.drows is not None
+            assert {s["name"] for s in one["steps"]} >= {"g", "dx"}
+
+
+@pytest.mark.parametrize("n", range(len(SETTINGS)))
+def test_a_single_tokens_gradient_is_followed_back(
+    both: list[tuple[Record, dict[str, Any]]], n: int
+) -> None:
+    record, page = both[n]
+    task = task_of(n)
+    model = frozen(task.model)
+    flow, token = page["flows"][1], record.steps[1]
+    texts: Any = {
+        "source": task.source.encode(TEXT),
+        "target": [model.config.bos_token_id, *(step.token for step in record.steps[:-1])],
+    }
+    seen = capture(model, texts, [token.place], [token.token])
+    maps = {(m.kind, m.layer - 1): m for m in seen.maps}
+    p = np.exp(seen.logits[token.place] - seen.logits[token.place].max())
+    p /= p.sum()
+    p[token.token] -= 1.0
+    assert flow["dlogits"] == pytest.approx(np.linalg.norm(p), rel=1e-4)
+    roles = {"attention", "cross"}
+    stages = [s for s in flow["stages"] if s["role"] in roles]
+    assert len(stages) == len(maps)
+    for stage in stages:
+        kind = "cross" if stage["role"] == "cross" else stage["stack"]
+        m = maps[kind, stage["layer"]]
+        close(array(stage["heads"])[:, 0], np.linalg.norm(m.doutputs, axis=-1), kind)
+        if kind == "cross":
+            close(array(stage["memory"])[0, 0], np.linalg.norm(m.dkeys, axis=-1), "memory")
+    for stage in flow["stages"]:
+        arrives, around, through, leaves = array(stage["lengths"])[:, 0]
+        assert (leaves <= (around + through) * (1 + 1e-4) + 1e-6).all()
+        if stage["layer"] is not None and model.config.norm == "pre":
+            close(around, arrives, "around")
+    # What one query sends to its keys and values alone: the squares of its edges add up to at most theirs.
+    rows = seen.rows["encoder.layers.0.0"].dx
+    assert rows is not None
+    close(array(flow["stages"][-1]["lengths"])[3, 0], np.linalg.norm(rows, axis=-1), "leaves")
