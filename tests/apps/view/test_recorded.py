@@ -125,10 +125,6 @@ def test_derivations_have_their_finite_differences(
             assert step["difference"] == pytest.approx(step["value"], rel=1e-4, abs=1e-7)
             total = sum(a * b for a, b in step["terms"])
             assert step["rest"] or not step["terms"] or total == pytest.approx(step["value"])
-        if part.role == "norm":
-            # dx is what the residual stream, or the norm's own input, has from this norm.
-            assert part.drows is not None
-            assert {s["name"] for s in one["steps"]} >= {"g", "dx"}
 
 
 @pytest.mark.parametrize("n", range(len(SETTINGS)))
@@ -163,7 +159,6 @@ def test_a_single_tokens_gradient_is_followed_back(
         assert (leaves <= (around + through) * (1 + 1e-4) + 1e-6).all()
         if stage["layer"] is not None and model.config.norm == "pre":
             close(around, arrives, "around")
-    # What one query sends to its keys and values alone: the squares of its edges add up to at most theirs.
     rows = seen.rows["encoder.layers.0.0"].dx
     assert rows is not None
     close(array(flow["stages"][-1]["lengths"])[3, 0], np.linalg.norm(rows, axis=-1), "leaves")

@@ -13,8 +13,7 @@ from tests.apps.view.samples import CONFIG, bert, gpt, shaken
 from pellucid import nn, ops
 from pellucid.apps import view
 from pellucid.apps.view.backward import STEPS, code
-from pellucid.apps.view.page import as_json
-from pellucid.apps.view.record import Part, Record
+from pellucid.apps.view.record import Record
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
 from pellucid.tasks import Task
