@@ -9,6 +9,7 @@ file for each article.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import tomllib
@@ -119,15 +120,35 @@ TRY, MODEL, LEARN = "view/try.html", "view/model.js", "view/learn.html"
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Name the search dialog, which the theme leaves without a name; search one language.
 
+    A published page has a card too, which others show beside a link to it.
+
     The page looks for the search index, and for what it finds, below its base. The base of a Korean
     page is the Korean site.
     """
     korean = str(config.theme["language"]) == "ko"
     name = "검색" if korean else "Search"
     output = output.replace('role="dialog"', f'role="dialog" aria-label="{name}"', 1)
+    output = output.replace("</head>", f"{card(page, config)}</head>", 1)
     return BASE.sub(lambda found: found.group(1) or ".", output, count=1) if korean else output
 
 
+def card(page: Page, config: MkDocsConfig) -> str:
+    """Return what others show beside a link to a page: title, sentence and picture (Open Graph).
+
+    A picture needs a whole address, so without `site_url` there is none.
+    """
+    about = {"type": "article", "site_name": config.site_name, "title": page.title or ""}
+    about["description"] = str(page.meta.get("description") or config.site_description or "")
+    if config.site_url:
+        about |= {"url": page.canonical_url or "", "image": f"{config.site_url}{CARD}"}
+    tags = [
+        f'<meta property="og:{name}" content="{html.escape(text)}">' for name, text in about.items()
+    ]
+    return "".join([*tags, '<meta name="twitter:card" content="summary_large_image">'])
+
+
+CARD = "view/try.png"
+"""The picture of every card: the model in a page."""
 BASE = re.compile(r'(?<="base": ")(?:\.\.|(\.\.(?:/\.\.)*)/\.\.)(?=")')
 """The base in the settings of a page, as far as the Korean site: one level less."""
 
@@ -138,7 +159,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     if config.plugins["i18n"].building:  # type: ignore[attr-defined]
         return
     site = Path(config.site_dir)
-    picture = view.attention(pellucid.load("g2p-demo"), "attention", run=True)
+    picture = view.attention(pellucid.load("g2p-en"), "attention", run=True)
     picture.save(site / TRY)
     (site / LEARN).write_text(learn_page(), encoding="utf-8")
     (site / MODEL).write_text(f"pellucidModel = {json.dumps(picture.model)}", encoding="utf-8")

@@ -49,8 +49,9 @@ const en = {
   unloaded: "The model did not load.",
   nothingToSay: "Type an English word.",
   wordHint:
-    "A Transformer of 0.9 million parameters runs in this page. A band shows where it looks while it writes a sound: " +
-    "the mean of the four heads of its first cross-attention. A pale sound is less certain. In words it has never seen, 10 % of the sounds are wrong.",
+    "A Transformer of 3.1 million parameters runs in this page. A band is a letter that it looks at while it writes a sound: " +
+    "the mean of the heads of its first cross-attention. A pale sound is less certain. In words it has never seen, 6 % of the sounds are wrong.",
+  symbols: "A as in day, I as in my, O as in go, W as in now, Y as in boy; ʤ as in jam, ʧ as in chip; ˈ before a stressed vowel.",
   inside: "Take the model apart",
 };
 
@@ -103,8 +104,9 @@ const ko: typeof en = {
   unloaded: "모델을 불러오지 못했습니다.",
   nothingToSay: "영어 단어를 입력하세요.",
   wordHint:
-    "파라미터 90만 개인 트랜스포머가 이 페이지에서 실행됩니다. 띠는 소리 하나를 쓸 때 모델이 보는 글자입니다(첫 크로스 어텐션에 " +
-    "있는 헤드 네 개의 평균). 흐린 소리일수록 확률이 낮습니다. 처음 보는 단어에서 틀리는 소리는 10 %입니다.",
+    "파라미터 310만 개인 트랜스포머가 이 페이지에서 실행됩니다. 띠는 소리 하나를 쓸 때 모델이 보는 글자입니다(첫 크로스 어텐션에 " +
+    "있는 헤드의 평균). 흐린 소리일수록 확률이 낮습니다. 처음 보는 단어에서 틀리는 소리는 6 %입니다.",
+  symbols: "기호: A는 day, I는 my, O는 go, W는 now, Y는 boy의 모음, ʤ는 jam, ʧ는 chip의 자음이며, ˈ는 강세가 있는 모음 앞에 옵니다.",
   inside: "모델 분해해 보기",
 };
 

@@ -42,7 +42,7 @@ export function word(host: HTMLElement): void {
     location.href = inside.href;
   });
   link();
-  host.replaceChildren(form, picture, el("p", { class: "pf-note" }, t.wordHint, " ", inside));
+  host.replaceChildren(form, picture, el("p", { class: "pf-note" }, t.symbols), el("p", { class: "pf-note" }, t.wordHint, " ", inside));
 
   let shown: Pronunciation | null = null;
   const redraw = () => picture.replaceChildren(shown ? drawn(shown, picture.clientWidth) : "");
@@ -71,7 +71,7 @@ function pronouncer(record: RunRecord): (text: string) => Pronunciation | null {
   ) as [Tokenizer, Tokenizer];
   const cross = record.stacks.decoder.blocks.findIndex((block) => block.kind === "attention" && block.memory);
   return (text) => {
-    const given = text.trim().toLowerCase();
+    const given = text.trim(); // capitals are for the tokenizer to read
     const ids = source.encode(given);
     if (ids.length === 0 || ids.length > record.longest.source) return null;
     const memory = runner.encode(ids);
