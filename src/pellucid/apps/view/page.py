@@ -136,8 +136,8 @@ def as_json(
         "own": record.own,
     }
     if not numbers:
-        parts = [_part(part) for part in record.parts]
-        return values | {"parts": parts, "off": 0.0, "maps": [_about(m) for m in record.maps]}
+        shown = {"parts": [_part(part) for part in record.parts], "off": 0.0}
+        return values | shown | {"maps": [_about(m) for m in record.maps]}
     room = LARGEST - len(_template()) - len(dumps(values))
     if precision is None:
         fitting = (p for p in PRECISIONS if p.size(record) < room)
