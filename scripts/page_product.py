@@ -1,6 +1,6 @@
 """Write the kernels' matrix product as WebAssembly for the page: viewer/src/run/product.wasm.
 
-    python scripts/page_product.py
+    python scripts/page_product.py [FILE]
 
 It takes the product that training runs (`kernels/backend/tile.py`) in LLVM's language, as the
 package has it prepared for vectors of 8 floats, and has LLVM write it for wasm32 with SIMD. The
@@ -47,15 +47,16 @@ def product(text: str) -> bytes:
 
 def main() -> None:
     """Write the file."""
+    output = Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT
     kernels = json.loads(lzma.decompress(PREPARED.read_bytes()))["kernels"]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "product.o"
         source.write_bytes(product(kernels[NAME][1]))
         link = [sys.executable, "-m", "ziglang", "wasm-ld", "--no-entry", "--import-memory"]
         link += ["--strip-all", "--stack-first", "-z", f"stack-size={STACK}"]
-        link += [f"--export={NAME}", "-o", str(OUTPUT), str(source)]
+        link += [f"--export={NAME}", "-o", str(output), str(source)]
         subprocess.run(link, check=True)
-    print(f"{OUTPUT}: {OUTPUT.stat().st_size} bytes")
+    print(f"{output}: {output.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,16 @@ def test_the_types_hold() -> None:
 @needs_node
 def test_its_own_tests_pass() -> None:
     run("npm", "test")
+
+
+def test_the_compiled_product_is_that_of_the_prepared_kernels(tmp_path: Path) -> None:
+    linker = ROOT / "build" / "ziglang"
+    if not (linker / "made").exists():
+        pytest.skip("needs Zig's linker: make kernels")
+    written, script = tmp_path / "product.wasm", ROOT / "scripts" / "page_product.py"
+    run(sys.executable, str(script), str(written), PYTHONPATH=f"{ROOT / 'src'}:{linker}")
+    same = written.read_bytes() == (VIEWER / "src" / "run" / "product.wasm").read_bytes()
+    assert same, "run scripts/page_product.py, then `npm run build` in viewer/, and commit both"
 
 
 def test_the_lock_file_names_no_address() -> None:

@@ -49,7 +49,8 @@ def train_in_node(case: dict[str, Any], folder: Path) -> list[float]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"activation_function": "gelu_tanh"},
+        {"activation_function": "gelu_tanh", "d_model": 40, "num_attention_heads": 5,
+         "ffn_dim": 56},
         {"norm": "pre", "norm_type": "rms_norm", "positions": "rotary", "d_model": 24,
          "activation_function": "swiglu", "num_key_value_heads": 1},
         {"positions": "learned", "d_model": 24, "embedding_norm": True},

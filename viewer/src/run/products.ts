@@ -107,8 +107,8 @@ export class Products {
 
   /** C (m, n) = A (m, k) B (k, n); places and steps count numbers, as `tile.product` has them. */
   private product(m: number, n: number, k: number, a: number, row: number, step: number, b: number, bRow: number, c: number, cRow: number): void {
-    const given = [m, n, k, 4 * a, row, step, 4 * b, bRow, 4 * c, cRow, 0, 0].map(BigInt);
-    this.kernel!(0, 0, ...given);
+    const long = BigInt; // counts and steps have 64 bits, places 32
+    this.kernel!(0, 0, long(m), long(n), long(k), 4 * a, long(row), long(step), 4 * b, long(bRow), 4 * c, long(cRow), 0, 0n);
   }
 }
 
