@@ -429,3 +429,27 @@ def test_a_lesson_is_three_steps_of_the_library_and_a_link_carries_it(opened: Op
     page.locator(".try-teaching").get_by_role("button", name="As it was trained").click()
     settle(page)
     assert page.locator(".try-others").is_hidden()
+
+
+def test_what_is_typed_on_one_tab_is_on_all(opened: Open, task: Seq2SeqTask) -> None:
+    page = opened()
+    page.locator("#tab-attention").click()
+    page.get_by_label("Your own text").fill("마바사")
+    page.locator("h1", has_text="마바사").wait_for()
+    answer, _ = greedy(task, [], task.source.encode("마바사"))
+    record = view.attention(task, "마바사").record
+    assert page.evaluate("document.activeElement.id") == "ask-text"
+    assert "text=" in page.evaluate("location.hash")
+    assert page.evaluate("pellucid.record.source.map(label => label[0])") == list("마바사")
+    assert page.text_content("h1") == f"마바사 → {task.target.decode(answer)}"
+    shown = page.evaluate("""pellucid.model.all.map(layer =>
+        layer.map(head => Array.from(head.own.values)))""")
+    for m, layer in zip(record.layers("cross"), shown, strict=True):
+        np.testing.assert_allclose(layer, m.probabilities.reshape(len(m.q), -1), atol=1e-5)
+    page.locator("#tab-run").click()
+    settle(page)
+    assert page.get_by_label("Text", exact=True).input_value() == "마바사"
+    page.get_by_label("Text", exact=True).fill("가나")
+    page.locator("#tab-generation").click()
+    page.locator("h1", has_text="가나 →").wait_for()
+    assert page.evaluate("pellucid.record.source.length") == 2
