@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from additive import KINDS, check, learned
+from additive import KINDS, check, learned, table
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parents[2] / "examples" / "additive.py"
 
 
@@ -36,6 +38,20 @@ def test_a_wide_dot_product_lets_less_through_softmax_unless_it_is_scaled(seed: 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_score_learns_to_find_its_key(seed: int) -> None:
     assert learned("scaled", 32, 3e-2, seed, steps=150)[2] < 0.5
+
+
+def test_the_table_of_the_page_is_that_of_the_stored_runs() -> None:
+    stored = json.loads((ROOT / "results" / "additive.json").read_text(encoding="utf-8"))
+    assert list(stored) == list(KINDS)
+    english = (ROOT / "docs" / "articles.md").read_text(encoding="utf-8")
+    korean = (ROOT / "docs" / "articles.ko.md").read_text(encoding="utf-8")
+    for row in table(stored):
+        assert f"| {row} |\n" in english
+        assert f"{row.partition(' | ')[2]} |\n" in korean
+    for kind in KINDS:  # what passes at the start is computed again
+        for d_k in (8, 512):
+            passes = [learned(kind, d_k, 1e-2, seed, steps=0)[1] for seed in (0, 1, 2)]
+            assert stored[kind][str(d_k)]["passes"] == pytest.approx(sum(passes) / 3, rel=1e-6)
 
 
 def test_it_prints_a_row_for_each_width_and_draws_them(tmp_path: Path) -> None:
