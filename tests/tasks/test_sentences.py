@@ -50,6 +50,13 @@ def test_lines_and_white_space_alone_come_back() -> None:
     assert Passage.of([" \n "]) == ([], [" \n "])
 
 
+def test_what_nobody_sees_at_the_edge_of_a_word_is_not_kept() -> None:
+    trained = pellucid.load("g2p-en")
+    (plain,) = trained.generate(["new word"])
+    assert trained.generate(["\ufeffnew\u200b \u2060word\u00ad"]) == [plain]
+    assert trained.generate(["new word \u2764\ufe0f"]) == [f"{plain} \u2764\ufe0f"]
+
+
 def test_as_many_sentences_go_together_as_the_training_sources_had() -> None:
     assert sentences_together(["A b."] * 40 + ["Ab. Cd."]) == 1
     assert sentences_together(["A b."] * 4 + ["Ab. Cd. Ef."]) == 3

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from pellucid.data.appearance import INVISIBLE, WHITE
+
 _SENTENCE = re.compile("[.!?…؟۔।]+[\"'”’»)\\]]*(?=\\s)|[。！？]+[」』”’）\"')\\]]*")
 """A mark that ends a sentence and closing quotes or brackets, before white space; the marks of
 Chinese and Japanese need none after them."""
@@ -14,11 +16,14 @@ _NO_END = re.compile(
 )
 """Letters alone, numbers and titles: a full stop behind them ends no sentence."""
 _LINES = re.compile(r"(\r\n|[\n\v\f\r\x85\u2028\u2029])")
+_UNSEEN = re.compile(f"(?<![^{WHITE}])[{INVISIBLE}]+")
+"""Invisible characters at the edge of a word; those inside an emoji follow something visible."""
 
 
 def patterns() -> dict[str, str]:
     """Return the patterns by which a text is split, for other programs."""
-    return {"sentence": _SENTENCE.pattern, "no_end": _NO_END.pattern, "lines": _LINES.pattern}
+    own = {"sentence": _SENTENCE, "no_end": _NO_END, "lines": _LINES, "unseen": _UNSEEN}
+    return {name: pattern.pattern for name, pattern in own.items()}
 
 
 def lines(text: str) -> list[str]:
@@ -70,7 +75,8 @@ class Passage(NamedTuple):
     def of(parts: Sequence[str], reads: Callable[[str], bool] = bool) -> Passage:
         """Take parts of a text as pieces, without white space round them, and keep the others.
 
-        Blanks at the ends of the text go, if it has a piece. reads: whether a part is a piece.
+        Blanks at the ends of the text go, if it has a piece, and invisible characters at the edges
+        of pieces. reads: whether a part is a piece.
         """
         found = Passage([], [""])
         for part in parts:
@@ -82,6 +88,7 @@ class Passage(NamedTuple):
                 found.kept.append(behind)
             else:
                 found.kept[-1] += part
+        found.kept[:] = [_UNSEEN.sub("", part) for part in found.kept]
         if found.pieces:
             found.kept[0] = re.sub(r"^[^\S\r\n]+", "", found.kept[0])
             found.kept[-1] = re.sub(r"[^\S\r\n]+\Z", "", found.kept[-1])

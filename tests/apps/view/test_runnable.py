@@ -406,7 +406,7 @@ def test_a_text_is_split_as_the_library_splits_it(
     texts = [
         "ab cd.", "ab. cd! ef? gh", "\n ab.\r\n\ncd. 가나? \n", "dr. no, on d. a. it is. so.",
         "it's ''a-b' x", "가。나？ 「a。」b", "", " ", "...", "a" * 19 + ". b. c.", "a\u2028b",
-        "ΩΨ a. ab Ω", "e\u0301 a",
+        "\ufeffab\u200b \u2060cd \u2764\ufe0f", "ΩΨ a. ab Ω", "e\u0301 a",
     ]  # fmt: skip
     given = []
     for text in texts:

@@ -85,6 +85,7 @@ export interface PassageRecord {
   columns: number;
   sentence: string;
   no_end: string;
+  unseen: string;
   lines: string;
 }
 

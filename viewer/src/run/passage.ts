@@ -9,6 +9,8 @@ export interface Passage {
   kept: string[];
 }
 
+/** As Python's strip; trim() also takes byte order marks. */
+const ENDS = /^\p{White_Space}+|\p{White_Space}+$/gu;
 const LETTERS = /[\p{L}\p{N}]/u;
 
 export function passageOf(text: string, rule: PassageRecord | undefined, source: Tokenizer, longest: number): Passage {
@@ -18,7 +20,7 @@ export function passageOf(text: string, rule: PassageRecord | undefined, source:
   const groups = rule.columns > 1 ? lines : lines.flatMap((line) => grouped(sentences(line, rule), rule.sentences, fits));
   const found: Passage = { pieces: [], kept: [""] };
   for (const part of rule.words ? groups.flatMap((group) => words(group, source)) : groups) {
-    const core = part.trim();
+    const core = part.replace(ENDS, "");
     if (core !== "" && (!rule.words || LETTERS.test(Array.from(core)[0]!)) && source.knows(core)) {
       const at = part.indexOf(core);
       found.kept.push(found.kept.pop()! + part.slice(0, at), part.slice(at + core.length));
@@ -27,6 +29,8 @@ export function passageOf(text: string, rule: PassageRecord | undefined, source:
       found.kept.push(found.kept.pop()! + part);
     }
   }
+  const unseen = new RegExp(rule.unseen, "gu");
+  found.kept = found.kept.map((part) => part.replace(unseen, ""));
   if (found.pieces.length > 0) {
     found.kept[0] = found.kept[0]!.replace(/^[^\S\r\n]+/, "");
     found.kept.push(found.kept.pop()!.replace(/[^\S\r\n]+$/, ""));
