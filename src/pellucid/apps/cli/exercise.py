@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.apps.cli.kept import keep, kept
+from pellucid.apps.cli.kept import keep, read_kept
 from pellucid.apps.cli.language import printed_language, tr, wrapped
 from pellucid.apps.teach import course_file
 from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, page, read, text
@@ -42,7 +42,7 @@ def exercise(
     from pellucid.apps.cli.console import Output  # its packages are not in the site's workbench
 
     console, file = Output(), folder / "progress.json"
-    progress = kept(file, solved=bool, hints=int)
+    progress = read_kept(file, solved=bool, hints=int)
 
     def say(line: str) -> None:
         console.say(wrapped(line, console.width))

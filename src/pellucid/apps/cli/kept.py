@@ -1,4 +1,4 @@
-"""What a command keeps in a folder of the user's from one call to the next: a table as JSON."""
+"""A table that a command keeps in the user's folder from one call to the next, as JSON."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ def keep(path: Path, table: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(table, indent=2, ensure_ascii=False).encode())
 
 
-def kept(path: Path, **fields: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
+def read_kept(path: Path, **fields: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
     """Return the table, with these fields in each row; empty where nothing is kept yet.
 
     Raises `UserError` for a file that is none.

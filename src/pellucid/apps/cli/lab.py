@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pellucid.apps.cli.commands import listed
 from pellucid.apps.cli.console import Output, table
-from pellucid.apps.cli.kept import keep, kept
+from pellucid.apps.cli.kept import keep, read_kept
 from pellucid.apps.cli.language import printed_language, tr, translated, wrapped
 from pellucid.apps.cli.options import parse
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
@@ -182,7 +182,7 @@ def guess_verb(
         raise UsageError(f"--sure {sure}: expected {SURE[0]} to 100 percent; 34 is chance")
     found, path = load_study(study), folder / "guesses.json"
     findings = gather(found, _lines(found.name, folder))
-    guesses = kept(path, answer=str, sure=int, came=str)
+    guesses = read_kept(path, answer=str, sure=int, came=str)
     asked = {f"{found.name}: {c.name}, {c.contrast.metric}": c for c in findings.comparisons}
     left = [key for key, c in asked.items() if c.primary and c.interval and key not in guesses]
 

@@ -20,7 +20,7 @@ OPERATORS: dict[type[ast.operator], str] = {
     "({code}) / len({b})",
     ast.Pow: "{a}; {b}; {a} ** 3; {a} * 2; np.abs({a})",
 }
-"""What people write in place of `left operator right`; a and b are the two in brackets."""
+"""Slips of `left operator right`; a and b are the two in brackets."""
 
 
 def mutants(body: str) -> Iterator[tuple[str, str, str]]:
