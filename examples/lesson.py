@@ -245,7 +245,8 @@ def draw_trained(
 
     The arguments are what `trained_variances` returns; a star marks the lowest loss.
     """
-    words, colours = {name: text.to(language) for name, text in TRAINED.items()}, pictures.COLOURS
+    drawn, colours = pictures.labels_in(language), pictures.COLOURS
+    words = {name: text.to(drawn) for name, text in TRAINED.items()}
     with pictures.style("".join(words.values())):
         figure, axes = pictures.new_figure(12.0, 4.6, 2)
         for colour, (name, (steps, least, most)) in zip(colours, over_steps.items(), strict=False):

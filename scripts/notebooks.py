@@ -29,6 +29,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 INSTALL = """\
 # {}
 SOURCE = ""
+# {}
 
 import importlib.util
 import subprocess
@@ -45,6 +46,10 @@ print("Pellucid", pellucid.__version__)"""
 INSTALLED = {
     "en": "Not installed, as in Colab? Write its address: git+https://... or a wheel, file:///...",
     "ko": "Colab처럼 설치되어 있지 않다면 주소를 적으세요: git+https://... 또는 휠, file:///...",
+}
+FONT = {
+    "en": "Korean words in a picture need a font: !apt-get install -y fonts-noto-cjk",
+    "ko": "그림에 한글을 쓰려면 글꼴이 필요합니다: !apt-get install -y fonts-noto-cjk",
 }
 EXERCISE_FILES: dict[Language, str] = {"en": "exercises.ipynb", "ko": "exercises.ko.ipynb"}
 EXERCISE_HEAD = {
@@ -122,7 +127,7 @@ def notebook(script: str, language: str) -> dict[str, Any]:
             cells.append(_cell("markdown", "\n".join(lines), len(cells)))
         else:
             cells.append(_cell("code", body.strip("\n"), len(cells)))
-    cells.insert(1, _cell("code", INSTALL.format(INSTALLED[language]), len(cells)))
+    cells.insert(1, _cell("code", INSTALL.format(INSTALLED[language], FONT[language]), len(cells)))
     return {
         "cells": cells,
         "metadata": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,17 @@ def test_every_panel_has_a_title_and_a_labelled_axis(name: str, language: Langua
     assert all(words), words
     korean = any("가" <= c <= "힣" for c in "".join(words))
     assert korean == (language == "ko")
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_without_a_korean_font_labels_are_english_and_one_is_named(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pellucid.apps.view import fonts
+
+    monkeypatch.setattr(fonts, "_candidates", list)
+    with caplog.at_level(logging.WARNING):
+        english = titles(pictures.PICTURES[name]("ko"))
+    assert english == titles(pictures.PICTURES[name]("en"))
+    assert "fonts-noto-cjk" in caplog.text
+    assert "boxes" not in caplog.text

@@ -64,6 +64,19 @@ def test_a_font_that_is_gone_or_damaged_has_no_characters(
     assert "가 (U+AC00)" in caplog.text
 
 
+def test_a_font_installed_since_matplotlib_listed_them_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pellucid.apps.view import fonts
+
+    new = fonts.font_manager.findfont(fonts.FIRST)
+    (tmp_path / "damaged.ttf").write_bytes(b"no font")
+    found = [str(tmp_path / "damaged.ttf"), new]
+    monkeypatch.setattr(fonts.font_manager.fontManager, "ttflist", [])
+    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", lambda: found)
+    assert fonts._candidates() == [(fonts.FIRST, new)]
+
+
 def test_characters_that_no_font_has_are_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -240,7 +240,8 @@ def _picture(
 ) -> Iterator[tuple[Figure, list[Axes], Mapping[str, str]]]:
     """Make a figure with its heading, to be drawn inside the `with`; yield its axes and texts."""
     texts = tomllib.loads(files(__package__).joinpath("pictures.toml").read_text("utf-8"))[name]
-    words = {key: text[language] for key, text in texts.items()}
+    drawn = labels_in(language)
+    words = {key: text[drawn] for key, text in texts.items()}
     with style("".join(words.values())):
         figure, axes = new_figure(width, height, columns)
         yield figure, axes, words
@@ -253,11 +254,24 @@ def style(text: str) -> Iterator[None]:
 
     Raises `UserError` when matplotlib is missing.
     """
-    optional("matplotlib", "pictures need matplotlib, which is not installed", extra="lab")
+    fonts: Any = {"font.family": _fonts().families_for(text + "·√′−")}
     from matplotlib import rc_context
 
-    from pellucid.apps.view.fonts import families_for
-
-    fonts: Any = {"font.family": families_for(text + "·√′−")}
     with rc_context(fonts, Path(__file__).with_name("pictures.mplstyle")):
         yield
+
+
+def labels_in(language: Language) -> Language:
+    """Return the language of labels: English, with a warning, if no font has Korean letters.
+
+    Raises `UserError` when matplotlib is missing.
+    """
+    drawn: Language = _fonts().labels_in(language)
+    return drawn
+
+
+def _fonts() -> Any:
+    optional("matplotlib", "pictures need matplotlib, which is not installed", extra="lab")
+    from pellucid.apps.view import fonts
+
+    return fonts

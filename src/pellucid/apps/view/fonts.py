@@ -2,10 +2,13 @@
 
 import logging
 import unicodedata
+from contextlib import suppress
 from functools import cache
 
 from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
+
+from pellucid.system.language import Language
 
 FIRST = "DejaVu Sans"
 """matplotlib's own font, which is always there."""
@@ -32,15 +35,7 @@ def families_for(text: str) -> list[str]:
 
     Warns by name about characters that no installed font has.
     """
-    missing = {ord(c) for c in text if c not in " \n"} - _characters(font_manager.findfont(FIRST))
-    families = [FIRST]
-    for name, path in _candidates():
-        if not missing:
-            break
-        found = missing & _characters(path)
-        if found:
-            families.append(name)
-            missing -= found
+    families, missing = _families(text)
     if missing:
         hangul = any("HANGUL" in unicodedata.name(chr(c), "") for c in missing)
         _log.warning(
@@ -51,6 +46,26 @@ def families_for(text: str) -> list[str]:
     return families
 
 
+def labels_in(language: Language) -> Language:
+    """Return the language of a picture's labels: English, with a warning, if no font has Hangul."""
+    if language == "en" or not _families("한글")[1]:
+        return language
+    _log.warning("no installed font has Hangul; labels are in English%s", HANGUL)
+    return "en"
+
+
+def _families(text: str) -> tuple[list[str], set[int]]:
+    """Return families that have the characters of a text, and the characters that none has."""
+    missing = {ord(c) for c in text if c not in " \n"} - _characters(font_manager.findfont(FIRST))
+    families = [FIRST]
+    for name, path in _candidates() if missing else ():
+        found = missing & _characters(path)
+        if found:
+            families.append(name)
+            missing -= found
+    return families, missing
+
+
 def _named(code: int) -> str:
     """Return a character and its number; only the number of a control character."""
     number = f"U+{code:04X}"
@@ -58,10 +73,17 @@ def _named(code: int) -> str:
 
 
 def _candidates() -> list[tuple[str, str]]:
-    """Return (family, file) of every usable font: preferred ones in their order, then the rest."""
+    """Return (family, file) of every usable font: preferred ones in their order, then the rest.
+
+    matplotlib keeps its list of fonts in a file; those installed since are added.
+    """
+    fonts = font_manager.fontManager
+    for path in {*font_manager.findSystemFonts()} - {entry.fname for entry in fonts.ttflist}:
+        with suppress(Exception):  # a damaged or a bitmap font raises one of several
+            fonts.addfont(path)
     files = {
         entry.name: entry.fname
-        for entry in font_manager.fontManager.ttflist
+        for entry in fonts.ttflist
         if (entry.style, entry.weight) == ("normal", 400)
         and not any(word in entry.name.lower() for word in USELESS)
     }
