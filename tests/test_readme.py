@@ -232,16 +232,17 @@ def test_the_bound_of_a_step_is_its_products_at_the_best_rate() -> None:
     script = results_script()
     row = {
         "benchmark": "train_step", "length": 50, "pellucid_ms": [9.0, 10.0, 11.0],
-        "torch_ms": [19.0, 20.0, 22.0], "utilisation_of_own_product": 0.5,
+        "torch_ms": [19.0, 20.0, 22.0], "ratio": [1.9, 2.0, 2.1], "utilisation_of_own_product": 0.5,
         "sgemm_gflops": 30.0, "own_product_gflops": 80.0, "torch_product_gflops": 50.0,
     }  # fmt: skip
     assert script.bound_ms(row) == 5.0
     assert script.bound_ms({**row, "multiply_add_gflops": 100.0}) == 4.0
     rows = [{**row, "length": n, "mkl": m} for n in (50, 12) for m in (None, *script.MKL)]
-    *_, ours, theirs, bound = script.step_table(rows, "en").splitlines()
+    *_, ours, theirs, bound, times = script.step_table(rows, "en").splitlines()
     assert ours == "| Pellucid |" + " 10; 10 |" * 5
     assert theirs == "| PyTorch |" + " 20; 20 |" * 5
     assert bound == "| the machine's bound |" + " 5; 5 |" * 5
+    assert times == "| times PyTorch's speed |" + " 2.00; 2.00 |" * 5
 
 
 def test_memory_of_attention_is_what_each_further_thousand_tokens_takes() -> None:
