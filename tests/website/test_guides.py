@@ -234,7 +234,7 @@ def test_the_new_activation_trains(extended: Path) -> None:
 
 
 def test_the_word_to_change_has_the_error_rate_of_its_model() -> None:
-    card = (ROOT / "src/pellucid/trained/g2p-demo/README.md").read_text(encoding="utf-8")
+    card = (ROOT / "src/pellucid/trained/g2p-en/README.md").read_text(encoding="utf-8")
     rate = re.search(r"\| PER \| ([\d.]+)%", card)
     assert rate is not None
     text = (ROOT / "viewer/src/figures/text.ts").read_text(encoding="utf-8")
