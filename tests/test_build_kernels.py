@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import build_kernels
+import kernels_elsewhere
 from pellucid.kernels.backend import built
 
 METADATA = """\
@@ -71,3 +72,8 @@ def test_every_library_that_a_processor_may_get_is_a_target() -> None:
     assert set(built.LEVELS) == set(targets) - {"wasm32"}
     for name, wanted in built.LEVELS.items():
         assert wanted <= set(targets[name].features.split(","))
+
+
+def test_the_tests_of_built_kernels_are_there() -> None:
+    for test in kernels_elsewhere.TESTS:
+        assert (build_kernels.ROOT / test).exists(), test
