@@ -99,7 +99,8 @@ docs: setup  ## Build the documentation site in build/site and check its links
 	@$(BIN)/python scripts/website/links.py build/site
 
 # The wheel for all systems has every kernel in the language of LLVM (scripts/prepare_kernels.py),
-# those for Linux have them compiled (scripts/build_kernels.py), and are tried without Numba.
+# those for Linux have them compiled (scripts/build_kernels.py). This machine's is tried without
+# Numba; scripts/try_aarch64.sh tries AArch64's in qemu.
 # The dependencies are those of the lock; the wheel itself is installed without an index. Nothing of
 # the checkout is on the path: the commands run in a folder of their own.
 wheel: setup kernels  ## Build the wheels and try them in an environment of their own

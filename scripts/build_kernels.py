@@ -2,7 +2,7 @@
 
     pip install ziglang==0.17.1
     python scripts/build_kernels.py [TARGET ...]
-    python scripts/build_kernels.py --wheel WHEEL      writes a wheel with those of x86-64 Linux
+    python scripts/build_kernels.py --wheel WHEEL      writes a wheel for each system of Linux
 
 Of each target (`TARGETS`) there is a process that compiles every kernel of the library from its
 source, by Numba and LLVM as always, and writes object files; ziglang links them. The results are in
@@ -65,8 +65,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).absolute().parents[1]
 SRC, OUT = ROOT / "src", ROOT / "build" / "kernels"
-PLATFORMS = {"x86_64-linux": "manylinux2014_x86_64"}
-"""Of libraries, and of the wheel that they are in. No Python has loaded AArch64's yet."""
+PLATFORMS = {
+    "x86_64-linux": "manylinux2014_x86_64",
+    "aarch64-linux": "manylinux2014_aarch64",
+}
+"""Of libraries, and of the wheel that they are in: systems with glibc 2.17 (`TARGETS`) or later."""
 
 
 class Target(NamedTuple):

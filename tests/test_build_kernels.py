@@ -74,6 +74,14 @@ def test_every_library_that_a_processor_may_get_is_a_target() -> None:
         assert wanted <= set(targets[name].features.split(","))
 
 
+def test_each_system_has_a_wheel_of_the_glibc_that_its_libraries_are_linked_for() -> None:
+    for name in built.LEVELS:
+        system = name.rpartition("-")[0]
+        machine = system.removesuffix("-linux")
+        assert build_kernels.PLATFORMS[system] == f"manylinux2014_{machine}"
+        assert build_kernels.TARGETS[name].zig == f"{machine}-linux-gnu.2.17"
+
+
 def test_the_tests_of_built_kernels_are_there() -> None:
     for test in kernels_elsewhere.TESTS:
         assert (build_kernels.ROOT / test).exists(), test
