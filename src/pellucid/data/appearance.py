@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from typing import Literal
+from typing import Any, Literal
 from unicodedata import is_normalized
 
 INVISIBLE = (
@@ -102,6 +102,9 @@ class Reading:
         """Raise `ValueError` for what could make a text many times as long."""
         if any(len(new) > LONGEST for new in self.replaced.values()):
             raise ValueError("a character becomes a text")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def unseen(self) -> str:

@@ -211,6 +211,9 @@ class GenerationTask(Task):
             if sentence.strip():
                 _ = self.beginning if sentence == self.prefix else self._begun(sentence)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "beginning"}
+
     def _begun(self, text: str, ends: int | None = None) -> Prefix | None:
         """Return what an answer that begins with a text begins with; None where all may.
 

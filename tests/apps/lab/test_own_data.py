@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 from pathlib import Path
@@ -80,7 +79,6 @@ def test_a_grid_over_the_recipe_goes_from_checks_to_report(
     assert "belong to no run" not in report
 
     capsys.readouterr()
-    assert main(["runs", "lab/rates/runs", "--csv"]) == 0
-    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    assert {row["event"] for row in rows} >= {"validated", "ended"}
-    assert len({row["run"] for row in rows}) == 4
+    assert main(["runs", "lab/rates/runs"]) == 0
+    said = capsys.readouterr().out
+    assert all(json.loads(line)["id"] in said for line in results)
