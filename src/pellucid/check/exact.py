@@ -95,7 +95,7 @@ def _elements(shape: tuple[int, ...], p: int) -> np.ndarray:
 
 
 def _drawn(x: np.ndarray) -> Exact:
-    """Return random exact numbers, whose real twins are x."""
+    """Return random exact numbers, whose `real` is x."""
     return Exact(x, [_elements(x.shape, p) for p in PRIMES])
 
 

@@ -1,10 +1,11 @@
 """Exact numbers: an array library whose real numbers are elements of finite fields.
 
-`namespace` finds this module for an `Exact` array, so that a page of `ops` runs on it as it is.
+`namespace` finds this module for an `Exact` array, so that an op of `ops` runs on it unchanged.
 
-**A number** is (x₀, x₁, x₂), one element of each field Z_p0, Z_p1, Z_p2, independent of each other,
-with a real twin and, while a derivative is taken, a tangent in Z_p0. Sums, products and quotients
-are those of each field. A Python float is the rational number that its shortest decimal says.
+**A number** is (x₀, x₁, x₂), one element of each field Z_p0, Z_p1, Z_p2, independent of each other.
+It also has an ordinary float, `real`, computed by the same steps, and, while a derivative is taken,
+a tangent in Z_p0. Sums, products and quotients are those of each field. A Python float is the
+rational number that its shortest decimal says.
 
 **exp** (Mirage, OSDI 2025, has it with two fields). p2 divides p1 − 1, which is p1's number of
 units, and p1 divides p0 − 1, so that Z_p0 has elements g₀ of order p1, and Z_p1 g₁ of order p2:
@@ -21,8 +22,8 @@ dt / t. That log(s t) = log s + log t is not known. **tanh** x = 1 − 2 / (exp(
 exist for half of the elements: √ raises `RedrawError`, with the places, where there is none, and so
 does a quotient by 0. A root is known in the first field alone.
 
-**Comparisons**, max, and −∞ are those of the real twin: the derivative is proved on the branch that
-the twin takes. exp(−∞) = 0. Cosine and sine are constants, as of rotary's angles; they have no
+**Comparisons**, max, and −∞ are those of `real`: the derivative is proved on the branch that `real`
+takes. exp(−∞) = 0. Cosine and sine are constants, as of rotary's angles; they have no
 derivative here. erf, floor and all else have no form in a finite field.
 """
 
@@ -219,7 +220,7 @@ def _lifted(x: Any) -> Exact:
 
 
 def _both(x: Any, y: Any, by: Callable[[Any, Any], Any]) -> tuple[Exact, Exact, np.ndarray, Any]:
-    """Return two operands, what the real twin makes of them, and the known parts of each field."""
+    """Return two operands, the result of `by` on their floats, and its known part in each field."""
     x, y = _lifted(x), _lifted(y)
     with np.errstate(all="ignore"):
         real = by(x.real, y.real)
@@ -369,7 +370,7 @@ def mean(x: Exact, axis: Any = None, keepdims: Any = False) -> Exact:
 
 
 def max(x: Exact, axis: Any = None, keepdims: Any = False) -> Exact:
-    """Return what the real twin says is the largest."""
+    """Return the largest elements along an axis, compared by `real`."""
     if axis is None:
         return Exact(np.max(x.real))
     index = np.argmax(x.real, axis=axis, keepdims=True)
@@ -389,28 +390,28 @@ def where(condition: Exact, x: Any, y: Any) -> Exact:
 
 
 def maximum(x: Any, y: Any) -> Exact:
-    """Return what the real twin says is the larger."""
+    """Return the larger of x and y at every place, compared by `real`."""
     x, y = _lifted(x), _lifted(y)
     return where(x > y, x, y)
 
 
 def clip(x: Exact, low: float, high: float) -> Exact:
-    """Return x, or the bound that the real twin is beyond."""
+    """Return x limited to low … high, compared by `real`."""
     return where(x < low, low, where(x > high, high, x))
 
 
 def abs(x: Exact) -> Exact:
-    """Return −x where the real twin is negative."""
+    """Return |x|: −x where `real` is negative."""
     return x.__abs__()
 
 
 def isinf(x: Exact) -> Exact:
-    """Return where the real twin is infinite."""
+    """Return whether `real` is infinite, for every element."""
     return Exact(np.isinf(x.real))
 
 
 def astype(x: Exact, dtype: Any, copy: Any = True) -> Exact:
-    """Return integers as exact numbers, or what integers or truth values the real twin is."""
+    """Return exact numbers for a float dtype, else `real` as integers or truth values."""
     return _lifted(x) if np.isdtype(dtype, "real floating") else Exact(x.real.astype(dtype))
 
 

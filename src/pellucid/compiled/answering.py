@@ -148,7 +148,7 @@ class Answering:
         ]
 
     def generated(self) -> dict[int, list[int]]:
-        """Return the tokens so far of the likeliest hypothesis of every input, by its place."""
+        """Return the tokens of every input's likeliest hypothesis so far, keyed by its place."""
         owners = self._now.owners[: self.rows].tolist()
         lengths, generated = self._inputs.lengths, self._now.generated
         rows = {owner: row for row, owner in reversed([*enumerate(owners)])}
@@ -222,7 +222,7 @@ class Answering:
         return first
 
     def _leave_out_memory(self) -> None:
-        """Leave out what the encoder made of inputs that are answered, once it is half of all."""
+        """Drop the encoder output of answered inputs, once it is half of the memory in use."""
         going = sorted(self._places)
         spans = self._inputs.sources[going]
         if 2 * spans[:, 1].sum() > self.memory.used:

@@ -53,7 +53,7 @@ class _Cache:
         self.capacity, self.rows = capacity, rows.reshape(-1, self.width)
 
     def here(self) -> Keys:
-        """Return the record that writes the rows after these."""
+        """Return the record that kernels append rows to the cache through, from row `used` on."""
         return Keys(self.rows, self.capacity, self.used)
 
     def keep(self, rows: Array) -> None:

@@ -176,7 +176,7 @@ def selected(cu_seqlens: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def followed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return where each row comes from when every sequence is followed by another's rows.
+    """Return the source index of each row when every sequence is followed by another's rows.
 
     Rows of the second batch are counted after all of the first: the result indexes the two batches'
     rows joined end to end. Its cu_seqlens are `first + second`.

@@ -161,7 +161,7 @@ def check_ranges(settings: Any, **ranges: str) -> None:
 
 @cache
 def _worded(kind: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields that are words, by the fields."""
+    """Return the types of the fields that allow only a fixed set of words, keyed by field name."""
     hints = get_type_hints(kind).items()
     return {name: hint for name, hint in hints if words_of(hint) is not None}
 

@@ -69,7 +69,7 @@ class Merges:
 
 
 def bpe_dropout(source: TokenizerLike, target: TokenizerLike, p: float, most: int) -> Redraw:
-    """Return what draws both sides of a batch anew; see `segment`.
+    """Return a function that tokenizes both sides of a batch again at random; see `segment`.
 
     Raises `UsageError` unless both are of kind "bpe", and Pellucid's own.
     """

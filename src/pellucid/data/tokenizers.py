@@ -351,7 +351,7 @@ class Tokenizer(TokenizerLike):
 
 
 def spelled_by(core: Any, silent: Collection[int] = ()) -> Spelled:
-    """Return what each token of a tokenizer.json writes at the beginning of a text, and elsewhere.
+    """Return the bytes of each token of a tokenizer.json, at the start of a text and elsewhere.
 
     silent: tokens that write nothing, beside the special ones. A token of a byte, or of bytes that
     are no whole characters, writes what its name stands for.
@@ -405,7 +405,7 @@ def read_json_text(path: Path) -> str:
 
 
 def normaliser(names: Sequence[str]) -> Callable[[str], str]:
-    """Return what does these steps of `NORMALISERS` to a text, in order.
+    """Return a function that applies these steps of `NORMALISERS` to a text, in order.
 
     Raises `UsageError` for an unknown one.
 

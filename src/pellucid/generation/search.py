@@ -195,7 +195,7 @@ def _top(values: Array, k: int) -> Array:
 
 
 def _score(log_p: float, tokens: tuple[int, ...], config: SearchConfig) -> float:
-    """Return what an answer is ranked by; log_p is that of its tokens and of the end after them."""
+    """Return the score that ranks an answer; log_p sums over its tokens and the end token."""
     return log_p / penalty(len(tokens) + 1, config.length_penalty)
 
 

@@ -179,7 +179,7 @@ class _Spec:
         return made.TransformerSpec(source, target)
 
     def _options(self, stack: ModelStack) -> dict[str, Any]:
-        """Return what a stack's specification is built with."""
+        """Return the arguments of a stack's CTranslate2 specification."""
         first, c = stack.steps[0], stack.attentions()[0].config
         activation = ACTIVATIONS[str(stack.networks()[0].activation)]
         options: dict[str, Any] = {

@@ -207,7 +207,7 @@ def _begin(folder: Path, tokenizer: ForeignTokenizer) -> int | None:
 
 
 def read_arithmetic(folder: Path) -> Arithmetic:
-    """Return what compiled decoding multiplies: int8 where `write_pretrained` stored it."""
+    """Return the number type for compiled decoding: int8 where `write_pretrained` stored it."""
     return "int8" if (folder / INT8_WEIGHTS).is_file() else "float32"
 
 

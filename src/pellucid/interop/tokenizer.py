@@ -117,7 +117,7 @@ class ForeignTokenizer(TokenizerLike):
         return spelled_by(self._core)
 
     def units(self, text: str) -> list[str]:
-        """Return what of a text each token stands for."""
+        """Return the piece of the text that each token covers."""
         return [text[start:end] for _, start, end in self._spans(text)]
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:

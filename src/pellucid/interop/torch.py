@@ -61,8 +61,8 @@ def from_torch(module: Any) -> nn.Module:
 
     The inverse of `to_torch`: what it gives back is equal in every array.
 
-    Raises `UserError` for a module that has no twin here (another class, an activation without a
-    derivative here, bfloat16 or float16), and for hooks and shared parameters.
+    Raises `UserError` for a module without a counterpart here (another class, an activation
+    without a derivative here, bfloat16 or float16), and for hooks and shared parameters.
     """
     converter = _FromTorch(import_torch("from_torch"))
     _check_plain(module)
@@ -103,7 +103,7 @@ class _Converter(ABC):
     """The library converted to."""
 
     def convert(self, module: Any) -> Any:
-        """Return the twin of a module: built alike, then given its arrays or its parts' twins."""
+        """Return the other library's module, with the same arrays, and its parts converted too."""
         kind = self.kind(module)
         if kind in STACKS:
             twin = self.stack(kind, module)
@@ -130,7 +130,10 @@ class _Converter(ABC):
         )
 
     def arguments(self, kind: str, module: Any) -> dict[str, Any]:
-        """Return what the twin of a module is built with; parts give way to those of this one's."""
+        """Return the arguments to build the other library's module with.
+
+        The parts built from them are placeholders: `convert` replaces them by converted ones.
+        """
         if kind == "Transformer":
             parts = dict.fromkeys(("custom_encoder", "custom_decoder"), self.there.Dropout())
             return {n: getattr(module, n) for n in ("d_model", "nhead", "batch_first")} | parts
@@ -156,7 +159,7 @@ class _Converter(ABC):
         return arguments if first is None else arguments | {"dtype": self.dtype(first)}
 
     def stack(self, kind: str, module: Any) -> Any:
-        """Return the twin of a stack."""
+        """Return the other library's stack, from its converted layers and norm."""
         if not len(module.layers):
             raise UserError("a stack of 0 layers has no twin: PyTorch's cannot be run")
         layers = [self.convert(layer) for layer in module.layers]

@@ -1,9 +1,9 @@
 """The step of Adam and AdamW for all parameters of a model: one pass over memory.
 
-The plain page makes a dozen passes over arrays far larger than the cache, so memory sets its speed.
-Here every number is read once and written once, in place: the optimizer owns these arrays. The
-factor for clipping and the loss's normalisation is folded in, so no scaled gradient is ever made.
-The order of operations is the plain page's.
+The reference op makes a dozen passes over arrays far larger than the cache, so memory sets its
+speed. Here every number is read once and written once, in place: the optimizer owns these arrays.
+The factor for clipping and the loss's normalisation is folded in, so no scaled gradient is made.
+The order of operations is the reference op's.
 """
 
 import numpy as np

@@ -74,7 +74,7 @@ _SYMBOLS = {
 
 @inner()
 def _at(j, rows):
-    """Return where scores j, j + 1, … of a row are; rows as `attention_rule.rows_of` gives them."""
+    """Return the positions `At` of scores j, j + 1, …; `rows` is from `attention_rule.rows_of`."""
     query, key, head, example = rows[5:9]
     q = simd.floats_of(query)
     k = simd.floats_of(key + j) + simd.lane_numbers()

@@ -163,7 +163,11 @@ def _pulled(
 
 
 def _split(parameters: tuple[Array, ...], begin: int, _: Array, d: Array) -> tuple[Array, ...]:
-    """Return the gradients of a part's parameters, whose columns begin at one of all."""
+    """Return the gradients of a part's parameters, from those of all parameters.
+
+    d: (H, columns), the gradients of every part's parameters next to each other; this part's
+    columns start at `begin`.
+    """
     gradients = []
     for x in parameters:
         width = x.size // len(x)
@@ -179,7 +183,7 @@ def digest(steps: Steps) -> str:
 
 
 def _steps(parts: tuple[Score, ...]) -> Steps | Declined:
-    """Return what is done to a score, in order; numbers that are added to it are joined."""
+    """Return the steps applied to a score, in order; adjacent additions of one kind become one."""
     steps: list[str | FunctionStep] = []
     columns = 0
     for part in parts:
@@ -239,7 +243,7 @@ def _rows(mask: Array, scores: tuple[int, ...]) -> Array:
 
 @inner()
 def _row_of(array, n, head, query, key):
-    """Return where a row of an array (N, H, L, S) is, from a key on; nowhere if it has no size."""
+    """Return the address of element [n, head, query, key] of an array; nowhere if it is empty."""
     if not array.size:
         return nowhere()
     to = n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
@@ -325,8 +329,9 @@ def _before(step, after):
 
 
 def ruled_scores(steps: Steps) -> tuple[Any, Any]:
-    """Return what `scores_at` and `pulled` are with a rule of these steps; `rows` as `rows_of`
-    returns them.
+    """Return `scores_at` and `pulled` with the steps of a rule built in.
+
+    Their argument `rows` is the result of `rows_of`.
     """
     chain: Any = (_same, _same_backward)
     for step in reversed(steps):

@@ -1,4 +1,4 @@
-"""Every fused kernel against its op, on this machine: what training runs, not its page alone.
+"""Every fused kernel against its op, on this machine: training runs kernels, not just ops.
 
 A row of `op_cases` whose op has a kernel is a row here, in float32; so are some with more rows,
 which several threads share, and the steps of optimizers.

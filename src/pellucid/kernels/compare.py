@@ -19,7 +19,7 @@ def fused(f: Callable[..., Any], *args: Any, **options: Any) -> Run | Declined:
 
 
 def page(f: Callable[..., Any], *args: Any, **options: Any) -> Run:
-    """Plan a call on the page of `ops`."""
+    """Plan a call of the reference op."""
     forward, f_backward = pair_of(f)
 
     def run() -> Result:

@@ -1,6 +1,6 @@
 """Attention inside each sequence of a batch, without ever keeping the probabilities.
 
-What differs from the page, and why it is fast:
+What differs from the reference op, and why it is fast:
 
 1.  Nothing is padded: a (sequence, head) is one piece of work, from packed rows to packed rows.
 2.  The scores of 64 queries with up to 128 keys are in a scratch array that stays in the cache.

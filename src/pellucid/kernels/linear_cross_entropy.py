@@ -1,9 +1,9 @@
 """The output layer and its loss: logits become their own gradient in place, a few rows at a time.
 
-The logits are the largest array of a model, and the plain page sweeps over them a dozen times,
-twice. Here a task makes the logits of a slice of rows, turns each row into softmax − target, and
-multiplies the slice by W to dx while it is still in the cache. The slices of a chunk then give dW,
-which is updated in place, and db with it. So forward does the work of backward too, for a
+The logits are the largest array of a model, and the reference op sweeps over them a dozen
+times, twice. Here a task makes the logits of a slice of rows, turns each row into softmax − target,
+and multiplies the slice by W to dx while it is still in the cache. The slices of a chunk then give
+dW, which is updated in place, and db with it. So forward does the work of backward too, for a
 loss gradient of 1; backward only scales. Nothing as large as the logits is kept: only dx, dW, db.
 """
 
@@ -31,7 +31,7 @@ _SPAN = 4096  # numbers of a row that are summed in float32
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
 
-    The page names the other targets.
+    Other targets are declined, so that the reference op raises the error that names them.
     """
     x, weight, bias, target = call.x, call.weight, call.bias, call.target
     ignore_index, label_smoothing = call.ignore_index, call.label_smoothing

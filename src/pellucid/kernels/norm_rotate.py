@@ -2,8 +2,8 @@
 
 A head's 1 / √(mean square + ε) is all that is kept beside the input; x̂ is computed again.
 
-The cosines and sines of a batch are those of the page, found once for its positions: every layer
-asks again. As in `add_dropout_norm`, a loop that sums writes nothing.
+The cosines and sines of a batch are those of the reference op, found once for its positions: every
+layer asks again. As in `add_dropout_norm`, a loop that sums writes nothing.
 """
 
 from functools import lru_cache

@@ -51,7 +51,7 @@ def kernel(call: Call) -> Result | Declined:
 def _spans(
     q_bytes: bytes, k_bytes: bytes, queries: int, keys: int
 ) -> tuple[flash.Spans, tuple[int, int]] | None:
-    """Return where each sequence is, and the longest L and S; every layer asks again.
+    """Return the start and length of each sequence, and the longest L and S; cached for all layers.
 
     The boundaries come as bytes. None unless they go up from 0 to all rows.
     """

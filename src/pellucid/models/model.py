@@ -113,7 +113,7 @@ class GenerativeModel(Model):
 
     @abstractmethod
     def reads(self, batch: Batch) -> dict[str, Packed]:
-        """Return what each stack reads of a batch; the target's last token is not read."""
+        """Return the input tokens of each stack; the target's last token is not an input."""
 
     @abstractmethod
     def room(self, source: Packed) -> Array:

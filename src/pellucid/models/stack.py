@@ -119,7 +119,7 @@ class ModelStack:
         return rule_of(attention, causal, EVERYTHING)
 
     def distances(self, attention: Attention) -> tuple[Array, int] | None:
-        """Return what distances −reach … reach add to the scores, (H, 2 · reach + 1), and reach.
+        """Return the score bias at distances −reach … reach, (H, 2 · reach + 1), and reach.
 
         A distance is that of query from key; the outermost stand for all beyond. None where nothing
         is added.

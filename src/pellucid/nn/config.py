@@ -120,6 +120,6 @@ class AttentionConfig:
         return self.num_heads * self.head_width
 
     def of_memory(self) -> AttentionConfig:
-        """Return that of cross-attention, whose keys have no distance from the queries."""
+        """Return the config for cross-attention, whose keys have no distance from the queries."""
         capped = Rule(score=tuple(x for x in self.rule.score if not isinstance(x, Distances)))
         return replace(self, rule=capped, relative=None, function=None, rotate=None)

@@ -74,7 +74,7 @@ def explain_mask(
 def _examples(
     attn_mask: Array | None, key_padding_mask: Array | None, valid_lens: Array | None, heads: int
 ) -> int:
-    """How many examples the masks speak of; 1 if none says."""
+    """Return the batch size N that the masks imply; 1 if none has a batch axis."""
     if key_padding_mask is not None:
         return len(key_padding_mask)
     if valid_lens is not None:

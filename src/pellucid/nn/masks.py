@@ -154,9 +154,10 @@ def converted(mask: Array, dtype: Any) -> Array:
 
 
 def summed(first: Array, second: Array) -> Array:
-    """Return the sum of two float masks; two large negative numbers add up to the largest there is.
+    """Return the sum of two float masks, with −inf only where one of them has it.
 
-    Only −inf forbids.
+    −inf forbids a key. A finite sum that overflows becomes the dtype's most negative finite number
+    instead, which does not forbid.
     """
     with host.errstate(over="ignore"):
         total: Array = first + second

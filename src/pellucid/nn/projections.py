@@ -174,7 +174,7 @@ def share(
 def scale(
     q: Annotated[Array, "T H D"], factors: Parameter | None, path: str
 ) -> tuple[Annotated[Array, "T H D"], Backward]:
-    """Put a learned scale (H,) into the queries (T, H, D)."""
+    """Multiply the queries (T, H, D) by a learned factor for each head, (H,)."""
     if factors is None:
         return q, lambda dq: dq
     return learning((factors,), *dispatch(ops.head_scale, q, factors.data, path=path))

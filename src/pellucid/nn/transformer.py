@@ -282,7 +282,7 @@ def _only_forward(kind: type[Module]) -> bool:
 
 
 def _own_rng(site: int, rng: Rng | None) -> dict[str, Any]:
-    """Return a part's own rng, if there is one: a custom part may know none."""
+    """Return the keyword argument `rng` for a part, or none: a custom part may not accept it."""
     return {} if rng is None else {"rng": rng.fold(site)}
 
 

@@ -104,7 +104,7 @@ class Rule:
 
     @property
     def parameters(self) -> tuple[Array, ...]:
-        """Return what its parts have learnt, in order: a backward gives their gradients so."""
+        """Return the parameters of its parts, in the order in which backward returns gradients."""
         return tuple(p for part in self.score for p in part.parameters)
 
 

@@ -128,7 +128,7 @@ class ClassifierTask(Task):
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
     ) -> Callable[[Any], Mapping[str, float]] | None:
-        """Return what scores the labels of held-out pairs while training, if there are any."""
+        """Return a function that scores the labels of held-out pairs; None without pairs."""
         if not pairs:
             return None
         longest = self.max_source_length
@@ -151,7 +151,7 @@ class ClassifierTask(Task):
     def _measured(
         self, batches: Sequence[Batch], metric: str, intervals: bool
     ) -> tuple[Measured, np.ndarray, np.ndarray]:
-        """Return what a metric finds of the labels, and of each its probability and if it is right.
+        """Return the metric over the labels, each label's probability, and whether it is right.
 
         Labels are the likeliest; the special tokens never are.
         """

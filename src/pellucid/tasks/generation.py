@@ -117,7 +117,7 @@ def sampling_of(
 
 
 def piece_numbers(number: int, pieces: int) -> list[int]:
-    """Return what sampling each piece of a text is keyed by; the first piece by the text's number.
+    """Return the number that keys the random draws of each piece; the first is the text's own.
 
     >>> piece_numbers(3, 2)
     [3, 16777219]
@@ -215,7 +215,7 @@ class GenerationTask(Task):
         return {name: value for name, value in vars(self).items() if name != "beginning"}
 
     def _begun(self, text: str, ends: int | None = None) -> Prefix | None:
-        """Return what an answer that begins with a text begins with; None where all may.
+        """Return the constraint that an answer begins with a text; None if any answer does.
 
         ends: the end token, where the text is the whole answer. Raises `UsageError` for a text that
         the model cannot write.
@@ -270,22 +270,22 @@ class GenerationTask(Task):
         return list(source)
 
     def opening(self, text: str) -> Opening:
-        """Return what is read of a text, and what its answer begins with."""
+        """Return the input tokens of a text, and the required beginning of its answer."""
         return Opening(self.source.encode(text), self.beginning)
 
     def openings(self, passage: Passage) -> list[Opening]:
-        """Return what is read of each piece of a text, and what its answer begins with."""
+        """Return the input tokens and the required beginning of the answer, for each piece."""
         return [self.opening(piece) for piece in passage.pieces]
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
     ) -> tuple[Packed, np.ndarray]:
-        """Return what is read of texts, and the token fed after each: the begin token."""
+        """Return the packed input tokens, and the token fed after each: the begin token."""
         first = np.full(len(rows), self.model.config.bos_token_id)
         return Packed.of([self.prompt_ids(row) for row in rows], numbers), first
 
     def decoder(self) -> Decodes:
-        """Return what search and sampling decode with, compiled once for many texts."""
+        """Return the decoder that search and sampling use, compiled once for many texts."""
         return compile_model(self.model, self.arithmetic)
 
     def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
@@ -306,7 +306,7 @@ class GenerationTask(Task):
         return log_p
 
     def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
-        """Return what `token_scores` does, for pairs that are small enough to go together."""
+        """Compute `token_scores` for pairs that fit into one batch."""
         batch = self._batch(pairs)
         with Recorder() as recorder:
             log_p = self._log_p(batch)

@@ -124,7 +124,7 @@ class Passage(NamedTuple):
         return [*whole, rest]
 
     def behind(self, number: int, answer: str) -> str:
-        """Return what follows the answer to a piece: what is kept there, else a blank."""
+        """Return the text after the answer to a piece: as kept from the source, else a blank."""
         kept = self.kept[number + 1]
         abut = not kept and number + 1 < len(self.pieces) and answer[-1:] not in "。！？"
         return " " if abut else kept

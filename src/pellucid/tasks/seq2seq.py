@@ -103,10 +103,10 @@ class Seq2SeqTask(GenerationTask):
         return found
 
     def openings(self, passage: Passage) -> list[Opening]:
-        """Return what is read of each piece of a text, and what its answer begins with.
+        """Return the input tokens and the required beginning of the answer, for each piece.
 
-        The prefix begins the answers together: what it has of whole ones is written as it is, its
-        rest begins the next, and those behind are free.
+        The prefix applies to the joined answers. Its whole sentences are the whole answers to the
+        first pieces, the rest begins the next answer, and later answers are free.
         """
         *whole, rest = passage.begun(self.prefix, self.sentences)
         begun = [self._begun(answer, self.model.config.eos_token_id) for answer in whole]
@@ -167,7 +167,7 @@ class Seq2SeqTask(GenerationTask):
         return self.max_source_length - 1
 
     def decoder(self) -> Decodes:
-        """Return what search and sampling decode with, compiled once for many texts."""
+        """Return the decoder for search and sampling, compiled once; an ensemble with `others`."""
         own = super().decoder()
         return Ensemble([own, *(task.decoder() for task in self.others)]) if self.others else own
 
@@ -228,7 +228,7 @@ class Seq2SeqTask(GenerationTask):
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
     ) -> Callable[[Any], Mapping[str, float]] | None:
-        """Return what scores answers to at most `most` held-out pairs while training, if any."""
+        """Return a function that scores answers to at most `most` held-out pairs, or None."""
         if metric == "none" or not pairs:
             return None
         count = min(len(pairs), most)
@@ -242,7 +242,7 @@ class Seq2SeqTask(GenerationTask):
         return [self.target.normalised(text) for text in pair.targets]
 
     def _measuring(self, pairs: Sequence[TextPair], metric: Metric) -> Callable[[bool], Measured]:
-        """Return what answers all sources and measures the answers, with intervals or without.
+        """Return a function of `intervals` that answers all sources and scores the answers.
 
         A source that cannot be answered, with a sentence that is too long for example, has an empty
         answer, and a warning says how many there are.
@@ -279,5 +279,5 @@ class Seq2SeqTask(GenerationTask):
         return ""
 
     def _units(self, text: str) -> Sequence[str]:
-        """Return what errors in a text are counted in: characters or words, as the target has."""
+        """Return the units that error rates count: the target tokenizer's characters or words."""
         return self.target.units(text) if isinstance(self.target, Tokenizer) else list(text)

@@ -323,7 +323,7 @@ class Task(ABC):
         """Run the model on a text, and on an answer; return the tokens that each stack read."""
 
     def rows(self) -> dict[str, Any]:
-        """Return what there is to know of it at a glance."""
+        """Return the rows of its summary: parameters, layers, sizes and vocabulary."""
         config = self.model.config
         return {
             "model": self.about,
@@ -347,7 +347,7 @@ class Task(ABC):
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
     ) -> Callable[[Any], Mapping[str, float]] | None:
-        """Return what scores answers to at most `most` held-out pairs while training, if any."""
+        """Return a function that scores answers to at most `most` held-out pairs, or None."""
         return None
 
     def _completed(

@@ -382,7 +382,7 @@ def load_recipe(name: str) -> RunConfig:
 
 
 def recipe_values(name: str) -> tuple[dict[str, Any], str, bool]:
-    """Return what `load_recipe` reads, its name in errors, and whether it is the user's own."""
+    """Return a recipe's values, its name in errors, and whether it is the user's own."""
     path = Path(name)
     if path.is_dir():
         path = path / "config.toml"

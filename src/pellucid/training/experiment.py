@@ -325,14 +325,14 @@ class Prepared:
         )
 
     def metric(self) -> ValidationMetric | None:
-        """Return what scores the answers to validation pairs while training, if anything does."""
+        """Return the function that scores validation answers while training, or None."""
         how = self.config.evaluation
         return self.trained.validation(self.pairs.valid, how.metric, how.pairs)
 
     def trainer(
         self, run: RunFolder | None, listeners: Iterable[Listener], **options: Any
     ) -> Trainer:
-        """Return what trains the model, and validates it. options: the others of `Trainer`."""
+        """Return the trainer, with the validation batches. options: further ones of `Trainer`."""
         held_out: Sequence[Batch] = ()
         if valid := self.pairs.valid:
             examples = encode(self.trained, valid, self.config, True)
@@ -522,7 +522,7 @@ def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores
 
 
 def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
-    """Return what the score that chooses the best weights depends on, besides the weights.
+    """Return everything besides the weights that the best-weights score depends on.
 
     pairs: the validation pairs. Settings have their own names.
     """

@@ -242,7 +242,7 @@ def signed(value: float) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return what the interval shows, and no more.
+    """Return a sentence on what the interval shows, and no more.
 
     "As expected" is printed only where neither the interval nor the test leaves room for chance.
     """

@@ -30,7 +30,7 @@ def _texts(name: str) -> Mapping[str, Any]:
 
 
 def korean() -> Mapping[str, Any]:
-    """Return the Korean of every text, by the English."""
+    """Return the Korean translation of every text, keyed by the English text."""
     return _texts("korean.toml")
 
 

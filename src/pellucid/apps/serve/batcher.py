@@ -160,7 +160,7 @@ class _Group:
 
 @dataclass
 class _Search:
-    """Jobs of one kind of search, by their places."""
+    """Jobs that use one kind of search, keyed by their place in `answering`."""
 
     answering: Answering
     jobs: dict[int, Job] = field(default_factory=dict)

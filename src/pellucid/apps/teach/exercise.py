@@ -153,7 +153,7 @@ def scope_of(
 
 @cache
 def right_results(name: str, again: bool = False) -> tuple[Array, ...]:
-    """Return what the function should return, gradients by central differences."""
+    """Return the expected results of an exercise's function, gradients by central differences."""
     exercise, scope = read(name), scope_of(name, again=again)
     if "gradients" not in exercise:
         return tuple(scope["output"]) if len(exercise["returns"]) > 1 else (scope["output"],)

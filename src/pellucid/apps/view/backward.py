@@ -65,7 +65,7 @@ an activation that is not here is computed where its backward returns."""
 
 
 def _functions() -> Iterator[tuple[str, Callable[..., Any], str]]:
-    """Yield each step, a function that computes it, and which of its statements."""
+    """Yield each step, the function that computes it, and the statement of that function."""
     for step, places in STEPS.items():
         for op, _, statement in (place.partition(": ") for place in places.split("; ")):
             yield step, getattr(ops, f"{op}_backward"), statement

@@ -57,7 +57,7 @@ def due(step: int) -> bool:
 def filming(
     run: Path, text: str | None, answer: str | None = None, *, resume: bool = False
 ) -> Callable[[Task, Splits], Listener] | None:
-    """Return what makes the listener that films a text during a run; None without a text.
+    """Return a factory of the listener that films a text during a run; None without a text.
 
     A resumed run goes on with its film. Without `answer` it is that of the data; a decoder alone
     reads the text itself. Raises `UsageError` for another text than a resumed run's, or an answer

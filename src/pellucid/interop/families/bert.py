@@ -9,7 +9,7 @@ class Bert(Family):
     """BERT and DistilBERT; `head` of a page is an array that only models with a head have."""
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return which of its two ends the file has."""
+        """Return whether the file has a masked-LM head, and whether it has a pooler."""
         head = self.page["head"] in theirs.arrays
         return {"head": head, "pooler": "pooler.dense.weight" in theirs.arrays}
 

@@ -14,6 +14,6 @@ class Gpt2(Family):
         }
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return what scores are divided by."""
+        """Return the setting for the divisor of attention scores: √d_k or none."""
         scaled = theirs.flag("scale_attn_weights", True)
         return {"attention_scale": "sqrt_d_k" if scaled else "none"}

@@ -1,4 +1,4 @@
-"""GELU, exact; see `ops.gelu`. Beyond ±40 the gate is 0 or 1, as on the page."""
+"""GELU, exact; see `ops.gelu`. Beyond ±40 the gate is 0 or 1, as in the reference op."""
 
 import math
 

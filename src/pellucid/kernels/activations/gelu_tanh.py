@@ -1,4 +1,4 @@
-"""GELU in the tanh form; see `ops.gelu`. Beyond ±40 the gate is 0 or 1, as on the page.
+"""GELU in the tanh form; see `ops.gelu`. Beyond ±40 the gate is 0 or 1, as in the reference op.
 
 Written with the logistic function, ½ (1 + tanh u) = σ(2u), which does not cancel for negative u.
 """

@@ -1,4 +1,4 @@
-"""SiLU; see `ops.silu`. Beyond ±1000 the gate is 0 or 1, as on the page."""
+"""SiLU; see `ops.silu`. Beyond ±1000 the gate is 0 or 1, as in the reference op."""
 
 import numpy as np
 

@@ -79,7 +79,7 @@ def _release(builder):
 
 
 def _block(rows: int) -> tuple[Any, Any, Any]:
-    """Return what begins, continues and ends one block, of one or two rows of tiles."""
+    """Return the instructions that start, continue and end a block of one or two rows of tiles."""
 
     def places(builder: Any, address: Any, step: Any) -> list[tuple[int, Any]]:
         down = builder.mul(step, _i64(4 * SIDE))

@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     digest: str
 
     def load(self) -> tuple[list[str], bytes] | None:
-        """Return what was saved; None where there is no sound file of this code."""
+        """Return the names it calls and its machine code; None without an intact file."""
         content = _load(self._file(), self._made_of())
         if content is None:
             return None
@@ -139,7 +139,7 @@ def code_digest(modules: frozenset[str]) -> str:
 
 @cache
 def _known() -> dict[str, tuple[str, list[str]]]:
-    """Return what `_read` found in files before, by a digest of them: it is half of a start."""
+    """Return earlier results of `_read`, keyed by file digest; they save half of a start."""
     found: dict[str, tuple[str, list[str]]] = json.loads(_load(_KNOWN, _KNOWN) or b"{}")
     return found
 

@@ -149,7 +149,7 @@ class Kernel:
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     def body(self) -> Callable[..., Any]:
-        """Return what is compiled."""
+        """Return the Python function that is compiled."""
         return self.function
 
     def __call__(self, *args: Any) -> None:
@@ -159,7 +159,7 @@ class Kernel:
             self._again(status, _parts(args))
 
     def compile(self) -> Callable[..., int]:
-        """Return what calls it, compiled or loaded from the cache if that has not been done."""
+        """Return its compiled function; the first call compiles it or loads it from the cache."""
         with compiling:
             if self._compiled is None:
                 self._plain = len(self.values) == len(self.arguments)
@@ -283,7 +283,7 @@ def instruction(result: Any, *takes: Any) -> Callable[[Callable[..., Any]], Inne
 
 
 def numbas(function: str) -> Inner:
-    """Return what kernels call that Numba, or our part of it, has under this name."""
+    """Return a function of Numba, or of `numba_text`, that kernels can call by this dotted name."""
     module, _, name = function.rpartition(".")
     return Inner(numbas, lambda: getattr(importlib.import_module(module), name))
 

@@ -107,7 +107,7 @@ _GOLDEN = np.uint32(0x9E3779B9)
 
 @inner()
 def mix(h):
-    """The twin of `rng.mix`."""
+    """Compute `rng.mix` inside a kernel, with the same bits."""
     h = _uint(_uint(h ^ _uint(h >> _HALF)) * _MIX1)
     h = _uint(_uint(h ^ _uint(h >> _13)) * _MIX2)
     return _uint(h ^ _uint(h >> _HALF))
@@ -115,7 +115,7 @@ def mix(h):
 
 @inner()
 def channel_bits(row, channel):
-    """The twin of `rng.random_bits`; `row` is one of `Rng.row_hash`."""
+    """Compute `rng.random_bits` inside a kernel; `row` is one value of `Rng.row_hash`."""
     return mix(_uint(_uint(channel * _GOLDEN) + row))
 
 

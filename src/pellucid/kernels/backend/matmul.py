@@ -330,7 +330,7 @@ BFLOAT16_TILES = _products(
 
 
 def products() -> Products:
-    """Return what kernels that train multiply with now; see `precision`."""
+    """Return the matrix products that training kernels use now; see `precision`."""
     if not precision.rounded():
         return FLOAT32
     return BFLOAT16_TILES if amx.available() else BFLOAT16

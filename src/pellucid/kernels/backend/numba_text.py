@@ -140,7 +140,7 @@ def _options(flags: frozenset[str], compiler: type[CompilerBase]) -> dict[str, A
 
 
 def inner(f: Callable[..., Any], flags: frozenset[str], always_inline: bool) -> Any:
-    """Return what Numba links into the kernels that call f."""
+    """Return f as a Numba function, which Numba links into the kernels that call it."""
     # Who holds an array is counted where arrays are made: not where it is read, in a loop.
     counts = not {"empty", "carray"}.isdisjoint(f.__code__.co_names)
     options = _options(flags, _InnerCompiler) | {"_nrt": counts, "forceinline": always_inline}
@@ -174,7 +174,7 @@ def by_name(f: Callable[..., Any], name: str, takes: tuple[Any, ...]) -> Any:
 
 
 def instruction(emit: Callable[..., Any], result: Any, takes: tuple[Any, ...]) -> Any:
-    """Return what Numba makes of `compile.instruction`."""
+    """Return the Numba intrinsic for `compile.instruction`."""
 
     def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
         pairs = zip(sig.args, values, strict=True)

@@ -74,7 +74,7 @@ def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
 
 
 def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | None:
-    """Return what draws the bits of rows of this shape; None where `rng` names other rows too."""
+    """Return the parameters of dropout bits for rows of this shape; None if `rng` has others."""
     if p == 0.0 or rng is None:
         return KEEP_ALL
     fit = rng.rows is None or rng.rows.shape == rows
@@ -82,9 +82,9 @@ def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | Non
 
 
 def bits_of(p: float, rng: Rng | None, names: Array | None) -> Bits | None:
-    """Return what draws the bits of rows of these names.
+    """Return the parameters that kernels draw the dropout bits of these rows from.
 
-    None where the page must draw them: p is 1 or no probability, or there are no names.
+    None where the reference op must draw them: p is 1 or not a probability, or names are missing.
     """
     if p == 0.0 or rng is None:
         return KEEP_ALL
@@ -96,7 +96,7 @@ def bits_of(p: float, rng: Rng | None, names: Array | None) -> Bits | None:
 
 @inner()
 def row_start(names, row, site):
-    """Return the start of a row's sequence of bits: the twin of `Rng.row_hash`."""
+    """Return the hash that a row's random bits start from: `Rng.row_hash` inside a kernel."""
     return mix(np.uint32(names[row] ^ site))
 
 

@@ -17,9 +17,9 @@ from pellucid.core.rng import Rng, mix
 
 
 def draws_on(device: torch.device, p: float, rng: Rng | None) -> bool:
-    """Whether dropout of `p` is a kernel's here: on a GPU. On the CPU the page draws NumPy's bits.
+    """Return whether a kernel computes dropout of `p` on this device: on a GPU, yes.
 
-    Nothing to drop is a kernel's anywhere.
+    On the CPU the reference op draws NumPy's bits. With nothing to drop a kernel does it anywhere.
     """
     return p == 0.0 or rng is None or (0.0 < p < 1.0 and device.type != "cpu")
 

@@ -18,7 +18,7 @@ _HELD = 1 << 26
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.linear_cross_entropy`; on the CPU the page names targets that do not exist."""
+    """Compute `ops.linear_cross_entropy`; on the CPU wrong targets are left to the op's error."""
     x, weight, bias, target = call.x, call.weight, call.bias, call.target
     if not (
         are_numbers(x, weight, bias)

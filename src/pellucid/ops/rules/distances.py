@@ -63,7 +63,7 @@ class Fixed(Distances):
     def values(
         self, distance: np.ndarray, heads: int
     ) -> tuple[Array, Callable[[Array], tuple[Array, ...]]]:
-        """Return what the function adds."""
+        """Return the score bias (H, distances), and a backward without gradients."""
         return self.function(distance[None], heads)[:, 0], lambda db: ()
 
 

@@ -44,7 +44,7 @@ class PerHead:
     initial: float = 0.0
 
     def shape(self, heads: int) -> tuple[int, ...]:
-        """Return that of the parameter."""
+        """Return the shape of the parameter."""
         return (heads,)
 
 
@@ -61,7 +61,7 @@ class Table:
     initial: float = 0.0
 
     def shape(self, heads: int) -> tuple[int, ...]:
-        """Return that of the parameter."""
+        """Return the shape of the parameter."""
         return heads, self.size
 
 
@@ -186,7 +186,7 @@ def _places(a: Array, distance: np.ndarray) -> At:
 
 
 def _flat_index(each: PerHead | Table, heads: int, at: At) -> np.ndarray:
-    """Return where in a flat parameter the number of each score is; NaN is 0, as in the kernel."""
+    """Return the index into the flattened parameter for each score; NaN counts as index 0."""
     head = np.arange(heads, dtype=np.int64).reshape(heads, 1, 1)
     if isinstance(each, PerHead):
         return head
@@ -233,7 +233,7 @@ def _gradient(d: Array, array: Array, index: Array) -> Array:
 
 
 def _shaped(x: Any, a: Array) -> Array:
-    """Return what a function returned in the shape and dtype of the scores."""
+    """Return a function's result broadcast to the scores' shape and cast to their dtype."""
     xp = namespace(a, x if hasattr(x, "dtype") else None)
     x = x if hasattr(x, "dtype") else xp.full_like(a, x)
     return xp.broadcast_to(xp.astype(x, a.dtype, copy=False), a.shape)
