@@ -378,9 +378,10 @@ function readTrial(): Trial {
   const { own, runner, target } = trial;
   // The answer that the page was made with, where the model itself writes another.
   const given = opened.steps.map(({ token }) => token).filter((token) => token !== runner.record.end);
-  const written = target.decode(given);
+  const before = runner.record.stacks.encoder ? [] : (trial.whole?.memory.ids ?? []);
+  const written = target.decode([...before, ...given]).slice(before.length > 0 ? target.decode(target.encode(trial.text)).length : 0);
   const whole = !trial.taught && trial.text === runner.record.text && own !== null && String(own.ids) !== String(given);
-  if (whole && String(target.encode(written)) === String(given)) trial.expect(written);
+  if (whole && (before.length > 0 || String(target.encode(written)) === String(given))) trial.expect(written);
   return trial;
 }
 

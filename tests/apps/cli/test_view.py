@@ -61,8 +61,8 @@ def test_the_page_holds_the_model_unless_it_is_left_out(
 def test_a_model_that_the_page_cannot_run_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_model(tmp_path / "gpt", gpt(), "# a model")
-    assert main(["view", str(tmp_path / "gpt"), "가나"]) == 0
+    save_model(tmp_path / "bert", bert(), "# a model")
+    assert main(["view", str(tmp_path / "bert"), "가나"]) == 0
     reported = capsys.readouterr()
     assert "runs in the page" not in reported.out
     assert "the page shows this text only: the page runs encoder-decoders" in reported.err

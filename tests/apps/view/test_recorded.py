@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.apps.view.test_runnable import SETTINGS, VIEWER, made
+from tests.apps.view.samples import gpt
+from tests.apps.view.test_runnable import SETTINGS, VIEWER, continuing, made
 
 from pellucid.apps import view
 from pellucid.apps.view.capture import capture, frozen
@@ -20,6 +21,18 @@ from pellucid.apps.view.runnable import runnable
 
 FIRST, TEXT = "cab A.B", "banana sp"
 ANSWER = "bat"
+CONTINUED: tuple[dict[str, Any], ...] = (
+    {},
+    {"norm": "pre", "positions": "learned", "tie_word_embeddings": True},
+    {
+        "norm": "pre",
+        "positions": "rotary",
+        "norm_type": "rms_norm",
+        "activation_function": "swiglu",
+    },
+    {"positions": "alibi", "sliding_window": 4, "activation_function": "gelu"},
+)
+CASES = range(len(SETTINGS) + len(CONTINUED))
 NEAR = 1e-5
 
 
@@ -40,14 +53,14 @@ def computed(cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
 
 @cache
 def task_of(n: int) -> Any:
-    return made(**SETTINGS[n])
+    return made(**SETTINGS[n]) if n < len(SETTINGS) else continuing(**CONTINUED[n - len(SETTINGS)])
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Record, dict[str, Any]]]:
     """The library's record of a text, and the page's, which was made of another text."""
     cases, records = [], []
-    for n in range(len(SETTINGS)):
+    for n in CASES:
         task = task_of(n)
         page = as_json(view.attention(task, FIRST).record, numbers=False)
         cases.append({"record": page, "run": runnable(task, FIRST), "text": TEXT, "answer": ANSWER})
@@ -66,7 +79,7 @@ def close(found: Any, expected: Any, where: str) -> None:
     np.testing.assert_allclose(found, expected, atol=NEAR * most, rtol=0, err_msg=where)
 
 
-@pytest.mark.parametrize("n", range(len(SETTINGS)))
+@pytest.mark.parametrize("n", CASES)
 def test_maps_and_their_gradients(both: list[tuple[Record, dict[str, Any]]], n: int) -> None:
     record, page = both[n]
     assert record.loss == pytest.approx(page["loss"], abs=1e-4)
@@ -81,7 +94,7 @@ def test_maps_and_their_gradients(both: list[tuple[Record, dict[str, Any]]], n: 
         close(np.reshape(found["weights"], m.probabilities.shape), m.probabilities, m.name)
 
 
-@pytest.mark.parametrize("n", range(len(SETTINGS)))
+@pytest.mark.parametrize("n", CASES)
 def test_steps_labels_and_the_cell_in_view(
     both: list[tuple[Record, dict[str, Any]]], n: int
 ) -> None:
@@ -96,7 +109,7 @@ def test_steps_labels_and_the_cell_in_view(
     assert page["opens"] == view.record.select_cell(record)._asdict()
 
 
-@pytest.mark.parametrize("n", range(len(SETTINGS)))
+@pytest.mark.parametrize("n", CASES)
 def test_every_part_has_its_rows_and_gradients(
     both: list[tuple[Record, dict[str, Any]]], n: int
 ) -> None:
@@ -112,7 +125,7 @@ def test_every_part_has_its_rows_and_gradients(
                 close(array(found[f"{name}_norms"])[0, 0], lengths, part.role)
 
 
-@pytest.mark.parametrize("n", range(len(SETTINGS)))
+@pytest.mark.parametrize("n", CASES)
 def test_derivations_have_their_finite_differences(
     both: list[tuple[Record, dict[str, Any]]], n: int
 ) -> None:
@@ -127,7 +140,7 @@ def test_derivations_have_their_finite_differences(
             assert step["rest"] or not step["terms"] or total == pytest.approx(step["value"])
 
 
-@pytest.mark.parametrize("n", range(len(SETTINGS)))
+@pytest.mark.parametrize("n", CASES)
 def test_a_single_tokens_gradient_is_followed_back(
     both: list[tuple[Record, dict[str, Any]]], n: int
 ) -> None:
@@ -135,9 +148,11 @@ def test_a_single_tokens_gradient_is_followed_back(
     task = task_of(n)
     model = frozen(task.model)
     flow, token = page["flows"][1], record.steps[1]
+    source, more = task.source.encode(TEXT), [step.token for step in record.steps[:-1]]
+    alone = n >= len(SETTINGS)
     texts: Any = {
-        "source": task.source.encode(TEXT),
-        "target": [model.config.bos_token_id, *(step.token for step in record.steps[:-1])],
+        **({} if alone else {"source": source}),
+        "target": [model.config.bos_token_id, *(source if alone else ()), *more],
     }
     seen = capture(model, texts, [token.place], [token.token])
     maps = {(m.kind, m.layer - 1): m for m in seen.maps}
@@ -159,6 +174,22 @@ def test_a_single_tokens_gradient_is_followed_back(
         assert (leaves <= (around + through) * (1 + 1e-4) + 1e-6).all()
         if stage["layer"] is not None and model.config.norm == "pre":
             close(around, arrives, "around")
-    rows = seen.rows["encoder.layers.0.0"].dx
+    rows = seen.rows[f"{'decoder' if alone else 'encoder'}.layers.0.0"].dx
     assert rows is not None
     close(array(flow["stages"][-1]["lengths"])[3, 0], np.linalg.norm(rows, axis=-1), "leaves")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+def test_a_text_is_continued_as_the_library_continues_it(kind: str, tmp_path: Path) -> None:
+    """What one token could write together with something that follows is written again."""
+    task = gpt(kind, beam=1)
+    texts = ["가나", "나 b", "가나 b", "b", "가"]
+    page = as_json(view.attention(task, texts[0]).record, numbers=False)
+    run = runnable(task, texts[0])
+    cases = [{"record": page, "run": run, "text": text, "answer": ""} for text in texts]
+    for text, found in zip(texts, computed(cases, tmp_path), strict=True):
+        record = view.attention(task, text).record
+        assert [step.token for step in record.steps] == [step["token"] for step in found["steps"]]
+        read = len(record.target) - len(record.steps)
+        assert [list(label) for label in record.target[:read]] == found["target"][:read]
+        assert found["loss"] == pytest.approx(record.loss, rel=1e-3)

@@ -29,12 +29,12 @@ from pellucid.core.errors import UserError
 from pellucid.data.appearance import reading_of
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig
-from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 from pellucid.models.quantize import dequantize, quantize
 from pellucid.models.walk import UnsupportedError
 from pellucid.nn import Recorder
 from pellucid.ops import rules
-from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks import CausalLMTask, Seq2SeqTask
 
 VIEWER = Path(__file__).parents[3] / "viewer"
 TEXTS = ["banana split", "cab A.B"]
@@ -104,10 +104,26 @@ def made(**settings: Any) -> Seq2SeqTask:
     return quantized(Seq2SeqTask(model, tokenizer, tokenizer, SearchConfig(max_length=6)))
 
 
-def quantized(task: Seq2SeqTask) -> Seq2SeqTask:
+def continuing(**settings: Any) -> CausalLMTask:
+    """Return a decoder alone, as `made`."""
+    tokenizer = train_tokenizer(TEXTS, kind="char")
+    config = CausalLMConfig(
+        vocab_size=tokenizer.vocab_size,
+        d_model=12,
+        num_attention_heads=3,
+        ffn_dim=7,
+        num_hidden_layers=2,
+        max_position_embeddings=17,
+    )
+    model = CausalLM(replace(config, **settings), seed=3, dtype=np.float64).eval()
+    shake(model)
+    return quantized(CausalLMTask(model, tokenizer, tokenizer, SearchConfig(max_length=6)))
+
+
+def quantized(task: Any) -> Any:
     """Return the task in float64, on the numbers that its int8 weights stand for."""
     state = {name: x.astype(np.float32) for name, x in task.model.state_dict().items()}
-    model = Seq2Seq(task.model.config, dtype=np.float64).eval()
+    model = type(task.model)(task.model.config, dtype=np.float64).eval()
     model.load_state_dict(dequantize(quantize(state, "int8")))
     return replace(task, model=model)
 
@@ -469,3 +485,29 @@ def test_what_the_page_cannot_run_is_refused_by_name() -> None:
         runnable(replace(task, source=labels))
     with pytest.raises(UnsupportedError, match="runs encoder-decoders"):
         runnable(task.model)
+
+
+def test_a_decoder_alone_without_parts_equals_the_librarys_without_them(tmp_path: Path) -> None:
+    task = continuing(norm="pre", positions="rotary")
+    text, answer = "banana", [5, 7]
+    offs: list[list[str]] = [[], ["decoder.0.1"], ["decoder.2.2", "source.1"], ["decoder.3"]]
+    found = in_node(task, [{"text": text, "answer": answer, "off": off} for off in offs], tmp_path)
+    read = [task.model.config.bos_token_id, *task.source.encode(text), *answer]
+    d = task.model.config.head_width
+    for off, case in zip(offs, found, strict=True):
+        model = quantized(task).model
+        steps = model.stacks()["decoder"].steps
+        for where, first, *head in (name.split(".") for name in off):
+            if where == "source":
+                mask = np.zeros((len(read), len(read)), bool)
+                mask[:, 1 + int(first)] = True
+                for attention in model.stacks()["decoder"].attentions():
+                    masked(attention, mask)
+            elif head:
+                columns = slice(int(head[0]) * d, (int(head[0]) + 1) * d)
+                steps[int(first)].block.body.out_proj.weight.data[:, columns] = 0
+            else:
+                steps[int(first)].block.body.linear2.weight.data[:] = 0
+                steps[int(first)].block.body.linear2.bias.data[:] = 0
+        with dispatch.reference():
+            close(case["logits"], model(Packed.of([read])))

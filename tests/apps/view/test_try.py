@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.apps.view.samples import TEXTS, speaking
+from tests.apps.view.samples import TEXTS, gpt, speaking
 from tests.apps.view.test_edit import backward, moved_score, nats
 from tests.apps.view.test_runnable import greedy, quantized, run
 
@@ -54,6 +54,31 @@ def settle(page: Page) -> None:
             ? requestAnimationFrame(() => setTimeout(done)) : setTimeout(look, 20);
         look();
     })""")
+
+
+@pytest.mark.oracle("playwright")
+def test_a_decoder_continues_what_is_typed_and_all_tabs_follow(
+    new_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    task = gpt("bpe", beam=1)
+    page = new_page(viewport=WIDE)
+    page.goto(view.attention(task, "가나", run=True).save(tmp_path / "gpt.html").as_uri())
+    page.locator("#tab-run").click()
+    settle(page)
+    page.locator("#try-text").fill("나 b")
+    settle(page)
+    record = view.attention(task, "나 b").record
+    for tab in ("whole", "attention", "steps", "generation", "backward"):
+        page.locator(f"#tab-{tab}").click()
+        settle(page)
+        assert page.locator(f"#panel-{tab}").is_visible()
+    found = page.evaluate("({...pellucid.record, maps: pellucid.record.maps.length})")
+    assert [step["token"] for step in found["steps"]] == [step.token for step in record.steps]
+    read = len(record.target) - len(record.steps)
+    assert found["target"][:read] == [list(label) for label in record.target[:read]]
+    assert found["maps"] == len(record.maps)
+    assert len(found["derivations"]) > 0
+    assert len(found["flows"]) == len(record.steps)
 
 
 @pytest.mark.oracle("playwright")
@@ -222,7 +247,7 @@ def test_the_largest_gradient_of_a_matrix_is_the_weight_that_opens(
 def test_two_texts_have_one_cursor(opened: Open, task: Seq2SeqTask) -> None:
     page = opened()
     page.get_by_label("Beside it").select_option("text")
-    page.get_by_label("The other text").fill("마바사")
+    page.get_by_role("textbox", name="The other text").fill("마바사")
     assert page.locator(".try-edges").count() == 2
     page.locator(".try-edges td[data-row='1'][data-column='1']").nth(1).hover()
     assert page.locator(".try-edges td.at").count() == 2

@@ -64,7 +64,7 @@ export class Step {
     const tokens = record.steps.map(({ token }) => token);
     const ended = tokens.at(-1) === runner.record.end;
     const answer = { ids: ended ? tokens.slice(0, -1) : tokens, losses: [], ended };
-    const reading = trial.readingOf(trial.piece, answer);
+    const reading = trial.readingOf(trial.piece, answer, trial.expected === "");
     this.root.hidden = reading === null; // a record of token ids has no text that the page could read
     if (!reading) return;
     this.open.hidden = true;
@@ -73,8 +73,8 @@ export class Step {
     const gradients = gradientsOf(runner, fed);
     const all = step(gradients);
     const stack = side === "source" ? "encoder" : "decoder";
-    const tensor = runner.record.stacks[stack].embed.tokens;
-    const id = side === "source" ? reading.memory.ids[place]! : [runner.record.begin, ...answer.ids][place]!;
+    const tensor = runner.record.stacks[stack]!.embed.tokens;
+    const id = side === "source" ? reading.memory.ids[place]! : [...reading.memory.prompt, ...answer.ids][place]!;
     const width = runner.tensors[tensor]!.columns;
     const by = (all[tensor]!.by as Float32Array).subarray(id * width, (id + 1) * width);
     const edit = { parts: this.moves.selectedIndex === 0 ? all : [{ tensor, at: id * width, by }] };

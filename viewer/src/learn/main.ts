@@ -489,14 +489,14 @@ class Page {
     const { stacks, output } = this.trial.runner.record;
     const given = (numbers: (number | null)[]) => numbers.filter((n) => n !== null);
     const of = (name: "encoder" | "decoder") =>
-      stacks[name].blocks.map((block): [string, number[]] => {
+      stacks[name]!.blocks.map((block): [string, number[]] => {
         const own = block.kind === "network" ? [block.first, block.second] : [block.in, block.out];
         const what = block.kind === "network" ? t.network : block.memory ? t.cross : t.self;
         const tensors = [...own.flatMap(({ weight, bias }) => [weight, bias]), block.norm.weight, block.norm.bias];
         return [`${t[name](block.layer + 1)} · ${what}`, given(tensors)];
       });
     return [
-      [t.source, [stacks.encoder.embed.tokens]],
+      [t.source, [stacks.encoder!.embed.tokens]],
       ...of("encoder"),
       [t.target, [stacks.decoder.embed.tokens]],
       ...of("decoder"),

@@ -71,8 +71,7 @@ export function gradients(
   expected: readonly (number | null)[],
   off: Off = NOTHING,
 ): Gradients {
-  const read = [runner.record.begin, ...answer];
-  return backward(runner, memory, run, read, expected, off).gradients;
+  return backward(runner, memory, run, [...memory.prompt, ...answer], expected, off).gradients;
 }
 
 /** As `gradients`, of a batch: `read` and `expected` are packed; also −log p of each expected token. */
@@ -104,8 +103,10 @@ export function backward(
   const dmemory = zeros(memory.run.rows);
   const dx = back.layers("decoder", run, back.linear(run.rows, output, dlogits), memory, dmemory);
   back.embed("decoder", read, dx, run.starts);
-  const dsource = back.layers("encoder", memory.run, dmemory, memory, dmemory);
-  back.embed("encoder", memory.ids, dsource, memory.run.starts);
+  if (runner.record.stacks.encoder) {
+    const dsource = back.layers("encoder", memory.run, dmemory, memory, dmemory);
+    back.embed("encoder", memory.ids, dsource, memory.run.starts);
+  }
   return { gradients: back.gradients, losses };
 }
 
@@ -125,7 +126,7 @@ class Backward {
 
   layers(name: StackName, run: Run, dy: Rows, memory: Memory, dmemory: Rows): Rows {
     const { runner, off } = this;
-    const { blocks, norm } = runner.record.stacks[name];
+    const { blocks, norm } = runner.record.stacks[name]!;
     let d = norm ? this.norm(run.inputs[blocks.length]!, norm, dy) : dy;
     const passed: Passed = { last: dy, first: d, arrives: [], sums: [], given: [], heads: [], embedded: d };
     this.gradients.passed[name] = passed;
@@ -156,7 +157,7 @@ class Backward {
   }
 
   embed(name: StackName, ids: readonly number[], d: Rows, starts: Starts): void {
-    const stack = this.runner.record.stacks[name];
+    const stack = this.runner.record.stacks[name]!;
     const { tokens, factor, table, position_factor, norm } = stack.embed;
     if (norm) d = this.norm(this.runner.embedded(stack, ids, 0, starts), norm, d);
     this.gradients.passed[name]!.embedded = d;

@@ -73,7 +73,7 @@ class Places {
     const place = `${stack} ${layer} ${block}`;
     if (layer !== null && place !== this.last) this.block[stack]++;
     this.last = place;
-    const { embed, blocks, norm } = this.fed.runner.record.stacks[stack];
+    const { embed, blocks, norm } = this.fed.runner.record.stacks[stack]!;
     const own = blocks[this.block[stack]];
     if (role === "norm") return layer === null ? (own ? norm : embed.norm) : own!.norm;
     return role === "feed_forward" && own?.kind === "network" ? own : null;

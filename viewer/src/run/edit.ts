@@ -3,6 +3,7 @@
 import { gradients } from "./backward.ts";
 import type { Gradients } from "./backward.ts";
 import type { Answer, Memory, MovedScore, Off, Run, Runner } from "./forward.ts";
+import { stacksOf } from "./model.ts";
 import type { RunRecord, StackName } from "./model.ts";
 
 /** A matrix or vector of the model; of q, k and v, which are one matrix, its rows. */
@@ -35,15 +36,15 @@ export interface Fed {
 }
 
 /** Every matrix and vector, in the order of the forward pass; what a model shares comes again. */
-export function parameters({ stacks, output, numbers }: RunRecord): Named[] {
+export function parameters(record: RunRecord): Named[] {
+  const { output, numbers } = record;
   const all: Named[] = [];
   const add = (where: string, symbol: string, tensor: number | null, first = 0, count?: number) => {
     if (tensor === null) return;
     const [rows, columns] = numbers.tensors[tensor]!.shape;
     all.push({ where, symbol, tensor, first, rows: count ?? rows!, columns: columns ?? 1 });
   };
-  for (const name of ["encoder", "decoder"] as StackName[]) {
-    const { embed, blocks, norm } = stacks[name];
+  for (const [name, { embed, blocks, norm }] of stacksOf(record)) {
     add(`${name}.embed`, "E", embed.tokens);
     add(`${name}.embed`, "P", embed.table);
     add(`${name}.embed`, "γ", embed.norm?.weight ?? null);
@@ -86,7 +87,7 @@ export function step({ tensors }: Gradients): Part[] {
 
 export function gradientsOf(runner: Runner, { memory, run, answer, off, counted }: Fed): Gradients {
   const expected = answer.ended ? [...answer.ids, runner.record.end] : answer.ids;
-  const rows = expected.map((token, l) => (counted(l) ? token : null));
+  const rows = [...Array<null>(run.first).fill(null), ...expected.map((token, l) => (counted(l) ? token : null))];
   return gradients(runner, memory, run, answer.ids, rows, off);
 }
 
@@ -133,7 +134,7 @@ export class Edited {
       // Keys and values of the encoder's rows are a cross-attention's, which may have changed.
       const memory = { ...encoded, kept: new Map() };
       const whole = runner.decode(memory, answer.ids, off, encoded === before ? run : undefined, changed);
-      const { losses, same } = runner.losses(whole, answer);
+      const { losses, same } = runner.losses(whole, answer, memory.opening?.prefix);
       const loss = losses.reduce((sum, x, l) => sum + (counted(l) ? x : 0), 0);
       return { losses, loss, other: greedy && !same ? runner.greedy(memory, off, answer.ids) : null };
     });
@@ -171,7 +172,7 @@ function used(record: RunRecord, parts: readonly Part[]): string[] {
     .filter(({ tensor }) => moved.has(tensor))
     .map(({ where }) => {
       const [stack, block] = where === "output" ? ["decoder", "norm"] : where.split(".");
-      const last = record.stacks[stack as StackName].blocks.length;
+      const last = record.stacks[stack as StackName]!.blocks.length;
       return `${stack}.${block === "embed" ? 0 : block === "norm" ? last : block}`;
     });
 }

@@ -5,6 +5,7 @@ import { unpackHead } from "../record.ts";
 import type { AttentionMap, Flow, FlowStage, PackedArray, Rows, Side } from "../record.ts";
 import type { Gradients } from "./backward.ts";
 import { dot } from "./forward.ts";
+import { stacksOf } from "./model.ts";
 import type { StackName } from "./model.ts";
 import { blockOf, lazy } from "./recorded.ts";
 import type { Fed } from "./recorded.ts";
@@ -18,9 +19,9 @@ const SIDES: { [name in StackName]: Side } = { encoder: "source", decoder: "targ
 /** The gradients of −log p of single tokens; each is followed back when it is looked at. */
 export function flowsOf(fed: Fed, maps: AttentionMap[]): Flow[] {
   const { runner, runs, read, expected } = fed;
-  const { stacks } = runner.record;
-  const names = ["decoder", "encoder"] as const;
-  if (names.some((name) => stacks[name].blocks.length === 0 || read[name].length > LONGEST)) return [];
+  const stacks = stacksOf(runner.record).reverse();
+  if (stacks.some(([name, { blocks }]) => blocks.length === 0 || read[name].length > LONGEST)) return [];
+  const names = stacks.map(([name]) => name);
   const places = expected.flatMap((token, place) => (token === null ? [] : [place]));
   return places.map((place, step): Flow => {
     const made = lazy(() => {
@@ -53,7 +54,7 @@ export function flowsOf(fed: Fed, maps: AttentionMap[]): Flow[] {
 
 /** From the rows that a stack gives to those that enter it. */
 function stagesOf({ runner }: Fed, name: StackName, maps: AttentionMap[], { passed, scores }: Gradients): FlowStage[] {
-  const { blocks, norm } = runner.record.stacks[name];
+  const { blocks, norm } = runner.record.stacks[name]!;
   const { last, first, arrives, sums, heads } = passed[name]!;
   const about = { stack: name, side: SIDES[name] };
   const stages: FlowStage[] = [];
@@ -127,7 +128,7 @@ function edgesOf(map: AttentionMap, dz: Rows, scores: Float64Array): FlowStage["
 
 /** For each token read the length of the gradient of its row of the embedding; tokens read twice have one. */
 function table({ runner, read }: Fed, name: StackName, { passed }: Gradients): PackedArray {
-  const { factor } = runner.record.stacks[name].embed;
+  const { factor } = runner.record.stacks[name]!.embed;
   const { values, width } = passed[name]!.embedded;
   const found = new Map<number, Float64Array>();
   read[name].forEach((id, t) => {

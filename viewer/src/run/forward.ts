@@ -9,6 +9,8 @@ import type { Rule } from "../attention.ts";
 import type { Rows } from "../record.ts";
 import { tensors } from "./model.ts";
 import type { Attention, Linear, Network, Norm, RunRecord, Stack, StackName, Tensor } from "./model.ts";
+import { FREE } from "./prefix.ts";
+import type { Opening, Prefix } from "./prefix.ts";
 import { Products } from "./products.ts";
 
 /** Where each sequence of packed rows begins, and where the last ends: cu_seqlens in the library. */
@@ -59,6 +61,8 @@ export interface Run {
   /** Of attention: the weights (H, L, S), sequence by sequence, and the heads' outputs (L, H · D). */
   looks: (Looks | undefined)[];
   starts: Starts;
+  /** The row of the decoder that predicts the answer's first token. */
+  first: number;
 }
 
 export interface Looks {
@@ -69,10 +73,15 @@ export interface Looks {
   z: Rows;
 }
 
-/** The rows that cross-attention looks at, and each block's keys and values of them. */
+/** A text that was read: the rows that cross-attention looks at, and each block's keys and values of them. */
 export interface Memory {
+  /** Without an encoder it has no rows. */
   run: Run;
   ids: readonly number[];
+  /** What the decoder reads before the answer. */
+  prompt: readonly number[];
+  /** What the answer must begin with. */
+  opening: Opening | null;
   kept: Map<number, [Rows, Rows]>;
 }
 
@@ -115,14 +124,16 @@ export class Runner {
   encode(ids: readonly number[], off: Off = NOTHING, base?: Memory, changed: Off = off): Memory {
     const from = base ? firstChanged("encoder", changed) : 0;
     if (base && from === Infinity) return base;
-    const x = this.embed(this.record.stacks.encoder, ids, 0);
-    return { run: this.layers("encoder", x, off, { from, base: base?.run }), ids, kept: new Map() };
+    const { stacks, begin, prompt } = this.record;
+    if (!stacks.encoder) return base ?? { run: nothing(), ids, prompt: [...(prompt ?? []), ...ids], opening: null, kept: new Map() };
+    const x = this.embed(stacks.encoder, ids, 0);
+    return { run: this.layers("encoder", x, off, { from, base: base?.run }), ids, prompt: [begin], opening: null, kept: new Map() };
   }
 
   /** Sources of a batch, and the decoder over a begin token and each answer. */
   encodeAll({ ids, starts }: Packed): Memory {
-    const x = this.embed(this.record.stacks.encoder, ids, 0, starts);
-    return { run: this.layers("encoder", x, NOTHING, { starts }), ids, kept: new Map() };
+    const x = this.embed(this.record.stacks.encoder!, ids, 0, starts);
+    return { run: this.layers("encoder", x, NOTHING, { starts }), ids, prompt: [], opening: null, kept: new Map() };
   }
 
   decodeAll(memory: Memory, { ids, starts }: Packed): Run {
@@ -130,21 +141,21 @@ export class Runner {
     return this.layers("decoder", x, NOTHING, { memory, starts });
   }
 
-  /** The decoder over a begin token and an answer; `base` and `changed` as in `encode`. */
+  /** The decoder over a begin token, or the text, and an answer; `base` and `changed` as in `encode`. */
   decode(memory: Memory, answer: readonly number[], off: Off = NOTHING, base?: Run, changed: Off = off): Run {
-    const read = [this.record.begin, ...answer];
     const from = base ? firstChanged("decoder", changed) : 0;
     if (base && from === Infinity) return base;
-    return this.layers("decoder", this.embed(this.record.stacks.decoder, read, 0), off, { memory, from, base });
+    const x = this.embed(this.record.stacks.decoder, [...memory.prompt, ...answer], 0);
+    return { ...this.layers("decoder", x, off, { memory, from, base }), first: memory.prompt.length - 1 };
   }
 
   logits(rows: Rows): Rows {
     return this.linear(rows, this.record.output);
   }
 
-  /** The most likely token, of those that the model generates. */
-  choice(logits: Float32Array): number {
-    const allowed = logits.slice();
+  /** The most likely token, of those that the model generates, or of `only` these. */
+  choice(logits: Float32Array, only?: ReadonlyMap<number, number>): number {
+    const allowed = only ? logits.map((logit, token) => (only.has(token) ? logit : -Infinity)) : logits.slice();
     for (const token of this.record.suppressed ?? []) allowed[token] = -Infinity;
     return largest(allowed);
   }
@@ -154,36 +165,47 @@ export class Runner {
    * faster than token by token; from the first token that is another, it is read no further.
    */
   greedy(memory: Memory, off: Off = NOTHING, guess: readonly number[] = []): Answer {
-    const { begin, end, longest, stacks } = this.record;
+    const { end, longest, positions, stacks } = this.record;
+    const first = memory.prompt.length - 1;
+    const prefix = memory.opening?.prefix;
+    let state = prefix ? 0 : FREE;
+    const room = Math.min(longest.answer + (memory.opening?.again ?? 0), (positions ?? Infinity) - first - 1);
     const answer: Answer = { ids: [], losses: [], ended: false };
     const past: Past = new Map();
-    let ahead = guess.slice(0, longest.answer - 1);
-    for (let token = begin; ; ahead = []) {
-      const offset = answer.ids.length;
-      if (offset === longest.answer) return answer;
-      const x = this.embed(stacks.decoder, [token, ...ahead], offset);
+    let ahead = guess.slice(0, Math.max(0, room - 1));
+    for (let read = memory.prompt; ; ahead = []) {
+      if (answer.ids.length === room) return answer;
+      const offset = answer.ids.length + first + 1 - read.length;
+      const x = this.embed(stacks.decoder, [...read, ...ahead], offset);
       const { rows } = this.layers("decoder", x, off, { memory, past, offset });
-      const { values, width } = this.logits(rows);
+      const { values, width } = this.logits(lastRows(rows, ahead.length + 1));
       for (let l = 0; l <= ahead.length; l++) {
         const logits = values.subarray(l * width, (l + 1) * width);
-        token = this.choice(logits);
+        const token = this.choice(logits, prefix?.[state]);
+        state = prefix?.[state]?.get(token) ?? FREE;
+        read = [token];
         answer.losses.push(loss(logits, token));
         if (token === end) return { ...answer, ended: true };
         answer.ids.push(token);
         if (token !== ahead[l]) break;
       }
-      for (const [block, both] of past) past.set(block, both.map((x) => firstRows(x, answer.ids.length)) as [Rows, Rows]);
+      for (const [block, both] of past) past.set(block, both.map((x) => firstRows(x, first + answer.ids.length)) as [Rows, Rows]);
     }
   }
 
   /** −log p of each token of an answer in a run of the decoder, and whether greedy gives it too. */
-  losses(run: Run, { ids, ended }: Answer): { losses: number[]; same: boolean } {
+  losses(run: Run, { ids, ended }: Answer, prefix?: Prefix | null): { losses: number[]; same: boolean } {
     const expected = ended ? [...ids, this.record.end] : ids;
+    let state = prefix ? 0 : FREE;
     const { values, width } = this.logits(run.rows);
-    const rows = expected.map((_, l) => values.subarray(l * width, (l + 1) * width));
+    const rows = expected.map((_, l) => values.subarray((run.first + l) * width, (run.first + l + 1) * width));
     return {
       losses: rows.map((row, l) => loss(row, expected[l]!)),
-      same: rows.every((row, l) => this.choice(row) === expected[l]),
+      same: rows.every((row, l) => {
+        const only = prefix?.[state];
+        state = only?.get(expected[l]!) ?? FREE;
+        return this.choice(row, only) === expected[l];
+      }),
     };
   }
 
@@ -239,8 +261,8 @@ export class Runner {
     off: Off,
     { memory, past, starts = [0, x.count], offset = 0, from = 0, base }: Given,
   ): Run {
-    const { blocks, norm } = this.record.stacks[name];
-    const run: Run = { rows: x, inputs: [], outputs: [], looks: [], starts };
+    const { blocks, norm } = this.record.stacks[name]!;
+    const run: Run = { rows: x, inputs: [], outputs: [], looks: [], starts, first: 0 };
     if (base && from > 0) {
       run.inputs = base.inputs.slice(0, from);
       run.outputs = base.outputs.slice(0, from);
@@ -300,7 +322,9 @@ export class Runner {
       past?.set(number, [k, v]);
     }
     const ofKeys = block.memory ? memory!.run.starts : past ? [0, k.count] : starts;
-    const hidden = block.memory || name.startsWith("encoder") ? hiddenTokens(off) : [];
+    const alone = !this.record.stacks.encoder;
+    const before = alone ? (this.record.prompt?.length ?? 0) : 0;
+    const hidden = alone || block.memory || name.startsWith("encoder") ? hiddenTokens(off).map((token) => before + token) : [];
     const z = { values: new Float32Array(x.count * ofQ), count: x.count, width: ofQ };
     const pieces = piecesOf(starts, ofKeys);
     const weights = new Float32Array(heads * pieces.reduce((all, { queries, keys }) => all + queries * keys, 0));
@@ -527,6 +551,15 @@ function joined(a: Rows, b: Rows): Rows {
 
 function firstRows({ values, width }: Rows, count: number): Rows {
   return { values: values.subarray(0, count * width), count, width };
+}
+
+function lastRows({ values, count, width }: Rows, some: number): Rows {
+  return { values: values.subarray((count - some) * width, count * width), count: some, width };
+}
+
+/** The run of an encoder that a model does not have. */
+function nothing(): Run {
+  return { rows: { values: new Float32Array(0), count: 0, width: 0 }, inputs: [], outputs: [], looks: [], starts: [0, 0], first: 0 };
 }
 
 function hiddenTokens(off: Off): number[] {

@@ -103,7 +103,12 @@ export interface RunRecord {
   tokenizers: { source: TokenizerRecord; target: TokenizerRecord };
   /** Without it a text is answered whole. */
   passage?: PassageRecord;
-  stacks: { [name in StackName]: Stack };
+  /** Without an encoder the decoder reads the text itself, and continues it. */
+  stacks: { encoder?: Stack; decoder: Stack };
+  /** What is read before a text that is continued: a begin token, or nothing. */
+  prompt?: number[];
+  /** How many tokens such a text and what follows may have together. */
+  positions?: number;
   output: Linear;
   numbers: {
     /** Without a name: made of parameters, such as what distances add. */
@@ -117,6 +122,12 @@ export interface Tensor {
   values: Float32Array;
   rows: number;
   columns: number;
+}
+
+/** The stacks that a model has, the encoder first. */
+export function stacksOf({ stacks }: RunRecord): [StackName, Stack][] {
+  const { encoder, decoder } = stacks;
+  return [...(encoder ? [["encoder", encoder] as [StackName, Stack]] : []), ["decoder", decoder]];
 }
 
 /** The arrays of a model as float32: a matrix is its int8 numbers times the scale of their row. */

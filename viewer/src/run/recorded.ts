@@ -37,15 +37,15 @@ export function lazy<T>(make: () => T): () => T {
 export function fedOf(trial: Trial, reading: Reading): Fed {
   const { runner } = trial;
   const { memory, run, answer } = reading;
-  const { begin, end } = runner.record;
+  const { end } = runner.record;
   const tokens = answer.ended ? [...answer.ids, end] : answer.ids;
-  const expected = Array.from({ length: run.rows.count }, (_, l) => tokens[l] ?? null);
+  const expected = Array.from({ length: run.rows.count }, (_, l) => tokens[l - run.first] ?? null);
   const all = lazy(() => gradients(runner, memory, run, answer.ids, expected));
   return {
     runner,
     reading,
     runs: { encoder: memory.run, decoder: run },
-    read: { encoder: memory.ids, decoder: [begin, ...answer.ids] },
+    read: { encoder: memory.ids, decoder: [...memory.prompt, ...answer.ids] },
     expected,
     back: (counted) =>
       counted === undefined
@@ -62,16 +62,17 @@ export function recorded(trial: Trial, about: PageRecord): PageRecord {
   const reading = trial.whole!;
   const { answer } = reading;
   const fed = fedOf(trial, reading);
-  const [source, target] = [trial.labels("source"), trial.labels("target")];
+  const alone = !trial.runner.record.stacks.encoder; // all tokens are the decoder's
+  const [source, target] = [alone ? [] : trial.labels("source"), trial.labels("target")];
   const steps = stepsOf(trial, fed);
   const same =
     trial.text === trial.runner.record.text && !trial.taught && String(steps.map(({ token }) => token)) === String(about.steps.map(({ token }) => token));
-  const sides = { source: source.length, target: answer.ids.length + 1 };
+  const sides = { source: source.length, target: reading.memory.prompt.length + answer.ids.length };
   const shown = { source, target: target.slice(0, sides.target) };
   const maps = about.maps.map((map) => mapOf(map, fed));
   const opens = same && about.opens ? about.opens : cellOf(maps);
   const made = partsOf(about.parts ?? [], fed, sides);
-  const rest = same ? {} : { title: `${trial.piece} → ${trial.target.decode(answer.ids)}`, ...noted(trial, about), check: null, tree: treeOf(trial, target[0]!) };
+  const rest = same ? {} : { title: `${alone ? trial.source.decode(reading.memory.ids) : trial.piece} → ${trial.target.decode(answer.ids)}`, ...noted(trial, about), check: null, tree: treeOf(trial, target[reading.run.first]!) };
   const record: PageRecord = {
     ...about,
     ...rest,
@@ -132,13 +133,14 @@ function stepsOf({ runner, target }: Trial, { runs, expected }: Fed): Step[] {
 function treeOf(trial: Trial, root: Label): TreeNode[] {
   const { runner, target } = trial;
   const own = trial.own!;
-  const { values, width } = runner.logits(runner.decode(trial.whole!.memory, own.ids).rows);
+  const { rows, first } = runner.decode(trial.whole!.memory, own.ids);
+  const { values, width } = runner.logits(rows);
   const nodes: TreeNode[] = [[-1, ...root, 1, 0, "kept", 0]];
   const others: TreeNode[] = [];
   let [logP, parent] = [0, 0];
   const never = new Set(runner.record.suppressed ?? []);
   for (let l = 0; l < own.ids.length + (own.ended ? 1 : 0); l++) {
-    const logits = values.subarray(l * width, (l + 1) * width);
+    const logits = values.subarray((first + l) * width, (first + l + 1) * width);
     const id = own.ids[l] ?? runner.record.end;
     const second = indices(width).reduce((best, i) => (i !== id && !never.has(i) && (best < 0 || logits[i]! > logits[best]!) ? i : best), -1);
     const node = (token: number, state: TreeNode[5], rank: number): TreeNode => {
@@ -158,7 +160,7 @@ function treeOf(trial: Trial, root: Label): TreeNode[] {
 /** The block of an attention of the record. */
 export function blockOf(runner: Runner, map: AttentionMap): { stack: StackName; at: number; block: Attention } {
   const stack = map.kind === "encoder" ? "encoder" : "decoder";
-  const { blocks } = runner.record.stacks[stack];
+  const { blocks } = runner.record.stacks[stack]!;
   const at = blocks.findIndex((b) => b.kind === "attention" && b.layer === map.layer - 1 && b.memory === (map.kind === "cross"));
   return { stack, at, block: blocks[at] as Attention };
 }
@@ -258,13 +260,14 @@ function partsOf(parts: Part[], fed: Fed, sides: { [side in Side]: number }): Pa
     const place = `${stack} ${layer} ${part.block}`;
     if (layer !== null && place !== last) block[stack]++;
     last = place;
-    const [i, { embed, blocks }, run] = [block[stack], stacks[stack], runs[stack]];
+    const whole = stacks[stack]!;
+    const [i, { embed, blocks }, run] = [block[stack], whole, runs[stack]];
     const passed = () => back().passed[stack]!;
     const shape = part.shape.map(([letter, size]): [string, number] => [letter, sizes[letter] ?? size]);
     const made = (rows: Rows | null, drows?: () => Rows): Part => {
-      const whole = { ...part, shape, ...(rows ? { rows: byRow(rows), rows_norms: norms(rows) } : {}) };
-      if (!drows) return whole;
-      return Object.defineProperties(whole, {
+      const own = { ...part, shape, ...(rows ? { rows: byRow(rows), rows_norms: norms(rows) } : {}) };
+      if (!drows) return own;
+      return Object.defineProperties(own, {
         drows: { get: lazy(() => byRow(drows())), enumerable: true },
         drows_norms: { get: lazy(() => norms(drows())), enumerable: true },
       });
@@ -273,9 +276,9 @@ function partsOf(parts: Part[], fed: Fed, sides: { [side in Side]: number }): Pa
     if (layer === null) {
       const before = i < 0;
       if (role === "norm") return before ? made(run.inputs[0]!, () => passed().first) : made(run.rows, () => passed().last);
-      if (role === "sum") return made(runner.embedded(stacks[stack], read[stack]), embed.norm ? undefined : () => passed().first);
-      if (role === "embedding" && kind === "tokens") return made(runner.tokenRows(stacks[stack], read[stack]));
-      return made(role === "positions" ? runner.places(stacks[stack], read[stack].length) : null);
+      if (role === "sum") return made(runner.embedded(whole, read[stack]), embed.norm ? undefined : () => passed().first);
+      if (role === "embedding" && kind === "tokens") return made(runner.tokenRows(whole, read[stack]));
+      return made(role === "positions" ? runner.places(whole, read[stack].length) : null);
     }
     const { norm, norm_first } = blocks[i]!;
     const [x, y, next] = [run.inputs[i]!, run.outputs[i]!, run.inputs[i + 1]!];

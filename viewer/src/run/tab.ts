@@ -287,7 +287,7 @@ function board(trial: Trial, names: Names): Card {
     el("p", { class: "hint" }, t.boardHint),
     el("div", { class: "choices" }, el("span", { class: "hint" }, t.replaced), modes.root, from),
     el("div", { class: "try-layer", role: "group", "aria-label": t.tokens }, el("h3", {}, t.tokens), tokens),
-    stack("encoder"),
+    ...(trial.runner.record.stacks.encoder ? [stack("encoder")] : []),
     stack("decoder"),
   );
   return [card, update];
@@ -391,7 +391,7 @@ function decided(trial: Trial, names: Names): Card {
     title.textContent = rather === null ? t.decided(name) : t.decidedRather(name, other);
     others.replaceChildren(
       el("span", { class: "hint" }, t.rather),
-      ...likeliest(runner.logits(run.rows), trial.token, SHOWN_INSTEAD, id).map(([token, p]) =>
+      ...likeliest(runner.logits(run.rows), run.first + trial.token, SHOWN_INSTEAD, id).map(([token, p]) =>
         el(
           "button",
           {
@@ -406,12 +406,12 @@ function decided(trial: Trial, names: Names): Card {
       ),
     );
     // Every part's share of the logit; of two tokens the difference, which adds up to that of the logits.
-    const against = rather === null ? [] : ledger(runner, run, trial.token, rather);
-    const shares = ledger(runner, run, trial.token, id).map(({ part, logit }) => ({
+    const against = rather === null ? [] : ledger(runner, run, run.first + trial.token, rather);
+    const shares = ledger(runner, run, run.first + trial.token, id).map(({ part, logit }) => ({
       part,
       logit: logit - (against.find((one) => one.part === part)?.logit ?? 0),
     }));
-    const says = lens(runner, run, trial.token);
+    const says = lens(runner, run, run.first + trial.token);
     const decoder = trial.sites.filter(({ stack }) => stack === "decoder");
     const rows = ["", ...decoder.map(({ name }) => name)].map((part, i) => {
       const own = shares.filter((share) => share.part === part || (part !== "" && share.part.startsWith(`${part}.`)));

@@ -31,6 +31,7 @@ export class Tokenizer {
   private readonly ids: Map<string, number>;
   private readonly ranks: Map<string, number>;
   private readonly unknown: number;
+  private written: readonly [readonly string[], readonly string[]] | null = null;
 
   constructor(record: TokenizerRecord, unknown: number) {
     this.record = record;
@@ -97,6 +98,25 @@ export class Tokenizer {
     return composes ? text.normalize("NFC") : text;
   }
 
+  /** The bytes that each token writes at the beginning of a text, and elsewhere; none for a special one. */
+  get spelled(): readonly [readonly string[], readonly string[]] {
+    return (this.written ??= this.spell());
+  }
+
+  private spell(): readonly [readonly string[], readonly string[]] {
+    const { kind, vocabulary } = this.record;
+    const alone = vocabulary.map((token, id) => (id < SPECIALS ? "" : latin(kind === "bpe" ? bytesOf(token) : new TextEncoder().encode(token))));
+    return [alone, kind === "word" ? alone.map((own, id) => (id < SPECIALS ? "" : ` ${own}`)) : alone];
+  }
+
+  /** The bytes of a text that goes on, normalised but for white space at its end. */
+  beginning(text: string): string {
+    const { kind, normalise } = this.record;
+    let normal = normalise.reduce((t, name) => NORMALISE[name]!(t), this.read(text));
+    if (kind !== "bpe" && normal !== "" && /\p{White_Space}$/u.test(text) && !/\p{White_Space}$/u.test(normal)) normal += " ";
+    return latin(new TextEncoder().encode(normal));
+  }
+
   /** A token as a picture shows it; an unknown one by what was typed. */
   label(id: number, typed?: string): Label {
     const { kind, vocabulary } = this.record;
@@ -104,6 +124,35 @@ export class Tokenizer {
     const token = vocabulary[id]!;
     if (id < SPECIALS) return [token, "special"];
     return [kind === "bpe" ? shownBytes(token) : visible(token), "text"];
+  }
+
+  /** The tokens of a text; pieces that share a character show it and the part's number: 한₁ 한₂. */
+  labels(ids: readonly number[], typed: readonly string[] = []): Label[] {
+    const labels = ids.map((id, i) => this.label(id, typed[i]));
+    if (this.record.kind !== "bpe") return labels;
+    const of = ids.flatMap((id, holder) => (id < SPECIALS ? [] : Array.from(bytesOf(this.record.vocabulary[id]!), (byte) => ({ byte, holder }))));
+    const texts = ids.map(() => "");
+    const split = new Set<number>();
+    for (let at = 0; at < of.length; ) {
+      const lead = of[at]!.byte;
+      const bytes = of.slice(at, at + (lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4));
+      const holders = [...new Set(bytes.map(({ holder }) => holder))];
+      const shown = characterOf(bytes.map(({ byte }) => byte));
+      holders.forEach((holder, n) => (texts[holder] += (shown ?? "\ufffd") + (holders.length > 1 ? SUBSCRIPTS[n] : "")));
+      if (shown !== null && holders.length > 1) holders.forEach((holder) => split.add(holder));
+      at += bytes.length;
+    }
+    return labels.map((label, i) => (split.has(i) && !texts[i]!.includes("\ufffd") ? [visible(texts[i]!), "text"] : label));
+  }
+}
+
+const SUBSCRIPTS = "₁₂₃₄";
+
+function characterOf(bytes: number[]): string | null {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes));
+  } catch {
+    return null;
   }
 }
 
@@ -113,6 +162,11 @@ function visible(text: string): string {
 
 function bytesOf(letters: string): Uint8Array {
   return Uint8Array.from(letters, (letter) => BYTE.get(letter)!);
+}
+
+/** Bytes as a string, a character each. */
+function latin(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
 }
 
 /** A piece as text, or where it is part of a character by its bytes: ‹ED95›. */

@@ -6,7 +6,9 @@ import { NOTHING, Runner } from "./forward.ts";
 import type { Answer, Instead, Memory, Off, Run } from "./forward.ts";
 import { gradientsOf, step } from "./edit.ts";
 import type { Part } from "./edit.ts";
+import { stacksOf } from "./model.ts";
 import type { Block, RunRecord, StackName, Tensor } from "./model.ts";
+import { openingOf } from "./prefix.ts";
 import { joined, passageOf } from "./passage.ts";
 import type { Passage } from "./passage.ts";
 import { Tokenizer } from "./tokens.ts";
@@ -123,8 +125,8 @@ export class Trial {
     this.runner = new Runner(record, tensors);
     this.source = new Tokenizer(record.tokenizers.source, record.unknown);
     this.target = new Tokenizer(record.tokenizers.target, record.unknown);
-    this.sites = (["encoder", "decoder"] as const).flatMap((stack) =>
-      record.stacks[stack].blocks.map((block, i) => ({ name: `${stack}.${i}`, stack, block })),
+    this.sites = stacksOf(record).flatMap(([stack, { blocks }]) =>
+      blocks.map((block, i) => ({ name: `${stack}.${i}`, stack, block })),
     );
     const attention = this.sites.filter(({ block }) => block.kind === "attention");
     const cross = attention.filter(({ block }) => block.kind === "attention" && block.memory);
@@ -158,7 +160,9 @@ export class Trial {
     this.whole = this.now = null;
     this.rather = null;
     const start = performance.now();
-    this.whole = this.readingOf(this.piece);
+    // Before an expected answer the text is read as it is.
+    this.whole = this.readingOf(this.piece, undefined, this.expected === "");
+    if (this.whole) this.ids = [...this.whole.memory.ids];
     this.own = this.whole?.answer ?? null;
     this.together = this.passage.pieces.length > 1 ? this.joined() : null;
     if (this.whole && this.expected !== "") this.whole = this.judged(this.whole);
@@ -258,14 +262,17 @@ export class Trial {
     if (this.rather === null) return sum(ofFirst);
     const { values, width } = this.runner.logits(run.rows);
     const chosen = this.whole!.answer.ids[this.token] ?? this.runner.record.end;
-    return values[this.token * width + this.rather]! - values[this.token * width + chosen]!;
+    const at = (run.first + this.token) * width;
+    return values[at + this.rather]! - values[at + chosen]!;
   }
 
   /** A text with everything on, and its answer, if not `given`; null: too long, or empty. */
-  readingOf(text: string, given?: Answer): (Reading & { text: string }) | null {
+  readingOf(text: string, given?: Answer, open = given === undefined): (Reading & { text: string }) | null {
+    const { record } = this.runner;
     const ids = this.source.encode(text);
     if (ids.length === 0 || ids.length > this.longest) return null;
-    const memory = this.runner.encode(ids);
+    const opening = record.stacks.encoder || !open ? null : openingOf(text, this.source, record);
+    const memory = { ...this.runner.encode(opening?.ids ?? ids), opening };
     // What was last answered is a good guess: typing changes little of it.
     const answer = given ?? this.runner.greedy(memory, NOTHING, this.own?.ids);
     return { text, answer, memory, run: this.runner.decode(memory, answer.ids), ofFirst: answer.losses };
@@ -273,12 +280,15 @@ export class Trial {
 
   labels(side: "source" | "target", of?: Reading & { text: string }): Label[] {
     if (side === "source") {
-      const units = this.source.units(of?.text ?? this.piece);
-      return (of?.memory.ids ?? this.ids).map((id, i) => this.source.label(id, units[i]));
+      return this.source.labels(of?.memory.ids ?? this.ids, this.source.units(of?.text ?? this.piece));
     }
-    const { begin, end } = this.runner.record;
-    const { ids, ended } = (of ?? this.whole!).answer;
-    return [begin, ...ids, ...(ended ? [end] : [])].map((id) => this.target.label(id));
+    const { memory, answer } = of ?? this.whole!;
+    const { stacks, end, prompt } = this.runner.record;
+    const read = stacks.encoder ? memory.prompt : (prompt ?? []);
+    const units = this.source.units(of?.text ?? this.piece);
+    const more = [...answer.ids, ...(answer.ended ? [end] : [])];
+    const typed = stacks.encoder ? [] : memory.ids;
+    return this.target.labels([...read, ...typed, ...more], [...read.map(() => ""), ...(stacks.encoder ? [] : units)].slice(0, read.length + typed.length));
   }
 
   /** Every sublayer, head and token: what can be switched off by itself. */
@@ -296,7 +306,7 @@ export class Trial {
     const given = this.expected !== "";
     const memory = this.runner.encode(this.ids, off, base);
     const run = this.runner.decode(memory, answer.ids, off, memory === base ? whole : undefined);
-    const { losses, same } = this.runner.losses(run, answer);
+    const { losses, same } = this.runner.losses(run, answer, memory.opening?.prefix);
     // Where every token of the answer stays the most likely one, the answer stays.
     const own = same && !given ? { ...answer, losses } : this.runner.greedy(memory, off, answer.ids);
     return { answer: own, memory, run, ofFirst: losses };

@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
             head: Head to draw, from 1; unset: the mean in the terminal, all in a figure.
             lang: Language of the page; unset: that of the browser. The page has a switch, too.
             run: Put the model into the page, where it reads what you type and can be taken apart:
-                encoder-decoders of at most 4 million parameters.
+                encoder-decoders and decoders alone of at most 4 million parameters.
             open: Open the page in the browser.
             accept_changes: Take a model whose files were changed after it was saved.
         """

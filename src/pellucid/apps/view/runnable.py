@@ -21,7 +21,7 @@ from pellucid.models.stack import ModelStack, Step
 from pellucid.nn.attention import Attention
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
-from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks import CausalLMTask, Seq2SeqTask
 from pellucid.tasks.passage import patterns
 
 FORMAT = 1
@@ -46,15 +46,16 @@ READER = walk.Reader(
 
 
 def runnable(task: Any, text: str = "") -> dict[str, Any]:
-    """Return an encoder-decoder as the page reads it, with the text that it opens with.
+    """Return a model that generates as the page reads it, with the text that it opens with.
 
     A matrix is int8 with a scale for each row, as `models.quantize` has it, where that is what the
     model computes with, to float32's precision; all else is float32.
     Raises `UnsupportedError` naming what the page's forward pass does not have.
     """
-    if not isinstance(task, Seq2SeqTask):
+    if not isinstance(task, Seq2SeqTask | CausalLMTask):
         raise walk.UnsupportedError(
-            f"the page runs encoder-decoders with their tokenizers, not {type(task).__name__}"
+            "the page runs encoder-decoders and decoders with their tokenizers, not "
+            f"{type(task).__name__}"
         )
     stacks = READER.read(task.model)
     if (size := sum(p.data.size for p in task.model.parameters())) > LARGEST:
@@ -73,12 +74,7 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
             "source": task.max_source_length,
             "answer": min(task.search.max_length, task.max_new_tokens([])),
         },
-        "passage": {
-            "sentences": task.sentences,
-            "words": task.reads_words,
-            "columns": task.columns,
-            **patterns(),
-        },
+        **(_continued(task) if isinstance(task, CausalLMTask) else _passage(task)),
         "tokenizers": {
             "source": _tokenizer(task.source, "source"),
             "target": _tokenizer(task.target, "target"),
@@ -86,6 +82,22 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
         "stacks": {name: _stack(stack, numbers) for name, stack in stacks.items()},
         "output": _linear(task.model.output, numbers),
         "numbers": numbers.packed(),
+    }
+
+
+def _passage(task: Seq2SeqTask) -> dict[str, Any]:
+    about = {"sentences": task.sentences, "words": task.reads_words, "columns": task.columns}
+    return {"passage": about | patterns()}
+
+
+def _continued(task: CausalLMTask) -> dict[str, Any]:
+    if task.prefix or getattr(task.source, "composes", False):
+        raise walk.UnsupportedError(
+            "the page continues texts without a prefix, by tokens that need no composing"
+        )
+    return {
+        "prompt": task.prompt_ids([]),
+        "positions": task.model.config.max_position_embeddings,
     }
 
 
