@@ -265,7 +265,7 @@ def test_a_mask_is_painted_by_keyboard(site: Path, browser: Browser) -> None:
 
 
 def test_the_landing_page_runs_the_model(site: Path, browser: Browser) -> None:
-    model = pellucid.load("g2p-demo")
+    model = pellucid.load("g2p-en")
     page = browser.new_page(viewport={"width": 380, "height": 760})
     failed: list[str] = []
     page.on("pageerror", lambda error: failed.append(str(error)))

@@ -477,4 +477,4 @@ def test_what_is_typed_on_one_tab_is_on_all(opened: Open, task: Seq2SeqTask) -> 
     page.get_by_label("Text", exact=True).fill("가나")
     page.locator("#tab-generation").click()
     page.locator("h1", has_text="가나 →").wait_for()
-    assert page.evaluate("pellucid.record.source.length") == 2
+    page.wait_for_function("pellucid.record.source.length === 2")  # a frame later than the heading
