@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,10 @@ def shake(model: nn.Module) -> None:
     model.eval()
 
 
-def gpt(kind: str = "char", **search: Any) -> CausalLMTask:
-    tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
+def gpt(
+    kind: str = "char", texts: Sequence[str] = TEXTS, vocab_size: int = 260, **search: Any
+) -> CausalLMTask:
+    tokenizer = train_tokenizer(texts, kind=kind, vocab_size=vocab_size)
     config = CausalLMConfig(
         vocab_size=tokenizer.vocab_size, max_position_embeddings=LONGEST, **SIZES
     )
