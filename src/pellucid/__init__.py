@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Files = str | PathLike[str] | Sequence[str | PathLike[str]]
     Data = Files | Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 __all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference", "train"]
 
 _HOME = {"Rng": "rng", "checked": "checked", "pair": "vjp", "reference": "dispatch"}
