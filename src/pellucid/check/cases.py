@@ -56,7 +56,7 @@ class OpCase:
         return gradient_check(self.forward, self.inputs)
 
     def enrolled(self) -> tuple[Forward, dict[str, Array]]:
-        """Return the row as `gradient.enrolled` prepares it: a function, and arrays by name."""
+        """Return a function of all arrays that have a gradient, and these arrays by name."""
         return enrolled(self.forward, self.inputs)
 
 
@@ -109,7 +109,7 @@ class LayerCase:
         return gradient_check(called, self.arrays, **self.fixed)
 
     def enrolled(self) -> tuple[Forward, dict[str, Array]]:
-        """Return the row as `gradient.enrolled` prepares it: a function, and arrays by name."""
+        """Return a function of all arrays that have a gradient, and these arrays by name."""
         return enrolled(MethodType(self.call, self.built()), self.arrays, **self.fixed)
 
 

@@ -231,7 +231,7 @@ class _Weights:
         return self.product(*_padded(linear.weight.learnt, walk.array(linear.bias), f, WIDTH))
 
     def _out(self, attention: Attention) -> tuple[int, int]:
-        """Pack the product after the heads; zeros meet their padding."""
+        """Pack the output projection, with zero weights for the padding of each head."""
         out = attention.out_proj
         weight, _ = _padded(out.weight.learnt.T, None, attention.config.head_width, LANES)
         return self.product(weight.T, walk.array(out.bias))

@@ -76,7 +76,7 @@ def from_torch(module: Any) -> nn.Module:
 
 
 def _check_plain(module: Any) -> None:
-    """Raise `UserError` for what a module of PyTorch's does beside its class, by name."""
+    """Raise `UserError` for hooks, a replaced `forward` and parameters used under two names."""
     for name, part in module.named_modules():
         own = [x for x in vars(part) if x.endswith("_hooks") and vars(part)[x]]
         own += ["forward of its own"] * ("forward" in vars(part))

@@ -30,11 +30,11 @@ def limits_of(
     max_length: int | Sequence[int],
     prefixes: Sequence[Prefix | None] = (),
 ) -> Array:
-    """Return the most tokens that the answer to each input may have: (N,).
+    """Return the maximum number of tokens of the answer to each input: (N,).
 
-    Those that write the end of the input again do not count. Raises `ValueError` for an input that
-    leaves no room to begin, for a prefix longer than its answer may be, and when there is not a
-    prefix for each input (or none at all).
+    Tokens that write the end of the input again may come on top of `max_length`. Raises
+    `ValueError` for an input that leaves no room to begin, for a prefix longer than its answer may
+    be, and when there is not a prefix for each input (or none at all).
     """
     if prefixes and len(prefixes) != len(source):
         raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the text of `differences.md`."""
     return files("pellucid.nn").joinpath("differences.md").read_text(encoding="utf-8")
 
 

@@ -383,6 +383,9 @@ def _failing(jobs: Sequence[Job]) -> Iterator[list[Job]]:
 
 
 def batchers_for(decoder: Decodes, rows: int = ROWS, continues: bool = False) -> list[Batcher]:
-    """Return a batch for each processor; one of a model that is not compiled."""
+    """Return a batcher for each processor, or a single one for a model that is not compiled.
+
+    Together they hold at least `rows` rows.
+    """
     count = threads.available() if isinstance(decoder, Searches) else 1
     return [Batcher(decoder, -(-rows // count), continues=continues) for _ in range(count)]

@@ -149,7 +149,7 @@ class Exchange:
         self.body = from_form(bytes(raw)) if form else from_json(bytes(raw))
 
     async def aside(self, function: Callable[[str], T], text: str) -> T:
-        """Return what a function makes of a text, which takes long only if the text is long."""
+        """Apply a function to a text, in another thread if the text is long."""
         # A short text takes less time than another thread takes to begin.
         return function(text) if len(text) < 2000 else await asyncio.to_thread(function, text)
 

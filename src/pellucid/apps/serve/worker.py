@@ -44,7 +44,7 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """Jobs that have not begun, and calls."""
+        """The number of jobs that have not begun, and of calls that have not returned."""
         return sum(len(batcher.waiting) for batcher in chain(*self._active)) + self._calls
 
     @property

@@ -57,6 +57,6 @@ class Electra(WithGelu):
     """ELECTRA."""
 
     def given(self, theirs: Foreign) -> Settings:
-        """Refuse a table that is projected to the model's width."""
+        """Refuse a model whose embedding_size is not its hidden_size."""
         theirs.only("embedding_size", theirs.whole("hidden_size"))
         return {}

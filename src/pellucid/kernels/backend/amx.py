@@ -124,9 +124,10 @@ _start_upper, _step_upper, _end_upper = _block(1)
 
 @inner(signature=PRODUCT)
 def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
-    """`bfloat16.product` of an A from `block`, n a multiple of WIDTH and k one of SIDE.
+    """Compute C = A · B + D in bfloat16 with AMX tiles; D at address 0: C = A · B.
 
-    Unlike there, sums start from D, and denormals in it are lost.
+    A is packed by `block`; n is a multiple of WIDTH and k of SIDE. Unlike in `bfloat16.product`,
+    sums start from D, whose denormals become zero.
     """
     configured = 0
     for row in range(0, m, ROWS):

@@ -83,7 +83,10 @@ def round_row(x, numbers, words, to, step):
 
 @inner()
 def round_across(a, at, row_step, rows, numbers, words, to, words_row, steps, width):
-    """Write `steps` rows of `width` words, of two rows each; zeros after what there is."""
+    """Round a matrix to bfloat16, with each two rows packed into one row of 32-bit words.
+
+    Writes `steps` rows of `width` words, with zeros outside the matrix.
+    """
     for step in range(steps):
         i = 2 * step
         x, y = address_of(a, at + i * row_step), address_of(a, at + (i + 1) * row_step)

@@ -30,7 +30,10 @@ def path() -> Path:
 
 
 def key(name: str) -> str:
-    """Return the name of a kernel's entry. A kernel that multiplies in int8 says so in its name."""
+    """Return the key of a kernel's entry in the file.
+
+    That of an int8 kernel also names the processor's int8 instructions, by which its code differs.
+    """
     return f"{name} with {_INT8}" if "int8" in name else name
 
 
