@@ -1,17 +1,10 @@
 // Runs the figures' functions in Node: node test/figures.mjs CASES.json, for tests/website/test_figures.py.
 // CASES.json: [name of a function, its arguments] each; an activation is named "gelu.slope".
 
-import { build } from "esbuild";
 import { readFile } from "node:fs/promises";
+import { bundled } from "./bundle.mjs";
 
-const { outputFiles } = await build({
-  absWorkingDir: new URL("..", import.meta.url).pathname,
-  entryPoints: ["src/figures/maths.ts"],
-  bundle: true,
-  format: "esm",
-  write: false,
-});
-const maths = await import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].text).toString("base64")}`);
+const maths = await bundled(["figures/maths"], process.argv[2]);
 
 const cases = JSON.parse(await readFile(process.argv[2], "utf8"));
 const answers = cases.map(([name, ...given]) => {

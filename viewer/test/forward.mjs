@@ -2,26 +2,10 @@
 // CASES.json: the record, and for each case a text, an answer to feed (or null: greedy) and what is off;
 // `counted` asks for the gradients of the loss of these tokens, `edits` for the loss along each edit at each δ.
 
-import { build } from "esbuild";
-import { readFile, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { readFile } from "node:fs/promises";
+import { bundled } from "./bundle.mjs";
 
-const { outputFiles } = await build({
-  absWorkingDir: new URL("..", import.meta.url).pathname,
-  stdin: {
-    contents: 'export * from "./src/run/forward.ts"; export * from "./src/run/tokens.ts";' +
-      ' export * from "./src/run/ledger.ts"; export * from "./src/run/edit.ts"; export * from "./src/run/passage.ts"; export * from "./src/run/trial.ts";',
-    resolveDir: new URL("..", import.meta.url).pathname,
-  },
-  bundle: true,
-  format: "esm",
-  target: "es2022",
-  loader: { ".wasm": "binary" },
-  write: false,
-});
-const bundle = join(dirname(process.argv[2]), "forward.bundle.mjs");
-await writeFile(bundle, outputFiles[0].text);
-const { Edited, Runner, Tokenizer, Trial, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await import(bundle);
+const { Edited, Runner, Tokenizer, Trial, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await bundled(["run/forward", "run/tokens", "run/ledger", "run/edit", "run/passage", "run/trial"], process.argv[2]);
 
 const { record, cases } = JSON.parse(await readFile(process.argv[2], "utf8"));
 const runner = new Runner(record);

@@ -1,25 +1,10 @@
 // Records texts as the page does: node test/recorded.mjs CASES.json, for tests/apps/view/test_recorded.py. CASES.json:
 // for each case the record that a page comes with, its model, a text, and an answer to feed ("": the model's own).
 
-import { build } from "esbuild";
-import { readFile, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { readFile } from "node:fs/promises";
+import { bundled } from "./bundle.mjs";
 
-const { outputFiles } = await build({
-  absWorkingDir: new URL("..", import.meta.url).pathname,
-  stdin: {
-    contents: 'export * from "./src/run/recorded.ts"; export * from "./src/run/trial.ts";',
-    resolveDir: new URL("..", import.meta.url).pathname,
-  },
-  bundle: true,
-  format: "esm",
-  target: "es2022",
-  loader: { ".wasm": "binary" },
-  write: false,
-});
-const bundle = join(dirname(process.argv[2]), "recorded.bundle.mjs");
-await writeFile(bundle, outputFiles[0].text);
-const { Trial, recorded } = await import(bundle);
+const { Trial, recorded } = await bundled(["run/recorded", "run/trial"], process.argv[2]);
 
 const plain = (value) => (ArrayBuffer.isView(value) ? [...value] : value);
 const made = JSON.parse(await readFile(process.argv[2], "utf8")).map(({ record, run, text, answer }) => {

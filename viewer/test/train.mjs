@@ -2,25 +2,10 @@
 // CASE.json: the record, for each step its examples (source, read, expected) and its rate; with "plain"
 // without the compiled kernel. Writes the loss of each step.
 
-import { build } from "esbuild";
-import { readFile, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { readFile } from "node:fs/promises";
+import { bundled } from "./bundle.mjs";
 
-const { outputFiles } = await build({
-  absWorkingDir: new URL("..", import.meta.url).pathname,
-  stdin: {
-    contents: 'export * from "./src/run/forward.ts"; export * from "./src/learn/learner.ts";',
-    resolveDir: new URL("..", import.meta.url).pathname,
-  },
-  bundle: true,
-  format: "esm",
-  target: "es2022",
-  loader: { ".wasm": "binary" },
-  write: false,
-});
-const bundle = join(dirname(process.argv[2]), "train.bundle.mjs");
-await writeFile(bundle, outputFiles[0].text);
-const { Adam, Runner, lossOf } = await import(bundle);
+const { Adam, Runner, lossOf } = await bundled(["run/forward", "learn/learner"], process.argv[2]);
 
 const { record, steps, plain } = JSON.parse(await readFile(process.argv[2], "utf8"));
 const runner = new Runner(record, undefined, plain);

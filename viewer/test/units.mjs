@@ -1,18 +1,10 @@
-// Tokenizes texts in Node as the page does: node test/units.mjs CASES.json, for tests/apps/view/test_units.py.
+// Tokenizes texts in Node as the page does: node test/units.mjs CASES.json, for tests/apps/view/test_runnable.py.
 // CASES.json: a tokenizer's record and texts, for each tokenizer.
 
-import { build } from "esbuild";
 import { readFile } from "node:fs/promises";
+import { bundled } from "./bundle.mjs";
 
-const { outputFiles } = await build({
-  absWorkingDir: new URL("..", import.meta.url).pathname,
-  entryPoints: ["src/run/tokens.ts"],
-  bundle: true,
-  format: "esm",
-  target: "es2022",
-  write: false,
-});
-const { Tokenizer } = await import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].text).toString("base64")}`);
+const { Tokenizer } = await bundled(["run/tokens"], process.argv[2]);
 
 const cases = JSON.parse(await readFile(process.argv[2], "utf8"));
 const answers = cases.map(([record, texts]) => {
