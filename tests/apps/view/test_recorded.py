@@ -35,6 +35,8 @@ CONTINUED: tuple[dict[str, Any], ...] = (
 CASES = range(len(SETTINGS) + len(CONTINUED))
 NEAR = 1e-5
 
+pytestmark = pytest.mark.oracle("node")
+
 
 def computed(cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """Return what the page records of texts."""

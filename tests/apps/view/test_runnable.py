@@ -487,6 +487,7 @@ def test_what_the_page_cannot_run_is_refused_by_name() -> None:
         runnable(task.model)
 
 
+@pytest.mark.oracle("node")
 def test_a_decoder_alone_without_parts_equals_the_librarys_without_them(tmp_path: Path) -> None:
     task = continuing(norm="pre", positions="rotary")
     text, answer = "banana", [5, 7]
