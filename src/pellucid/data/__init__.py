@@ -1,1 +1,1 @@
-"""From text to batches: tokenizers, corpora, a user's own files."""
+"""From text to batches: tokenizers, corpora, and the user's own files."""

@@ -1,7 +1,8 @@
-"""Texts that people see as one: what is typed, pasted and saved in several ways.
+"""Normalise texts that look the same to one text, however they were typed or saved.
 
-Keyboards, editors, phones and web pages add what nobody sees, and write one sign in many ways: zero
-width, soft hyphens, byte order marks, full width, typographic quotes, decomposed letters.
+Keyboards, editors, phones and web pages add invisible characters, and write one sign in many ways:
+zero-width characters, soft hyphens, byte order marks, full width, typographic quotes, decomposed
+letters.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ INVISIBLE = (
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Characters without a mark of their own, as a class of a regular expression: controls, joiners,
+"""Characters that are not visible, as a regular expression's character class: controls, joiners,
 directions, fillers, variation selectors, and the stroke that lengthens an Arabic word."""
 WHITE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""Unicode's white space, as a class of a regular expression. Python's own has four control
-characters more."""
+"""Unicode's white space, as a regular expression's character class. Python's `str.isspace` has four
+more control characters."""
 ALIKE = (
     " \t\n\v\f\r\x85\u2028\u2029\u1680",
     "'\u2018\u2019\u201a\u201b\u2032\u02bc\u02b9\u0060\u00b4",
@@ -37,12 +38,13 @@ ALIKE = (
     "~\u301c\u223c",
     "\u00b7\u30fb\u2022\u2027\u2219",
 )
-"""Signs that stand for each other in text; the first is what all become."""
+"""Groups of characters with the same meaning; all become the first of their group."""
 FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
+"""Unicode normalisation forms that a text may have."""
 LONGEST = 18
-"""The most letters that a character stands for: those of the ligature U+FDFA."""
+"""The most characters that NFKC makes of one, as for the ligature U+FDFA."""
 LAST = 0x20000
-"""Beyond it are ideographs, tags and private characters."""
+"""Characters from here on are not looked at: ideographs, tags and private ones."""
 
 _SHOWN = str.maketrans({other: signs[0] for signs in ALIKE for other in signs[1:]})
 _UNSEEN = re.compile(f"[{INVISIBLE}]")
@@ -51,10 +53,11 @@ _ENDS = re.compile(f"^[{WHITE}]+|[{WHITE}]+$")
 
 
 def appearance(text: str) -> str:
-    """Return a text as people see it: texts that look the same give the same.
+    """Normalise a text by its appearance: equal looks give equal results.
 
-    Nothing invisible, composed, without case, width and kinds of quotes, dashes and digits; runs of
-    white space are one space, with none at the edges.
+    Invisible characters are removed, letters composed and case-folded; width and the kinds of
+    quotes, dashes and digits are unified. Runs of white space become one space, with none at the
+    edges.
 
     >>> appearance("\\ufeff Caf\\u0065\\u0301\\u00a0 \u201cＮＡＳＡ\u201d ")
     'café "nasa"'
@@ -63,15 +66,17 @@ def appearance(text: str) -> str:
 
 
 def one_spaced(text: str) -> str:
-    """Return a text with one space for each run of white space, and none at the edges."""
+    """Replace each run of white space by one space; remove it at the edges."""
     return " ".join(_WORDS.findall(text))
 
 
 def _stripped(text: str) -> str:
+    """Remove white space at the edges of a text."""
     return _ENDS.sub("", text)
 
 
 def _plain(text: str) -> str:
+    """Return the plain form of a text: case-folded; width, signs and digits unified."""
     plain = unicodedata.normalize("NFKC", text.translate(_SHOWN))
     plain = unicodedata.normalize("NFKC", plain.casefold())
     digits = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), plain)
@@ -80,26 +85,31 @@ def _plain(text: str) -> str:
 
 @cache
 def _plain_characters() -> dict[str, str]:
-    """Return what each character that has a plainer form looks like."""
+    """Return the plain form of each character that differs from it, up to `LAST`."""
     every = (chr(i) for i in range(0x21, LAST) if not 0xD800 <= i < 0xE000)
     return {c: _plain(c) for c in every if _plain(c) != c and not _UNSEEN.match(c)}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Rewriting of a text into the characters of the training texts."""
+    """Rewriting of typed text into the characters of the training texts.
+
+    A model knows only those characters, so others that look the same are replaced before
+    tokenizing.
+    """
 
     kept: str
-    """Invisible characters that the texts had; all others are left out."""
+    """Invisible characters of the training texts; all others are removed."""
     form: Literal["NFC", "NFD", ""]
-    """As all texts were; "" where they were neither."""
+    """Normalisation form of all training texts; "" if they have none in common."""
     replaced: dict[str, str]
-    """The replacement of each character."""
+    """Replacement of each character that the training texts lack."""
     edges: Literal["whitespace", "strip", ""]
-    """Whether texts had no white space at their ends, and no two in a row either."""
+    """"strip": no training text has white space at its ends; "whitespace": no two in a row
+    either."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for what could make a text many times as long."""
+        """Raise `ValueError` for a replacement that could make a text many times as long."""
         if any(len(new) > LONGEST for new in self.replaced.values()):
             raise ValueError("a character becomes a text")
 
@@ -108,11 +118,11 @@ class Reading:
 
     @property
     def unseen(self) -> str:
-        """The characters to leave out, as a regular expression."""
+        """Regular expression of the characters to remove."""
         return f"(?![{re.escape(self.kept)}])[{INVISIBLE}]" if self.kept else f"[{INVISIBLE}]"
 
     def __call__(self, text: str) -> str:
-        """Return a text as it is read."""
+        """Rewrite a text."""
         text = self._unseen.sub("", text)
         text = unicodedata.normalize(self.form, text) if self.form else text
         text = text.translate(self._table)
@@ -121,7 +131,7 @@ class Reading:
         return _stripped(text) if self.edges else text
 
     def beside(self, texts: Iterable[str]) -> Reading:
-        """Return a reading that leaves these texts, too, as they are, but for white space."""
+        """Return a reading that also leaves these texts unchanged, except for white space."""
         texts = set(texts)
         known = set().union(*texts)
         return replace(
@@ -141,11 +151,11 @@ class Reading:
 
 
 def reading_of(texts: Iterable[str], whole: bool) -> Reading:
-    """Return what turns a text as it is typed into one like these, and changes none of these.
+    """Make the reading that turns typed text into text like these, unchanged by it.
 
-    A character that these texts never have becomes the one they have that looks the same, and
-    vanishes if it is invisible. whole: a text is read alone, so that white space round it says
-    nothing; otherwise it is kept, since something follows.
+    A character that these texts lack becomes the one of theirs that looks the same, and is removed
+    if it is invisible. whole: texts are read alone, so that white space at their edges has no
+    meaning; otherwise it is kept, because something follows.
 
     >>> reading = reading_of(["nasa", "it's"], True)
     >>> reading("\ufeffＮＡＳＡ "), reading("It\u2019s"), reading("3")
@@ -173,6 +183,7 @@ def reading_of(texts: Iterable[str], whole: bool) -> Reading:
 
 
 def _edges(texts: Iterable[str]) -> Literal["whitespace", "strip", ""]:
+    """Return the white space that no text has; see `Reading.edges`."""
     if all(one_spaced(text) == text for text in texts):
         return "whitespace"
     return "strip" if all(_stripped(text) == text for text in texts) else ""

@@ -1,7 +1,7 @@
-"""Pairs and texts as token ids, and the batches of each pass over them.
+"""Tokenized examples, and the shuffled batches of each epoch.
 
-The batches of an epoch and their order are a function of (data, seed, epoch number) alone: a place
-in training is (epoch, batch), and resuming there needs nothing else.
+The batches of an epoch and their order are a function of (data, seed, epoch number) alone. So a
+position in training is (epoch, batch), and resuming needs nothing else.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ from pellucid.data.tokenizers import BOS, EOS, TokenizerLike
 from pellucid.system.language import plural
 
 WINDOW = 100
-"""Batches' worth of examples sorted by length together. Larger windows make the batches more even,
-smaller ones mix the data better."""
+"""Number of batches whose examples are sorted by length together. Larger windows make lengths
+within a batch more equal, smaller ones mix the data better."""
 
 Redraw = Callable[[Batch, Rng], Batch]
-"""Puts the texts of a batch into other tokens each time it is read."""
+"""Function that tokenizes the texts of a batch again, at random, each time it is read."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Every example of a set, as token ids.
+    """All examples of a data set, as token ids.
 
-    source: the source's tokens, without begin and end.
-    target: the target's tokens between BOS and EOS.
-    dropped: how many examples had a side that was empty or too long.
+    source: tokens of the sources, without begin and end. target: tokens of the targets between BOS
+    and EOS. dropped: number of examples left out because a side was empty or too long.
     """
 
     source: Packed
@@ -51,18 +50,21 @@ class Examples:
 
     @cached_property
     def useful_tokens(self) -> np.ndarray:
-        """(N,) source tokens and tokens to be predicted, of each example."""
+        """(N,): number of source tokens and of predicted tokens of each example."""
         useful: np.ndarray = self.source.lengths + self.target.lengths - 1
         return useful
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the training data, by which a resumed run recognises it."""
+        """SHA-256 of all tokens; a resumed run recognises its training data by it."""
         parts = (p for side in (self.source, self.target) for p in (side.tokens, side.cu_seqlens))
         return hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in parts)).hexdigest()
 
     def batch(self, index: np.ndarray, numbers: np.ndarray | None = None) -> Batch:
-        """Return examples as one batch; numbers, from 0 unless given, are their random keys."""
+        """Return the examples of these indices as one batch.
+
+        numbers: keys of their random draws, such as dropout; default 0, 1, ...
+        """
         numbers = np.arange(len(index)) if numbers is None else numbers
         return Batch(
             replace(self.source.select(index), examples=numbers),
@@ -81,16 +83,15 @@ def encode_pairs(
     end: int = EOS,
     blocks: bool = False,
 ) -> Examples:
-    """Tokenize pairs; every target of a pair makes an example, or only the first.
+    """Tokenize pairs; every target of a pair makes an example, or only the first one.
 
-    source: None for a model of one text, which reads the targets; the sources are then empty.
-    begin, end: the tokens that a target is put between. blocks: a longer target is cut in blocks of
-    so many tokens that each predicts the first of the next: every token is predicted once.
+    source: tokenizer of sources; None for a model of one text, which reads the targets: the sources
+    are then empty. begin, end: tokens to put around a target. blocks: split a longer target into
+    blocks; a block's last token is the next block's first, so that every token is predicted once.
 
-    An example with a side of no tokens, or of more than `max_tokens` (begin and end not counted),
-    is left out, never truncated; a warning says how many. Another names what has no token.
-
-    Raises `UserError` when nothing is left.
+    An example with an empty side, or a side of more than `max_tokens` (begin and end not counted),
+    is left out, never truncated. Warnings state their number, and list characters without a token.
+    Raises `UserError` if nothing is left.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["abc"], kind="char")
@@ -137,16 +138,17 @@ def encode_pairs(
 
 
 class Batches:
-    """The batches of every epoch, shuffled again for each.
+    """Make the batches of every epoch, shuffled differently each time.
 
-    Give `batch_tokens`, the most useful tokens of a batch, or `batch_size`, its number of examples
-    (the last batch of an epoch may have fewer). `bucketed` puts examples of similar length
-    together: they are shuffled, sorted inside windows of `WINDOW` batches, split into batches, and
-    the batches shuffled. A token budget gains from it; by default a fixed size is not bucketed (the
-    plain shuffle of article 003). `redraw` is given every batch, with randomness of its own; the
-    budget counts tokens before it.
+    Give `batch_tokens`, the most useful tokens of a batch, or `batch_size`, its number of examples;
+    the last batch of an epoch may have fewer. `bucketed` puts examples of similar length together:
+    examples are shuffled, sorted within windows of `WINDOW` batches and split into batches, and the
+    batches are shuffled. By default that is done for `batch_tokens`, and not for `batch_size` (the
+    plain shuffle of article 003). `redraw` is applied to every batch with random numbers of its
+    own; the budget counts tokens before it.
 
-    Raises `UsageError` unless one of the two is given, and when an example is over the budget.
+    Raises `UsageError` unless exactly one of the two is given, and if one example exceeds the
+    budget.
 
     >>> packed = Packed.of([[4], [4, 5], [4, 5, 6]])
     >>> batches = Batches(Examples(packed, packed, 0), seed=0, batch_size=2)
@@ -182,7 +184,7 @@ class Batches:
         self._rng = Rng(seed)
 
     def epoch(self, number: int) -> EpochBatches:
-        """Return the batches of pass `number`, from 0."""
+        """Return the batches of an epoch; epochs count from 0."""
         examples, rng = self.examples, self._rng.fold(number)
         order = _shuffled(rng.fold(0), len(examples))
         if self._bucketed:
@@ -209,9 +211,9 @@ class Batches:
 
 
 class EpochBatches(Sequence[Batch]):
-    """The batches of one pass; `indices[i]` are the examples of batch i.
+    """The batches of one epoch; `indices[i]` are the examples of batch i.
 
-    Each is made when it is taken: by batch(i, indices[i]).
+    A batch is made when it is indexed, by batch(i, indices[i]).
     """
 
     def __init__(
@@ -227,10 +229,10 @@ class EpochBatches(Sequence[Batch]):
 
 
 def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
-    """Return all examples once, sorted by length and not shuffled, for a loss on held-out data.
+    """Return all examples once, sorted by length, to compute a held-out loss.
 
-    Each keeps its number in the whole, so that what is random, a masked language model's masks,
-    does not depend on how large a batch is.
+    The random numbers of an example are keyed by its place in the data. So the masks of a masked
+    language model do not depend on the batch size.
     """
     order = np.lexsort((examples.source.lengths, examples.target.lengths))
     budget = max(batch_tokens, int(examples.useful_tokens.max(initial=0)))
@@ -239,7 +241,7 @@ def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
 
 
 def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> None:
-    """Warn of the characters or words of texts that have no token."""
+    """Log a warning that lists the characters or words of texts without a token."""
     if unknown := tokenizer.unknown(texts):
         _log.warning(
             "no token for %d of the %s in the %ss; the tokenizer was trained without: %s%s",
@@ -252,11 +254,12 @@ def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) ->
 
 
 def _shuffled(rng: Rng, n: int) -> np.ndarray:
+    """Return a random permutation of n."""
     return np.argsort(random_bits(rng, (n,)), kind="stable")
 
 
 def _split(order: np.ndarray, costs: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Split an order into runs, each as long as the budget allows."""
+    """Split an order into runs, each as long as its summed costs fit the budget."""
     ends = np.cumsum(costs[order])
     cuts, spent = [0], 0
     while cuts[-1] < len(order):

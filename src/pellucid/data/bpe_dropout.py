@@ -1,6 +1,6 @@
-"""BPE-dropout: the same text in other pieces each time it is read, by leaving merges out.
+"""BPE-dropout: tokenize the same text differently each time, by leaving merges out.
 
-A model then sees rare pieces more often, and learns what words are made of.
+The model then sees rare tokens more often, and learns how words are composed.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _SPACE = "Ġ"  # how a byte-level file spells the space that begins a word
 
 @dataclass(frozen=True)
 class Merges:
-    """A byte-level tokenizer as arrays."""
+    """The merges of a byte-level BPE tokenizer as arrays."""
 
     pieces: np.ndarray
-    """The bytes of every token as token ids, one token after another."""
+    """The bytes of every token, each as the id of its one-byte token; one token after another."""
     starts: np.ndarray
-    """(V + 1,) token v is pieces[starts[v] : starts[v + 1]]."""
+    """(V + 1,): token v is pieces[starts[v] : starts[v + 1]]."""
     begins_word: np.ndarray
-    """(V,) whether a token stands only where a word begins."""
+    """(V,): whether a token only occurs at the beginning of a word."""
     pairs: np.ndarray
-    """(M + 1,) left · V + right of every merge, ascending, then `NO_PAIR`, where a search ends."""
+    """(M + 1,): left · V + right of every merge, ascending; then `NO_PAIR`, which ends searches."""
     ranks: np.ndarray
-    """(M + 1,) the place of each of these merges in the order in which they were learnt."""
+    """(M + 1,): place of each of these merges in the order of learning."""
     merged: np.ndarray
-    """(M + 1,) the tokens that they make."""
+    """(M + 1,): the token that each merge makes."""
 
     @staticmethod
     def of(tokenizer: Tokenizer) -> Merges:
-        """Return the merges of a tokenizer of kind "bpe".
+        """Extract the merges of a tokenizer of kind "bpe".
 
         >>> from pellucid.data.tokenizers import train_tokenizer
         >>> tokenizer = train_tokenizer(["ab ab ab"], "bpe", 261)
@@ -69,9 +69,10 @@ class Merges:
 
 
 def bpe_dropout(source: TokenizerLike, target: TokenizerLike, p: float, most: int) -> Redraw:
-    """Return a function that tokenizes both sides of a batch again at random; see `segment`.
+    """Return a function that tokenizes both sides of a batch again at random.
 
-    Raises `UsageError` unless both are of kind "bpe", and Pellucid's own.
+    See `segment`. p: probability of leaving a merge out. most: the most tokens of a sequence.
+    Raises `UsageError` unless both tokenizers are Pellucid's and of kind "bpe".
     """
     sides = []
     for tokenizer in (source, target):
@@ -93,15 +94,14 @@ def bpe_dropout(source: TokenizerLike, target: TokenizerLike, p: float, most: in
 
 
 def segment(text: Packed, merges: Merges, p: float, most: int, rng: Rng) -> Packed:
-    """Return the same text in other pieces: BPE in which each merge is left out with probability p.
+    """Tokenize texts again by BPE that leaves each merge out with probability p.
 
-    As in byte-pair encoding the merge learnt first is applied, the leftmost of several; but before
-    each of a word's merges every candidate is left out with probability `p`, and the word is done
-    when none is left. p = 0 gives the tokenizer's own pieces (but for letters right behind an 's or
-    the like, as in it'start, and runs of white space such as line breaks, which are one word here),
-    p = 1 bytes. A sequence that would have more than `most` tokens stays as it is. Drawn by `rng`
-    and the sequences' `examples`.
-    Source: Provilkov et al. 2020, algorithm 1.
+    As in BPE, the earliest learned merge is applied, leftmost first. Before each merge of a word
+    every candidate is left out with probability `p`; the word is done when no candidate is left. p
+    = 0 gives the tokenizer's usual tokens, except for letters right after an 's or the like, as in
+    it'start, and runs of white space such as line breaks, which are one word here. p = 1 gives
+    single bytes. A sequence that would have more than `most` tokens is left unchanged. Random draws
+    are keyed by `rng` and the sequences' `examples`. Source: Provilkov et al. 2020, algorithm 1.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["ab ab ab"], "bpe", 261)

@@ -1,6 +1,6 @@
-"""A user's own pairs: TSV, CSV, JSON lines, or two parallel text files, each also gzipped.
+"""Read a user's pairs: TSV, CSV, JSON lines, or two parallel text files.
 
-Everything is UTF-8. Each error is a `UserError` that names the file and the line.
+All may be gzipped, and are UTF-8. Every error is a `UserError` that names the file and the line.
 """
 
 import csv
@@ -25,7 +25,7 @@ from pellucid.system.language import plural
 _log = logging.getLogger(__name__)
 
 LONGEST_LINE = 50_000
-"""Characters. A line beyond it is not a sentence or two but a file of another kind."""
+"""In characters. A file with a longer line is not a file of sentences."""
 
 COLUMNS = ("source", "target")
 GIVE_MORE = "give a validation file, or another share"
@@ -34,28 +34,30 @@ USUAL_NAMES = {
     *("source", "src", "input", "question", "prompt", "text", "word"),
     *("target", "tgt", "trg", "output", "answer", "response", "label", "pronunciation"),
 }
-"""Names that other files have for their columns; a TSV that begins with one surely names them."""
+"""Usual names of columns in other files. A TSV that begins with one of them has a header."""
 TITLE = re.compile("[A-Za-z_]{3,}")
-"""Another name of a column. None of our corpora has just one pair of two such words."""
+"""A word that could be the name of a column. No corpus of Pellucid has exactly one pair of two such
+words."""
 
 
 def read_pairs(
     path: Path, columns: tuple[str, ...] | None = None, leave_out: Collection[str] = ()
 ) -> tuple[TextPair, ...]:
-    """Read the pairs of one file; the format is that of its name: .tsv, .csv, .jsonl, any with .gz.
+    """Read the pairs of one file.
 
-    TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. A
-    first line of other names is a pair; a warning quotes it where it may be names after all: in
-    every CSV, and in TSV by `USUAL_NAMES`, or where only the first line is two plain words. In CSV
-    blanks before a field in quotes are skipped. JSON lines are objects; their target is a text or a
-    list of texts, all of them right. `columns` are the names to take, "source" and "target" unless
-    given; numbers are the places of columns, from 1, in a file without names. All but the last are
-    texts of the source, which has a tab between them.
+    Its name gives the format: .tsv, .csv or .jsonl, also with .gz. TSV (without quoting) and CSV
+    have exactly two columns, or a first line that names the columns. A first line with other words
+    is a pair. A warning quotes it if it may be a header after all: in every CSV, and in a TSV with
+    a name of `USUAL_NAMES` or where only the first line is two plain words. In CSV, blanks before a
+    quoted field are skipped. JSON lines are objects whose target is a text or a list of texts, all
+    of them right.
 
-    Lines of blanks alone, pairs with an empty side, and those with the faults of `leave_out`
-    (`data.quality`) are left out, and counted in a warning.
+    columns: the names of the columns to read, default "source" and "target"; or their numbers, from
+    1, in a file without header. All but the last are joined by tabs to the source. leave_out:
+    faults (`data.quality`) whose pairs are left out.
 
-    Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
+    Blank lines and pairs with an empty side are left out too; a warning counts them. Raises
+    `UserError` naming file and line, `UsageError` for another format.
     """
     if not is_file_of_pairs(path):
         raise UsageError(
@@ -81,22 +83,22 @@ def read_pairs(
 
 
 def is_file_of_pairs(path: Path) -> bool:
-    """Return whether a file is of pairs, by its name, rather than of a text a line."""
+    """Return whether a file's name says that it holds pairs, and not one text per line."""
     return _format(path) in (".tsv", ".csv", ".jsonl")
 
 
 def is_text_file(paths: Sequence[Path]) -> bool:
-    """Whether these are one text file, a text a line, rather than files of pairs."""
+    """Return whether the paths are a single text file, with one text per line."""
     return len(paths) == 1 and _format(paths[0]) == ".txt"
 
 
 def read_parallel(
     source: Path, target: Path, leave_out: Collection[str] = ()
 ) -> tuple[TextPair, ...]:
-    """Read two text files of which line i of one translates line i of the other.
+    """Read two text files in which line i of one translates line i of the other.
 
-    Pairs are left out as in `read_pairs`. Raises `UserError` naming file and line; when the line
-    counts differ, both.
+    Pairs are left out as in `read_pairs`. Raises `UserError` naming file and line; both files if
+    their numbers of lines differ.
     """
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
@@ -120,18 +122,18 @@ def read_split(
     stream: bool = False,
     leave_out: Collection[str] = (),
 ) -> Splits:
-    """Read a user's files: one path is a file of pairs, two are parallel texts.
+    """Read a user's files: one path is a file of pairs, two paths are parallel texts.
 
-    texts: all are text files instead, of which each line that is not empty is a source without
-    targets. stream: each is one text instead, and the last share of its lines is held out.
+    texts: all files are text files instead; each line that is not empty is a source without
+    targets. stream: each text file is one text, and the last part of its lines is held out.
 
-    Without validation files the share `held_out` of the training sources is held
-    out by hash, all pairs of one source on one side, and so are sources that `same` makes one text.
-
-    Raises `UserError` for errors in the files and when one side of the split is empty.
+    Without validation files a share `held_out` of the training sources is held out by hash. All
+    pairs of one source are on the same side, and so are sources that `same` maps to the same text.
+    Raises `UserError` for errors in the files, and if a side of the split is empty.
     """
 
     def read(paths: Sequence[Path]) -> tuple[TextPair, ...]:
+        """Read training, validation or test files as pairs; for `texts`, without targets."""
         if not texts:
             return read_either(paths, columns, leave_out) if paths else ()
         lines = (_text_lines(path, stream) for path in paths)
@@ -173,6 +175,7 @@ def read_split(
 
 
 def _text_lines(path: Path, stream: bool) -> list[str]:
+    """Read a text file; return its lines, or for `stream` the whole text as one."""
     if is_file_of_pairs(path):
         raise UsageError(
             f"{path}: is a file of pairs, and the texts to learn from are a text file; give "
@@ -191,8 +194,8 @@ def with_more(
 ) -> Splits:
     """Add the pairs of more files to the training pairs.
 
-    A pair with the source of a held-out pair, as `same` sees it, is left out, and counted in a
-    warning. Raises `UserError` for errors in the files.
+    A pair whose source is that of a held-out pair, as compared by `same`, is left out; a warning
+    counts them. Raises `UserError` for errors in the files.
     """
     if not files:
         return pairs
@@ -208,16 +211,16 @@ def with_more(
 
 
 def _expected(path: Path) -> str:
+    """Describe the expected content of a file, for an error message."""
     return f"expected one {'pair of texts' if is_file_of_pairs(path) else 'text'} on each line"
 
 
 def read_lines(path: Path) -> list[str]:
-    r"""Read the lines of a UTF-8 file, .gz or not, without their line ends (\n or \r\n).
+    r"""Read the lines of a UTF-8 file, gzipped or not, without line ends (\n or \r\n).
 
-    Only these end a line: a sentence may hold any other character Unicode calls a line break.
-
-    Raises `UserError` naming file and line: not a readable file, empty, another encoding, a NUL
-    byte, a line longer than any sentence.
+    Only these characters end a line: a sentence may contain others that Unicode calls line breaks.
+    Raises `UserError` naming file and line for a file that is unreadable, empty or in another
+    encoding, a NUL byte, and a line longer than any sentence.
     """
     expected = _expected(path)
     data = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")
@@ -243,9 +246,9 @@ def read_lines(path: Path) -> list[str]:
 
 
 def check_utf8(data: bytes, name: str | Path, before: int = 0) -> None:
-    """Raise `UserError` for bytes that are UTF-16, with a mark or without, or hold a NUL byte.
+    """Raise `UserError` for bytes that are UTF-16, or that contain a NUL byte.
 
-    name: of the file that they are of; before: how many lines of it came before.
+    name: the file's name. before: number of lines that precede these bytes.
     """
     if not before and _is_utf16(data):
         raise UserError(f"{name}: is UTF-16; save it as UTF-8")
@@ -257,9 +260,10 @@ def check_utf8(data: bytes, name: str | Path, before: int = 0) -> None:
 
 
 def _is_utf16(data: bytes) -> bool:
-    """Return whether bytes, the last of which may be part of a character, are UTF-16.
+    """Return whether bytes are UTF-16; the last character may be incomplete.
 
-    Without a mark they are text as UTF-16, and as UTF-8 none, or every other one is NUL.
+    Without a byte order mark they must decode to printable text as UTF-16 but not as UTF-8, after
+    NUL bytes are removed unless they are half of all bytes.
     """
     marked = data.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
     if marked or b"\0" not in data:
@@ -270,7 +274,7 @@ def _is_utf16(data: bytes) -> bool:
 
 
 def _is_text(data: bytes, code: str) -> bool:
-    """Return whether bytes have nothing but printed characters and white space in a code."""
+    """Return whether bytes decode to printable characters and white space only."""
     try:
         text = getincrementaldecoder(code)().decode(data)
     except UnicodeDecodeError:
@@ -281,7 +285,7 @@ def _is_text(data: bytes, code: str) -> bool:
 def read_either(
     paths: Sequence[Path], columns: tuple[str, ...] | None, leave_out: Collection[str] = ()
 ) -> tuple[TextPair, ...]:
-    """Read one file of pairs, or two parallel texts."""
+    """Read the pairs of one file, or of two parallel text files."""
     if len(paths) == 1:
         return read_pairs(paths[0], columns, leave_out)
     if len(paths) == 2:
@@ -299,11 +303,15 @@ def read_either(
 
 
 def _format(path: Path) -> str:
-    """Return the end of a file's name, .gz taken off."""
+    """Return the suffix of a file's name, ignoring .gz."""
     return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
 
 
 def _read_bytes(path: Path) -> bytes:
+    """Read a file and decompress it if it is gzipped.
+
+    Raises `UserError` if that fails.
+    """
     try:
         check_file(path, pipes=True)  # a shell's <(command) is a pipe
         data = path.read_bytes()
@@ -320,10 +328,12 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _line_of(data: bytes, offset: int) -> int:
+    """Return the number of the line that an offset is in."""
     return data.count(b"\n", 0, offset) + 1
 
 
 Row = tuple[int, list[str]]
+"""The number of a line, and its fields."""
 
 # Only before a quote that opens a field: anywhere else a blank is part of the text. The field is
 # taken whole, so that nothing inside quotes is looked at.
@@ -331,7 +341,7 @@ _BLANKS_BEFORE_QUOTES = re.compile(r'(^|,)[ \t]*("[^"]*(?:""[^"]*)*")', re.MULTI
 
 
 def _rows(path: Path) -> list[Row]:
-    """Return the fields of each row after the number of its line; a line of JSON is one field."""
+    """Read the rows of a file of pairs; a line of JSON is one field."""
     kind = _format(path)
     if kind == ".csv":
         return list(_csv_rows(path))
@@ -340,6 +350,7 @@ def _rows(path: Path) -> list[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a CSV file. Raises `UserError` naming file and line."""
     text = _BLANKS_BEFORE_QUOTES.sub(r"\1\2", "\n".join(read_lines(path)))
     reader = csv.reader((line + "\n" for line in text.split("\n")), strict=True)
     number = 1
@@ -357,6 +368,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 def _column_pairs(
     path: Path, rows: Sequence[Row], columns: tuple[str, ...] | None
 ) -> list[TextPair]:
+    """Make pairs of the rows of a TSV or CSV file; find its columns by name or number."""
     header = rows[0]
     first = [name.strip() for name in header[1]]
     names = columns or COLUMNS
@@ -391,7 +403,7 @@ def _column_pairs(
 
 
 def _begins_with_titles(pairs: Sequence[TextPair]) -> bool:
-    """Return whether the first of 20 pairs or more, and no other, is a word and a word in ASCII."""
+    """Return whether, of at least 21 pairs, only the first is two plain ASCII words."""
     first, *others = (
         bool(TITLE.fullmatch(pair.source) and TITLE.fullmatch(pair.target)) for pair in pairs
     )
@@ -399,6 +411,7 @@ def _begins_with_titles(pairs: Sequence[TextPair]) -> bool:
 
 
 def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
+    """Make the pair of one row; `at` are the indices of its columns."""
     number, fields = row
     if len(fields) != width:
         separator = "a tab" if _format(path) == ".tsv" else "a comma"
@@ -419,7 +432,7 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
 
 
 def json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Iterator[TextPair]:
-    """Yield the pairs in rows of JSON. Raises `UserError` naming the file and the line."""
+    """Yield the pairs in rows of JSON. Raises `UserError` naming file and line."""
     for number, (line,) in rows:
         where = f"{path}, line {number}"
         try:
@@ -445,6 +458,7 @@ def json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Ite
 
 
 def _pair(path: Path, number: int, sources: Sequence[str], targets: tuple[str, ...]) -> TextPair:
+    """Make a pair of texts. Raises `UserError` for half of a surrogate pair."""
     source = "\t".join(sources)
     try:
         "".join((source, *targets)).encode("utf-8")

@@ -1,4 +1,7 @@
-"""Pairs that a program holds: tuples, mappings or a table; as a file of JSON lines, or as pairs."""
+"""Pairs that a program passes in: tuples, mappings or a table.
+
+They become JSON lines, or pairs.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +15,11 @@ from pellucid.data.pairs import TextPair
 from pellucid.data.quality import kept
 
 THREE = ("source", "second", "target")
-"""The columns of a pair of texts, or a text and its features, with a target."""
+"""Names of three columns: a pair of texts, or a text and its features, with a target."""
 
 
 def paths_in(data: Any) -> list[Any] | None:
-    """Return the paths that data are, one or several; None for data that are no files.
+    """Return data as a list of paths; None if it is not a path or a list of paths.
 
     >>> paths_in("my.tsv"), paths_in([("a", "b")])
     (['my.tsv'], None)
@@ -28,7 +31,10 @@ def paths_in(data: Any) -> list[Any] | None:
 
 
 def table_of(data: Any) -> tuple[list[str], list[tuple[Any, ...]]] | None:
-    """Return the columns and rows of a table of pandas, Polars or Arrow; None for another thing."""
+    """Return the columns and rows of a pandas, Polars or Arrow table.
+
+    None for other data.
+    """
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):
         data = data.collect()
     if hasattr(data, "to_pylist") and hasattr(data, "column_names"):
@@ -43,12 +49,12 @@ def table_of(data: Any) -> tuple[list[str], list[tuple[Any, ...]]] | None:
 def lines_of(
     data: Any, columns: Sequence[str] | None, what: str
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the names of the columns, and each row as JSON.
+    """Convert data to JSON lines; return the names of the columns, and the lines.
 
-    data: a table of pandas, Polars or Arrow, or an iterable of tuples (two or three texts), of
-    mappings or of `TextPair`. columns: as `data.columns`; unset: source and target, or all of a
-    table with two or three. Raises `UsageError` naming the row that is nothing of these; `what`
-    begins it.
+    data: a pandas, Polars or Arrow table, or an iterable of tuples (two or three texts), mappings
+    or `TextPair`s. columns: as in `data.columns`; default, source and target, or all columns of a
+    table with two or three. what: the name of the argument in errors. Raises `UsageError` naming a
+    row of another type.
 
     >>> lines_of([("a", "b")], None, "train")
     (('source', 'target'), ['{"source": "a", "target": "b"}'])
@@ -84,7 +90,7 @@ def lines_of(
 
 
 def _text(value: Any) -> Any:
-    """Return what JSON has of a cell: a text, several, or "" where there is none."""
+    """Convert a table cell for JSON: a text, a list of texts, or "" if it is missing."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | tuple) or getattr(value, "ndim", False):
@@ -93,7 +99,7 @@ def _text(value: Any) -> Any:
 
 
 def pairs_of(data: Any, columns: Sequence[str] | None = None) -> tuple[TextPair, ...]:
-    """Return pairs from files, or from what a program holds.
+    """Return the pairs in files, or in data that a program passes in.
 
     Raises `UserError` naming the file or the row.
 

@@ -1,4 +1,7 @@
-"""Splits of texts, and the split of them that depends on nothing but the texts."""
+"""Pairs of texts, and their split into training, validation and test data.
+
+The split depends on nothing but the texts.
+"""
 
 import hashlib
 import logging
@@ -14,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TextPair:
-    """A source text and its targets: all are correct, the first is preferred."""
+    """A source text and its targets: all of them are correct, the first is preferred."""
 
     source: str
     targets: tuple[str, ...]
@@ -33,16 +36,18 @@ class Splits:
     valid: tuple[TextPair, ...] = ()
     test: tuple[TextPair, ...] = ()
     first_target_only: bool = False
-    """Train on each pair's first target only; evaluation accepts all."""
+    """Train on the first target of each pair only; evaluation accepts all of them."""
 
     @property
     def scored(self) -> tuple[TextPair, ...]:
-        """The pairs of the final scores: the test pairs, else the validation pairs."""
+        """The pairs for the final scores: the test pairs, or else the validation pairs."""
         return self.test or self.valid
 
 
 def gathered(pairs: Iterable[TextPair]) -> list[TextPair]:
-    """Put the targets of pairs with one source into one pair, in the order of the first of each.
+    """Merge pairs with the same source into one, which has the targets of all.
+
+    Sources keep the order of their first pair.
 
     >>> gathered([TextPair("a", ("x",)), TextPair("b", ("y",)), TextPair("a", ("z", "x"))])
     [TextPair(source='a', targets=('x', 'z')), TextPair(source='b', targets=('y',))]
@@ -54,7 +59,9 @@ def gathered(pairs: Iterable[TextPair]) -> list[TextPair]:
 
 
 def entry(text: str) -> str:
-    """Return a text as people see it, `appearance`, and word(2) of a lexicon as the word.
+    """Return the appearance of a text.
+
+    Word(2), a lexicon's second entry, becomes word.
 
     >>> entry(" Word(2)")
     'word'
@@ -63,7 +70,7 @@ def entry(text: str) -> str:
 
 
 def hash_fraction(text: str) -> float:
-    """Return a number in [0, 1) that is a function of the text alone, the same everywhere.
+    """Hash a text to a number in [0, 1), the same on all machines.
 
     It is the first 53 bits of the SHA-256 of the text in UTF-8.
 
@@ -82,13 +89,12 @@ def split_by_hash(
     key: Callable[[TextPair], str] = lambda pair: pair.source,
     same: Callable[[str], str] = str,
 ) -> Splits:
-    """Split so that all pairs with the same key are on one side, which depends on the key alone.
+    """Split pairs by a hash of their keys; pairs with the same key stay together.
 
-    `valid` and `test` are the expected shares of the keys; adding or removing pairs moves no other.
-    Keys that `same` makes one text go together, where the first of them in code point order
-    would go by itself: a set in which no two keys are one text is split as without `same`.
-
-    Raises `UsageError` when the shares leave nothing to train on.
+    `valid` and `test` are the expected shares of the keys. The side of a key depends on the key
+    alone, so that adding or removing pairs moves no others. Keys that `same` maps to one text stay
+    together too, on the side of the first of them in code point order. Raises `UsageError` if the
+    shares leave nothing to train on.
 
     >>> split = split_by_hash([TextPair(str(n), ("x",)) for n in range(100)], valid=0.1, test=0.1)
     >>> len(split.train), len(split.valid), len(split.test)
@@ -111,9 +117,10 @@ def split_by_hash(
 
 
 def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
-    """Warn of held-out pairs that are in the training data too, or in both held-out sets.
+    """Log a warning about held-out pairs that occur in more than one part of the data.
 
-    Two pairs are one when `same` makes their sources one text, and a target of each.
+    Two pairs are equal if `same` maps their sources, and a target of each, to one text. The parts
+    are training, validation and test.
     """
 
     def forms(pair: TextPair) -> set[tuple[str, str]]:
@@ -138,14 +145,12 @@ def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
 
 
 def as_texts(pairs: Splits, same: Callable[[str], str] = str, repeated: bool = False) -> Splits:
-    """Take every source and every target as a text, each once, in order: the target of a pair.
+    """Turn every source and every target into a text of its own, as a pair's target.
 
-    repeated: as often as it comes, so that what is frequent is likely.
-
-    A training text, or one that `same` makes equal to it, is no longer held out, though one of its
-    pairs was; nor is a validation text a test text. Warnings say how many.
-
-    Raises `UserError` when that leaves nothing to test on.
+    Each text is kept once, in order; `repeated`: as often as it occurs, so that frequent texts stay
+    likely. A held-out text that is also a training text is left out, and so is a test text that is
+    a validation text; `same` decides which texts are equal. Warnings state their numbers. Raises
+    `UserError` if no test text is left.
 
     >>> pairs = Splits((TextPair("hi", ("ho", "hi")),), (TextPair("hi", ("bye",)),))
     >>> [pair.target for pair in as_texts(pairs).train], [p.target for p in as_texts(pairs).valid]

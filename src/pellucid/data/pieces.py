@@ -1,4 +1,4 @@
-"""Byte-level pieces, by Hugging Face's library: byte-pair encoding, which can write any text."""
+"""Byte-level BPE with Hugging Face's tokenizers library; it can tokenize any text."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from pellucid.models.prefix import Spelled
 
 
 class Pieces(Tokenizer):
-    """A tokenizer of the library's; see `Tokenizer`."""
+    """A `Tokenizer` that is computed by Hugging Face's library."""
 
     def __init__(self, file: dict[str, Any], kind: str = "bpe") -> None:
         theirs = {name: value for name, value in file.items() if name != "reading"}
@@ -23,13 +23,13 @@ class Pieces(Tokenizer):
         super().__init__(file, kind)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without begin or end; see `Tokenizer.encode`."""
+        """Tokenize a text without begin and end; see `Tokenizer.encode`."""
         # By itself: a batch of one waits for another thread.
         ids: list[int] = self._encoding(text).ids
         return ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts: `encode`, on all cores."""
+        """Tokenize many texts as `encode` does, on all cores."""
         read = [self._read(text) for text in texts]
         encodings = self._core.encode_batch_fast(read, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -44,7 +44,7 @@ class Pieces(Tokenizer):
         ]
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Return nothing: bytes always have a token."""
+        """Return an empty dict: bytes can represent every text."""
         return {}
 
     def _encoding(self, text: str) -> Any:
@@ -70,7 +70,7 @@ class Pieces(Tokenizer):
 
 
 def learn(file: dict[str, Any], texts: Iterable[str], vocab_size: int) -> Pieces:
-    """Learn the pieces of texts that are normalised already; `file` is a tokenizer without any."""
+    """Learn BPE merges from normalised texts; `file` is a tokenizer.json without any."""
     core = Pieces(file | {"normalizer": None})._core
     trainer = trainers.BpeTrainer(
         vocab_size=min(vocab_size, 10**7),  # the library reserves it at once

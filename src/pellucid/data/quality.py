@@ -1,4 +1,7 @@
-"""Suspicious pairs: `pellucid data` counts them, `data.leave_out` leaves them out of training."""
+"""Find suspicious pairs.
+
+`pellucid data` counts them, and `data.leave_out` leaves them out of training.
+"""
 
 import logging
 import re
@@ -18,7 +21,8 @@ PLACEHOLDER = re.compile(
     r"|\$?\{[^{}\s]*\}|\$[A-Za-z_]\w*"  # {name}, ${name}, $name
 )
 FAR = 5
-"""So many times as long for its source as the median target, or as short."""
+"""A target is suspicious if its length relative to its source is this many times the median, or its
+inverse."""
 SHOWN = 5
 
 FAULTS: dict[str, tuple[str, Callable[[TextPair], bool]]] = {
@@ -32,16 +36,16 @@ FAULTS: dict[str, tuple[str, Callable[[TextPair], bool]]] = {
         lambda pair: any(_placeholders(t) != _placeholders(pair.source) for t in pair.targets),
     ),
 }
-"""Faults that a pair shows by itself."""
+"""Faults of a single pair: description, and test."""
 LATER = {
     "duplicates": "the same pair as an earlier one",
     "lengths": f"{FAR} times as long for its source as the median target, or as short",
 }
-"""Faults that only show next to other pairs."""
+"""Faults that show only in comparison with other pairs."""
 
 
 def faults(pairs: Sequence[TextPair]) -> list[list[str]]:
-    """Return, for each pair, the names of what is suspicious in it.
+    """Return the names of each pair's faults.
 
     >>> faults([TextPair("OK", ("OK",)), TextPair("a %d", ("b",)), TextPair("a %d", ("b",))])
     [['copies'], ['placeholders'], ['placeholders', 'duplicates']]
@@ -62,11 +66,14 @@ def faults(pairs: Sequence[TextPair]) -> list[list[str]]:
 
 
 def _placeholders(text: str) -> list[str]:
+    """Return the placeholders in a text, sorted."""
     return sorted(PLACEHOLDER.findall(text))
 
 
 def is_empty(pair: TextPair) -> bool:
-    """Return whether a side, or a text of it, has nothing but white space.
+    """Return whether a column of the source, or a target, is blank.
+
+    Or there is no target.
 
     >>> is_empty(TextPair("a\\t", ("b",))), is_empty(TextPair("a", ("b",)))
     (True, False)
@@ -81,7 +88,7 @@ def kept(
     pairs: Sequence[TextPair],
     leave_out: Collection[str] = (),
 ) -> tuple[TextPair, ...]:
-    """Return pairs without those with an empty side and those with the faults of `leave_out`.
+    """Leave out pairs with an empty side, and pairs with the faults in `leave_out`.
 
     A warning counts them by fault and names the first lines.
     """
@@ -108,7 +115,7 @@ def kept(
 
 
 def some(lines: Sequence[int]) -> str:
-    """Return the first of some numbers of lines, written out.
+    """Format the first of several line numbers for a message.
 
     >>> some([3, 5]), some(range(1, 9))
     ('lines 3, 5', 'lines 1, 2, 3, 4, 5, …')

@@ -1,6 +1,7 @@
-"""From text to token ids and back, exactly: whole characters or words, or byte-level pieces.
+"""Tokenizers by characters, words or byte-level BPE: text to token ids and back.
 
-All are kept as a `tokenizer.json` in Hugging Face's format. Ids 0 to 3 always mean the same.
+All are saved as a `tokenizer.json` in Hugging Face's format. Ids 0 to 3 are the same in all of
+them: padding, begin, end, unknown.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ NORMALISERS: dict[str, Callable[[str], str]] = {
     "whitespace": one_spaced,
     "punctuation": partial(re.compile(r"[?.!,]").sub, r" \g<0> "),
 }
-"""Steps before a text is tokenized: compose it (Unicode's NFC), decompose it (NFD:
-Hangul into its letters, accents off their letters), lower-case it, make each run of white space one
-space with none at the edges, put a space round each ? . ! and , (article 003)."""
+"""Steps before a text is tokenized. nfc: compose letters; nfd: decompose them (Hangul into its
+letters, accents off their letters); lowercase; whitespace: each run becomes one space, with none at
+the edges; punctuation: put a space around each ? . ! and , (article 003)."""
 
 _STEPS: dict[str, list[dict[str, Any]]] = {
     "nfc": [{"type": "NFC"}],
@@ -54,55 +55,55 @@ _STEPS: dict[str, list[dict[str, Any]]] = {
         {"type": "Replace", "pattern": {"String": mark}, "content": f" {mark} "} for mark in "?.!,"
     ],
 }
-"""How a tokenizer.json has each of `NORMALISERS`."""
+"""The entry of each of `NORMALISERS` in a tokenizer.json."""
 
 _log = logging.getLogger(__name__)
 
 
 class TokenizerLike(ABC):
-    """Interface that a task needs of a tokenizer, from Pellucid or another program.
+    """Interface of a tokenizer, of Pellucid or of another program, for a task.
 
-    A subclass has `encode` or `encode_all`, or both.
+    A subclass defines `encode` or `encode_all`, or both.
     """
 
     vocab_size: int
     unit = "characters"
-    """The unit that `unknown` counts, in the plural."""
+    """Plural noun for the units that `unknown` counts."""
     begins = True
-    """Whether a text alone is read behind a begin token."""
+    """Whether a text that is read alone gets a begin token."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without begin or end."""
+        """Tokenize a text without begin and end tokens; return its ids."""
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts."""
+        """Tokenize many texts as `encode` does."""
         return [self.encode(text) for text in texts]
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; special tokens leave no trace."""
+        """Return the text of token ids; special tokens are left out."""
 
     @abstractmethod
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each id by itself."""
+        """Return the text of each token by itself."""
 
     def normalised(self, text: str) -> str:
-        """Return a text as it comes back from encode and decode."""
+        """Return a text as it is after encoding and decoding."""
         return self.decode(self.encode(text))
 
     def units(self, text: str) -> list[str]:
-        """Return the units of a text: its characters, or what `unknown` counts."""
+        """Split a text into the units that `unknown` counts; by default its characters."""
         return list(text)
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the units that have no token; none where that is not known."""
+        """Count the units of texts that have no token; empty if that is not known."""
         return {}
 
     def knows(self, text: str) -> bool:
-        """Return whether more than half of a text's units have a token: of those with letters.
+        """Return whether more than half of a text's units have a token.
 
-        Of a text without letters or digits all units count but white space.
+        Only units with a letter or a digit count; if there are none, all but white space.
         """
         units = [unit for unit in self.units(text) if unit.strip()]
         counted = [unit for unit in units if any(map(str.isalnum, unit))] or units
@@ -115,27 +116,27 @@ class TokenizerLike(ABC):
 
     @cached_property
     def spelled(self) -> Spelled:
-        """The bytes of each token at the beginning of a text and elsewhere; none for a special one.
+        """The bytes of each token at the beginning of a text, and elsewhere.
 
-        By default a token writes what it is decoded to alone.
+        They are empty for special tokens. By default a token has the bytes of its decoded text.
         """
         both = Spelling(self.decode([token]).encode() for token in range(self.vocab_size))
         return both, both
 
     def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
-        """Return how tokens write a text that goes on, and the characters that may not follow it.
+        """Return an unfinished text's bytes, and the characters that may not follow it.
 
-        Those would change its last one, as an accent does.
+        Those would change its last character, as a combining accent does.
         """
         return text.encode(), ()
 
 
 class Tokenizer(TokenizerLike):
-    """Tokenizes text, and joins tokens again; by characters, words or labels. `Pieces` has BPE.
+    """Tokenizer by characters, words or labels; the subclass `Pieces` does BPE.
 
-    `decode(encode(text)) == text` for every text, once it is normalised; every character, or every
-    word, must have been seen in training. A tokenizer that decomposes (NFD) composes what it
-    decodes, as texts usually are (NFC).
+    `decode(encode(text)) == text` for every normalised text whose characters, or words, occurred in
+    training. A tokenizer that decomposes letters (NFD) composes what it decodes (NFC), as texts
+    usually are.
 
     >>> tokenizer = train_tokenizer(["banana"], kind="char")
     >>> tokenizer.encode("nab")
@@ -161,19 +162,19 @@ class Tokenizer(TokenizerLike):
         self.composes = forms[-1:] == ["NFD"]  # decomposed, and not composed again
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without begin or end. What has no token has id 3 (`UNK`).
+        """Tokenize a text without begin and end tokens; return its ids.
 
-        A unit spelled as a special token has none. Raises `UserError` when `text` holds half of a
-        surrogate pair, which is no character.
+        A unit without a token has id 3 (`UNK`), also if it is spelled as a special token. Raises
+        `UserError` for half of a surrogate pair in the text.
         """
         self._check_features(text)
         return [self._ids.get(unit, UNK) for unit in self.units(text)]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
-        """Return (id, start, end) of each token: it is that of `text[start:end]`.
+        """Return (id, start, end) of each token of a text; the token is `text[start:end]`.
 
-        Tokens that come of the same characters all have those characters' span. Raises `UserError`
-        as `encode` does.
+        Tokens that are made from the same characters have the same span. Raises `UserError` as
+        `encode` does.
         """
         self._check_features(text)
         parts = [(c, i, i + 1) for i, c in enumerate(checked_text(text))]
@@ -187,21 +188,23 @@ class Tokenizer(TokenizerLike):
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; begin, end and padding leave no trace.
+        """Return the text of token ids; begin, end and padding are left out.
 
-        Unknown shows as <unk> among characters and words; bytes need none: it leaves no trace.
-        Bytes that do not make a character, which only a model could put in a row, come out as
-        U+FFFD.
+        The unknown token becomes <unk>, except in byte-level BPE, which leaves it out. Bytes that
+        are no character, which only a model can generate, become U+FFFD.
         """
         text = self._joined(ids)
         return unicodedata.normalize("NFC", text) if self.composes else text
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each id by itself, for pictures; part of a character is U+FFFD."""
+        """Return the text of each token by itself, for pictures.
+
+        Incomplete characters are U+FFFD.
+        """
         return [SPECIALS[i] if i < len(SPECIALS) else self._joined([i]) for i in ids]
 
     def normalised(self, text: str) -> str:
-        """Return a text normalised: as it comes back from encode and decode.
+        """Return a text as it is after encoding and decoding.
 
         Raises `UserError` as `encode` does.
         """
@@ -210,7 +213,10 @@ class Tokenizer(TokenizerLike):
 
     @cached_property
     def spelled(self) -> Spelled:
-        """The bytes of each token at the beginning of a text and elsewhere; none for a special one.
+        """The bytes of each token at the beginning of a text, and elsewhere.
+
+        They are empty for special tokens. They differ for words, which have a space before them
+        elsewhere.
 
         >>> [every[4:] for every in train_tokenizer(["so be it"], kind="word").spelled]
         [[b'be', b'it', b'so'], [b' be', b' it', b' so']]
@@ -222,9 +228,9 @@ class Tokenizer(TokenizerLike):
         return Spelling(special + alone), Spelling(special + behind)
 
     def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
-        """Return how tokens write a text that goes on, and the characters that may not follow it.
+        """Return an unfinished text's bytes, and the characters that may not follow it.
 
-        The text is normalised but for white space at its end, which something follows.
+        The text is normalised, except that white space at its end is kept because text follows.
         """
         normal = self._normal(text)
         if normal and text[-1].isspace() and not normal[-1].isspace():
@@ -240,7 +246,7 @@ class Tokenizer(TokenizerLike):
         return normal.encode(), tuple(mark.encode() for mark in changes)
 
     def units(self, text: str) -> list[str]:
-        """Return the characters or words of a text, normalised: those that errors are counted in.
+        """Split a text into normalised characters or words, the units of error rates.
 
         >>> train_tokenizer(["AH0 B"], kind="word").units(" B  AH0 ")
         ['B', 'AH0']
@@ -248,16 +254,16 @@ class Tokenizer(TokenizerLike):
         return KINDS[self.kind].pattern.findall(self._normal(text))
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the units that have no token, most frequent first. Bytes always have one."""
+        """Count the units of texts that have no token, most frequent first."""
         counts = Counter(unit for text in texts for unit in self.units(text))
         return {unit: n for unit, n in by_frequency(counts) if unit not in self._ids}
 
     def with_new(self, texts: Iterable[str], as_written: bool = False) -> Tokenizer:
-        """Return a tokenizer with further tokens for what of these texts it has none.
+        """Return a tokenizer with additional tokens for the unknown units of these texts.
 
-        They are behind its own, which keep their numbers. as_written: no character of the texts is
-        read as another that looks the same. A tokenizer of bytes stays as it is, and one of words,
-        whose vocabulary is limited.
+        Existing tokens keep their ids. as_written: no character of the texts is replaced by another
+        that looks the same. Tokenizers of kind "bpe", which need no more tokens, and "word", whose
+        vocabulary is limited, are returned unchanged.
 
         >>> train_tokenizer(["ab"], "char").with_new(["bcc"]).encode("abc")
         [4, 5, 6]
@@ -273,7 +279,7 @@ class Tokenizer(TokenizerLike):
         return Tokenizer(made._file | {"model": self._file["model"] | {"vocab": vocab}}, self.kind)
 
     def _check_features(self, text: str) -> None:
-        """Raise `UserError` for a text without the column that the tokenizer learnt to expect."""
+        """Raise `UserError` if a text lacks the column of features that is expected."""
         if self.kind == "features" and "\t" not in text:
             raise UserError(
                 f"{shorten(text, 40, placeholder='…')!r} has no features: this model reads a "
@@ -281,23 +287,26 @@ class Tokenizer(TokenizerLike):
             )
 
     def _joined(self, ids: Sequence[int]) -> str:
+        """Join the tokens of ids, without begin, end and padding."""
         shown = range(UNK, self.vocab_size)
         return KINDS[self.kind].joint.join(self.vocabulary[i] for i in ids if i in shown)
 
     def _vocab(self) -> dict[str, int]:
+        """Return the ids of all tokens."""
         found: dict[str, int] = self._file["model"]["vocab"]
         return found
 
     def _normal(self, text: str) -> str:
+        """Apply the reading and the normalisers to a text."""
         return normaliser(self._steps)(self._read(text))
 
     def _read(self, text: str) -> str:
-        """Return a text as its `Reading` has it. Raises `UserError` for what is no Unicode text."""
+        """Apply the `Reading` to a text. Raises `UserError` for text that is not Unicode."""
         return checked_text(text) if self.reading is None else self.reading(checked_text(text))
 
     @property
     def normalisers(self) -> tuple[str, ...]:
-        """The names in `NORMALISERS` that it was trained with.
+        """The names in `NORMALISERS` that the tokenizer was trained with.
 
         >>> train_tokenizer(["a"], "word", normalise=["nfd", "lowercase"]).normalisers
         ('nfd', 'lowercase')
@@ -307,11 +316,14 @@ class Tokenizer(TokenizerLike):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the vocabulary."""
+        """SHA-256 of the vocabulary.
+
+        A model folder records it to detect another tokenizer.
+        """
         return hashlib.sha256(json.dumps(self.vocabulary).encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Return the text of `tokenizer.json`; the same tokenizer always gives the same bytes."""
+        """Return the text of `tokenizer.json`; equal tokenizers give the same bytes."""
         return json.dumps(self._file, indent=2, ensure_ascii=False) + "\n"
 
     def save(self, path: Path) -> None:
@@ -322,13 +334,13 @@ class Tokenizer(TokenizerLike):
     def load(path: Path) -> Tokenizer:
         """Read a `tokenizer.json` that `save` wrote.
 
-        Raises `UserError` naming the file when it is damaged, or a tokenizer of another kind.
+        Raises `UserError` naming the file if it is damaged or not Pellucid's.
         """
         return Tokenizer.of_json(read_json_text(path), path)
 
     @staticmethod
     def of_json(text: str, path: Path = Path("tokenizer.json")) -> Tokenizer:
-        """Return the tokenizer of a text that `to_json` gave; errors name `path`."""
+        """Make the tokenizer of a text from `to_json`; errors name `path`."""
         try:
             file = json.loads(text)
             kind = _kind_of(file)
@@ -351,10 +363,11 @@ class Tokenizer(TokenizerLike):
 
 
 def spelled_by(core: Any, silent: Collection[int] = ()) -> Spelled:
-    """Return the bytes of each token of a tokenizer.json, at the start of a text and elsewhere.
+    """Return the bytes of each token of a Hugging Face tokenizer.
 
-    silent: tokens that write nothing, beside the special ones. A token of a byte, or of bytes that
-    are no whole characters, writes what its name stands for.
+    They are returned twice: at the beginning of a text, and later in it. silent: further tokens
+    without bytes, in addition to special ones. A token that is a byte, or bytes that are not whole
+    characters, has the bytes that its name spells.
     """
     names = {token: name for name, token in core.get_vocab(with_added_tokens=True).items()}
     tokens = [[token] if token in names else [] for token in range(max(names, default=-1) + 1)]
@@ -380,9 +393,10 @@ def spelled_by(core: Any, silent: Collection[int] = ()) -> Spelled:
 
 @cache
 def _byte_letters() -> dict[str, int]:
-    """Return the byte of each letter that byte-level pieces are spelled with (Radford et al. 2019).
+    """Return the byte of each character that represents one in byte-level BPE.
 
-    A byte that Latin-1 shows is spelled as it is there, the others as the letters from 256 on.
+    Source: Radford et al. 2019 (GPT-2). A byte that is a printable Latin-1 character is that
+    character; the others are U+0100, U+0101, ...
     """
     shown = [b for b in range(BYTES) if b in range(33, 127) or (b > 160 and b != 173)]
     others = [b for b in range(BYTES) if b not in shown]
@@ -391,13 +405,13 @@ def _byte_letters() -> dict[str, int]:
 
 @cache
 def _composed_with() -> tuple[str, ...]:
-    """Return the characters that may become one with the character before them, or change it."""
+    """Return all characters that may combine with the character before them."""
     every = map(chr, range(sys.maxunicode + 1))
     return tuple(sorted({mark for c in every for mark in unicodedata.normalize("NFD", c)[1:]}))
 
 
 def read_json_text(path: Path) -> str:
-    """Return the text of a tokenizer.json. Raises `UserError` naming it when it cannot be read."""
+    """Read the text of a tokenizer.json. Raises `UserError` naming it if that fails."""
     try:
         return read_file(path, MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError:
@@ -405,9 +419,9 @@ def read_json_text(path: Path) -> str:
 
 
 def normaliser(names: Sequence[str]) -> Callable[[str], str]:
-    """Return a function that applies these steps of `NORMALISERS` to a text, in order.
+    """Return a function that applies steps of `NORMALISERS` to a text, in order.
 
-    Raises `UsageError` for an unknown one.
+    Raises `UsageError` for an unknown step.
 
     >>> normaliser(["lowercase", "whitespace"])(" A  B")
     'a b'
@@ -430,18 +444,19 @@ def train_tokenizer(
     normalise: Sequence[str] = (),
     reading: Reading | None = None,
 ) -> Tokenizer:
-    """Learn a tokenizer from texts; the same texts always give the same one.
+    """Learn a tokenizer from texts; the same texts always give the same tokenizer.
 
-    `kind` "char": one token for each code point, the most frequent first; ties in code point order.
-    `kind` "features": likewise, but one token for each feature after the last tab, `V;PST`.
-    `kind` "word": one for each word, which is what white space separates; likewise. White space is
-    then normalised to one space.
-    `kind` "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
-    write any text. `vocab_size` counts the four special tokens; a corpus may be too small to fill
-    it, and None takes every character or word. `normalise` names steps of `NORMALISERS`,
-    in order. `reading` comes before them: it changes none of these texts (`reading_of`).
+    kind: "char", one token per code point, the most frequent first; ties in code point order.
+    "features": also one token per feature after the last tab, such as `V;PST`. "word": one token
+    per word between white space, which is normalised to one space. "label": one token per text.
+    "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
+    represent any text.
 
-    Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet,
+    vocab_size: the most tokens, with the four special ones; None: all characters or words.
+    normalise: names in `NORMALISERS`, applied in order. reading: applied before them; it changes
+    none of these texts (`reading_of`).
+
+    Raises `UsageError` for an unknown normaliser and for a vocabulary smaller than its alphabet,
     `UserError` for half of a surrogate pair.
     """
     normalise = [*normalise, *["whitespace"] * (kind == "word")]
@@ -464,18 +479,22 @@ def train_tokenizer(
 
 
 def library() -> Any:
-    """Return Hugging Face's tokenizers, which not every installation has."""
+    """Import Hugging Face's tokenizers. Raises `UserError` if it is not installed."""
     needed = "tokenizers that join bytes or are another program's need the package tokenizers"
     return optional("tokenizers", needed, extra="train")
 
 
 def _pieces() -> Any:
+    """Import the module `pieces`, which needs Hugging Face's tokenizers."""
     library()
     return importlib.import_module("pellucid.data.pieces")
 
 
 def _vocabulary(kind: TokenizerKind, texts: Iterable[str], size: int | None) -> dict[str, int]:
-    """Return a token for each unit of normalised texts, and the special ones, with their ids."""
+    """Return the ids of the special tokens and of the units of normalised texts.
+
+    size: the most tokens; the most frequent units are kept.
+    """
     if size is not None and size <= len(SPECIALS):
         raise UsageError(f"vocab_size must be above {len(SPECIALS)}, got {size}")
     counts = Counter(unit for text in texts for unit in kind.pattern.findall(text))
@@ -495,22 +514,26 @@ def _vocabulary(kind: TokenizerKind, texts: Iterable[str], size: int | None) -> 
 
 @dataclass(frozen=True)
 class TokenizerKind:
-    """A way to tokenize: byte-level pieces, or units that texts are split into."""
+    """A kind of tokenizer: how it splits a text, and its entries in tokenizer.json."""
 
     name: str
     pre_tokenizer: dict[str, Any]
     decoder: dict[str, Any]
-    """These two are Hugging Face's for the file; their types show of which kind one is."""
+    """pre_tokenizer and decoder are entries of Hugging Face's file; their types identify the
+    kind."""
     unit: str = "characters"
-    """The unit of error rates and of unknown text, in the plural."""
+    """Plural noun for the units of error rates and of unknown text."""
     pattern: re.Pattern[str] = re.compile(r"[\s\S]")
-    """Matches the units of a normalised text, one after another."""
+    """Matches the units of a normalised text one by one."""
     joint: str = ""
-    """The separator between the units of an answer."""
+    """Text between the units when they are joined."""
 
     @property
     def bytewise(self) -> bool:
-        """Whether it has tokens for every text; then a space belongs to the token after it."""
+        """Whether it can represent every text by bytes.
+
+        A space then belongs to the token after it.
+        """
         return self.name == "bpe"
 
     def file(self, vocab: dict[str, int], normalise: Sequence[str]) -> dict[str, Any]:
@@ -536,7 +559,7 @@ class TokenizerKind:
 
 
 _FEATURES = r"\t[^\t;]*|;[^\t;]*(?![^\t]*\t)|[\s\S]"
-"""A tab and its feature; after the last tab, a semicolon and its feature; any character."""
+"""A tab and its feature; after the last tab, a semicolon and its feature; else any character."""
 
 
 def _split(pattern: str) -> dict[str, Any]:
@@ -589,9 +612,9 @@ KINDS: dict[str, TokenizerKind] = {
 
 
 def settled(text: str, tokenizer: TokenizerLike) -> str:
-    """Return what of an answer's text no further token can change.
+    """Return the part of an answer's text that later tokens cannot change.
 
-    The rest is half a character, or a character that the next may be composed with.
+    An incomplete character, or one that a later accent may combine with, is cut off.
     """
     text = text.rstrip("\ufffd")
     if not getattr(tokenizer, "composes", False):
@@ -605,9 +628,9 @@ def settled(text: str, tokenizer: TokenizerLike) -> str:
 def aligned(
     step: Callable[[str], str], parts: Sequence[tuple[str, int, int]]
 ) -> list[tuple[str, int, int]]:
-    """Normalise characters, each with the (start, end) that it comes from.
+    """Apply a normalisation step to characters that carry their original (start, end).
 
-    They are taken in the shortest runs that the step treats one by one.
+    The step is applied to the shortest runs of characters that it treats independently.
     """
 
     def inside(text: str) -> str:
@@ -627,7 +650,7 @@ def aligned(
 
 
 def _flat(normalizer: Any) -> list[Any]:
-    """Return the steps of a file's normalizer, those inside others too."""
+    """Return the steps of a normalizer in a tokenizer.json, nested ones included."""
     if normalizer is None:
         return []
     inner = normalizer.get("normalizers")
@@ -635,7 +658,10 @@ def _flat(normalizer: Any) -> list[Any]:
 
 
 def _names(normalizer: Any) -> tuple[str, ...]:
-    """Return the names in `NORMALISERS` of a file's normalizer; raise `UserError` for others."""
+    """Return the names in `NORMALISERS` of a file's normalizer.
+
+    Raises `UserError` for others.
+    """
     steps, found = _flat(normalizer), []
     while steps:
         name = next((name for name, own in _STEPS.items() if steps[: len(own)] == own), "")
@@ -647,12 +673,12 @@ def _names(normalizer: Any) -> tuple[str, ...]:
 
 
 def by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
-    """Return units and how often each was, the most frequent first; ties in code point order."""
+    """Sort units by frequency, the most frequent first; ties in code point order."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def checked_text(text: str) -> str:
-    """Return a text. Raises `UserError` where it holds half of a surrogate pair."""
+    """Return a text unchanged. Raises `UserError` for half of a surrogate pair in it."""
     if not isinstance(text, str):
         raise TypeError("expected a sequence of str")
     try:

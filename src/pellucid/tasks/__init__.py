@@ -1,4 +1,4 @@
-"""Kinds of model: `TASKS` has the class of each by its `model_type`."""
+"""Tasks, one per kind of model: `TASKS` has the class of each by `model_type`."""
 
 from pellucid.core.names import exported
 

@@ -1,4 +1,4 @@
-"""BLEU and chrF by sacreBLEU, each with its signature."""
+"""BLEU and chrF, computed by sacreBLEU."""
 
 import json
 from collections import Counter
@@ -20,13 +20,14 @@ class Figure(NamedTuple):
     name: str
     value: float
     interval: tuple[float, float] | None
-    """Bootstrap, 95 %, within 0 to 100; None where none was wanted, of one output, of a score of 0,
-    and where a resample has no word in common with its references."""
+    """95 % bootstrap interval within 0 to 100. None if it was not asked for, and if it does not
+    exist: for one output, for a score of 0, or if a resample shares no word with its references."""
     signature: str
-    """sacreBLEU's account of how it was counted: tokens, case, smoothing, version, seed."""
+    """sacreBLEU's signature, which states how the score was computed: tokenizer, case, smoothing,
+    version, seed."""
 
     def written(self) -> str:
-        """Return the score with its interval and signature."""
+        """Format the score with its interval and signature."""
         between = " (95 %: {:.2f} to {:.2f})".format(*self.interval) if self.interval else ""
         return f"{self.value:.2f}{between}, {self.signature}"
 
@@ -35,12 +36,13 @@ WITHOUT_BLANKS = {
     "CJK": "zh", "HIRAGANA": "char", "KATAKANA": "char", "THAI": "char", "LAO": "char",
     "KHMER": "char", "MYANMAR": "char", "TIBETAN": "char",
 }  # fmt: skip
-"""sacreBLEU's tokenizer for scripts whose words have no blanks between them, by the first word of a
-letter's name in Unicode. Japanese's own needs MeCab, which is not installed with sacreBLEU."""
+"""sacreBLEU's tokenizer for each script without blanks between words, by the first word of its
+letters' Unicode names. The Japanese tokenizer needs MeCab, so Japanese is compared by
+characters."""
 
 
 def tokenizer_for(references: Sequence[Sequence[str]]) -> str:
-    """Return the name of sacreBLEU's tokenizer for the script that most letters are of.
+    """Return the sacreBLEU tokenizer for the script of most letters in references.
 
     >>> tokenizer_for([["我今天去学校上课。"]]), tokenizer_for([["彼は本を読む"]])
     ('zh', 'char')
@@ -62,17 +64,17 @@ def bleu(
     intervals: bool = True,
     tokenize: str | None = None,
 ) -> tuple[Figure, Figure, Figure]:
-    """Return cased BLEU, lower-cased BLEU and chrF of detokenised outputs.
+    """Compute cased BLEU, lower-cased BLEU and chrF of detokenised outputs.
 
-    Each output has one or more references; both sides are composed (Unicode's NFC) before they are
-    compared, and not normalised further. BLEU splits words by `tokenize`, a name that sacreBLEU
-    has: unless given by mteval-v13a's rule ("13a"), and by `tokenizer_for` where references have no
-    blanks between words.
-    Source: Papineni et al. 2002, Popović 2015, in the form of Post 2018 (sacreBLEU); the intervals
-    are its paired bootstrap's (Koehn 2004), which takes the seed from SACREBLEU_SEED, else 12345.
+    Each output has one or more references. Both are normalised to Unicode's NFC, and not further.
+    tokenize: name of a sacreBLEU tokenizer; default, `tokenizer_for`: "13a" (mteval-v13a), and
+    another one for scripts without blanks between words.
 
-    Raises `UserError` when sacreBLEU is not installed, `ValueError` when there are not as many
-    references as outputs, none at all, or an output without one.
+    Source: Papineni et al. 2002, Popović 2015, in the form of Post 2018 (sacreBLEU). The intervals
+    are those of its paired bootstrap (Koehn 2004), with the seed SACREBLEU_SEED or 12345.
+
+    Raises `UserError` if sacreBLEU is not installed; `ValueError` if the numbers of outputs and of
+    reference lists differ or are 0, or if an output has no reference.
 
     >>> round(bleu(["A dog runs fast."], [["a dog runs fast."]], intervals=False)[1].value, 6)
     100.0
@@ -104,7 +106,7 @@ def compute(
     intervals: bool,
     tokenize: str | None = None,
 ) -> Measured:
-    """Return BLEU, lower-cased BLEU and chrF by the names of `SCORES`."""
+    """Compute BLEU, lower-cased BLEU and chrF as a metric; see `bleu`."""
     figures = dict(zip(SCORES, bleu(outputs, references, intervals, tokenize), strict=True))
     return Measured(
         {name: figure.value for name, figure in figures.items()},
@@ -114,13 +116,14 @@ def compute(
 
 
 def check_installed() -> None:
-    """Raise `UserError` saying what to install when sacreBLEU is missing."""
+    """Raise `UserError` if sacreBLEU is missing."""
     optional("sacrebleu", "BLEU and chrF need sacreBLEU, which is not installed", extra="eval")
 
 
 def _figure(
     name: str, metric: Any, outputs: Sequence[str], columns: Sequence[Any], intervals: bool
 ) -> Figure:
+    """Compute one sacreBLEU metric with its interval and signature."""
     score, interval = metric.corpus_score(outputs, columns, n_bootstrap=1), None
     if intervals and len(outputs) > 1 and score.score > 0:
         try:
@@ -148,4 +151,5 @@ BLEUS = tuple(
     )
     for tokenize in (None, "13a", "intl", "zh", "char")
 )
-"""With the tokenizer of the references' script, or one of sacreBLEU's by name."""
+"""One metric with the tokenizer for the script of the references, and one for each named
+tokenizer."""

@@ -1,4 +1,4 @@
-"""The decoder alone: it continues a text, and learns from texts."""
+"""Task of a decoder alone: it continues a text, and is trained on texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +18,19 @@ Array = np.ndarray
 
 
 def without_last(prompts: Packed) -> tuple[Packed, Array]:
-    """Return prompts without their last tokens, and those tokens (N,); none may be empty."""
+    """Split prompts into all tokens but the last, and the last tokens (N,).
+
+    No prompt may be empty.
+    """
     return prompts.without_last(), prompts.tokens[prompts.cu_seqlens[1:] - 1]
 
 
 @dataclass(frozen=True, repr=False)
 class CausalLMTask(GenerationTask):
-    """A `CausalLM` in eval mode with its tokenizer, which is `source` and `target`, and search.
+    """A `CausalLM` in eval mode with its tokenizer and search settings.
 
-    Its answer to a text is that text, continued.
+    The tokenizer is both `source` and `target`. The answer to a text is the text and its
+    continuation.
     """
 
     name = "pellucid-causal-lm"
@@ -40,20 +44,23 @@ class CausalLMTask(GenerationTask):
 
     @property
     def begins(self) -> bool:
-        """Whether a text is read behind a begin token: without one its first is not predicted."""
+        """Whether a begin token is put before each text.
+
+        Without one, the first token of a text is not predicted.
+        """
         return self.source.begins
 
     @property
     def max_source_length(self) -> int:
-        """The most tokens a text may have, so that one more can follow."""
+        """The most tokens that a text may have, so that at least one more can follow."""
         return super().max_source_length - 1 - self.begins
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
-        """Return the most tokens that a text can be continued by."""
+        """Return the most tokens that can follow a text."""
         return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
 
     def check_length(self, text: str) -> None:
-        """Raise `UserError` for a text that leaves no room for more, or for the prefix."""
+        """Raise `UserError` for a text that leaves no room for the prefix or more tokens."""
         super().check_length(text)
         room = self.max_new_tokens(ids := self.source.encode(text))
         if self.beginning and (count := self.beginning.fewest[0]) > room:
@@ -63,11 +70,11 @@ class CausalLMTask(GenerationTask):
             )
 
     def opening(self, text: str) -> Opening:
-        """Return what is read of a text, and what its answer begins with.
+        """Split a text into tokens to read, and bytes that the answer must begin with.
 
-        A token may reach beyond the end of a text, as "world" does beyond "wor". So what one token
-        could write together with something that follows is not read: the answer writes its bytes
-        again, in any tokens.
+        The text may end inside a token that would be natural, such as "wor" in "world". So the last
+        tokens are not read if a longer token could have been used with the text that follows. The
+        answer must then begin with their bytes, in any tokens.
         """
         row, spelled = self.source.encode(text), self.target.spelled
         whole, closed_to = self.target.beginning(text + self.prefix)
@@ -100,13 +107,16 @@ class CausalLMTask(GenerationTask):
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
     ) -> tuple[Packed, Array]:
-        """Return all but the last token of each text, and that token, fed before its answer."""
+        """Return all but the last token of each text, and the last tokens.
+
+        The last tokens are fed when generation begins.
+        """
         return without_last(Packed.of([self.prompt_ids(row) for row in rows], numbers))
 
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
-        """Return the tokens that are read of a text."""
+        """Return the token ids that the model reads for a text."""
         return [self.model.config.bos_token_id, *source] if self.begins else list(source)
 
     def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
-        """Return the text and what follows it."""
+        """Decode a text together with the tokens generated after it."""
         return self.target.decode([*source, *generated])

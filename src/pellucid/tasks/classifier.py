@@ -1,4 +1,4 @@
-"""The encoder with labels: it classifies texts, or tags their tokens."""
+"""Task of an encoder with labels: it classifies texts, or tags their tokens."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from pellucid.tasks.task import Task, check_best, checked_texts, similar
 
 @dataclass(frozen=True, repr=False)
 class ClassifierTask(Task):
-    """A `Classifier` in eval mode with the tokenizer of texts and that of labels."""
+    """A `Classifier` in eval mode, with the tokenizers of texts and of labels."""
 
     name = "pellucid-classifier"
     about = "A Transformer's encoder with labels: it classifies texts, or tags their tokens."
@@ -39,11 +39,13 @@ class ClassifierTask(Task):
     model: Classifier
 
     def labels(self, texts: Iterable[str | tuple[str, str]], best: int = 1) -> list[list[Blank]]:
-        """Return for each text or pair of texts, or for each of its tokens, the `best` labels.
+        """Return the `best` likeliest labels of each text, pair of texts, or token.
 
-        A guess has the label as `token`, and as `text` what it is a label of. Likeliest first; ties
-        go to the lower id. Texts of similar length are read together. Raises `UserError` for a text
-        without tokens, or with more than `max_source_length`.
+        The result has a list per text, with one list of guesses for the text or for each of its
+        tokens, likeliest first; ties go to the lower id. `Guess.token` is the label, `Guess.text`
+        the text or token that it belongs to. Texts of similar length are computed together. Raises
+        `UserError` for a text without tokens, with more than `max_source_length`, or mostly unseen
+        in training.
         """
         check_best(best)
         texts = checked_texts(texts, "labels", self.columns)
@@ -71,28 +73,35 @@ class ClassifierTask(Task):
 
     @property
     def label_names(self) -> list[str]:
-        """The labels, in the order of their probabilities."""
+        """All labels, in the order of their ids."""
         return self.target.tokens(range(len(SPECIALS), self.model.config.label_vocab_size))
 
     def _blank(self, text: str, log_p: np.ndarray, labels: np.ndarray) -> Blank:
+        """Make guesses of the label numbers `labels`.
+
+        Log_p: of all labels, (number of labels,).
+        """
         first = len(SPECIALS)
         return [
             Guess(self.target.decode([i + first]), float(np.exp(log_p[i])), text) for i in labels
         ]
 
     def guesses(self, text: str, best: int = 5) -> list[Blank]:
-        """Return the labels of one text."""
+        """Return the `best` likeliest labels of one text, or of each of its tokens."""
         return self.labels([text], best)[0]
 
     def generate(self, texts: Iterable[str | tuple[str, str]]) -> list[str]:
-        """Return the likeliest label of each text, or those of its tokens with spaces between.
+        """Return the likeliest label of each text.
 
-        A tuple is a pair of texts.
+        Labels of tokens are separated by spaces. A tuple is a pair of texts.
         """
         return [" ".join(token[0].token for token in tokens) for tokens in self.labels(texts)]
 
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
-        """Run the model on a text; return the tokens that its stack read."""
+        """Run the model on a text, for observers.
+
+        Return the token ids that its stack read.
+        """
         ids = self.source.encode(text)
         self.model(Packed.of([ids]), inference=True)
         return {"encoder": ids}
@@ -100,8 +109,10 @@ class ClassifierTask(Task):
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
     ) -> Examples:
-        """Tokenize texts and labels. Raises `UserError` for a target that is not one label, or not
-        one for each token.
+        """Tokenize texts and labels.
+
+        Raises `UserError` for a target that is not exactly one label, or one label per token of the
+        text.
         """
         several = next((pair for pair in pairs if len(pair.targets) > 1), None)
         if several is not None:
@@ -139,7 +150,10 @@ class ClassifierTask(Task):
     def _completed(
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
-        """Add what the metric finds: a label that was never seen is wrong."""
+        """Add the metric, the accuracy and the calibration error to scores.
+
+        A true label that training never saw counts as an error.
+        """
         measured, p, right = self._measured(batches, metric, True)
         error = calibration_error(p, right)
         record = {**measured.record, "calibration_error": error}
@@ -151,9 +165,10 @@ class ClassifierTask(Task):
     def _measured(
         self, batches: Sequence[Batch], metric: str, intervals: bool
     ) -> tuple[Measured, np.ndarray, np.ndarray]:
-        """Return the metric over the labels, each label's probability, and whether it is right.
+        """Predict the labels of batches.
 
-        Labels are the likeliest; the special tokens never are.
+        Return (metric, probability of each label, is it right). The predicted label is the
+        likeliest one; special tokens are never predicted.
         """
         parts = []
         for batch in batches:

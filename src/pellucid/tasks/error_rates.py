@@ -1,4 +1,4 @@
-"""Phoneme and word error rate: the edits between a model's answers and the references."""
+"""Phoneme and word error rates: edit distances between answers and references."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ from pellucid.tasks.metric import Measured, Metric, bootstrap, check_references
 
 
 class ErrorRates(NamedTuple):
-    """Error rates over a set of words."""
+    """Error rates over a set of answers."""
 
     per: float
-    """Insertions, deletions and substitutions (Levenshtein 1966) over the length of the nearest
+    """Insertions, deletions and substitutions (Levenshtein 1966) / the length of the nearest
     reference, both summed over the set."""
     wer: float
-    """Share of the words with any edit at all."""
+    """Share of answers with any edit."""
     words: int
     per_interval: tuple[float, float] | None
-    """Bootstrap over the words, 95 %."""
+    """95 % bootstrap interval over the answers."""
     wer_interval: tuple[float, float] | None
 
 
@@ -28,13 +28,12 @@ def error_rates(
     references: Sequence[Sequence[Sequence[str]]],
     intervals: bool = True,
 ) -> ErrorRates:
-    """Score each output against the nearest of its references (of two as near, the shorter).
+    """Compute phoneme and word error rates, each output against its nearest reference.
 
-    Each is a text, of which code points are compared, or a list of words. `intervals` adds those
-    of the bootstrap, which draws the words 1,000 times.
-
-    Raises `ValueError` when there are not as many references as outputs, none at all, or an output
-    without one.
+    Of two equally near references the shorter one counts. A text is a string, compared by code
+    points, or a list of words. intervals: add 95 % bootstrap intervals of 1,000 samples. Raises
+    `ValueError` if the numbers of outputs and of reference lists differ or are 0, or if an output
+    has no reference.
 
     >>> rates = error_rates(["abc", "ax"], [["abc"], ["ay", "abcd"]])
     >>> rates.per, rates.wer, rates.words
@@ -65,7 +64,7 @@ def compute(
     references: Sequence[Sequence[Sequence[str]]],
     intervals: bool,
 ) -> Measured:
-    """Return PER and WER by the names of `ERROR_RATES.scores`."""
+    """Compute PER and WER as a metric; see `error_rates`."""
     rates = error_rates(outputs, references, intervals)
     rows = {
         name: f"{value:.2%}"

@@ -1,11 +1,12 @@
-"""A trained model as a folder: its configuration, weights, tokenizers and search.
+"""Save and load a trained model as a folder.
 
 config.json             Hugging Face's key names where they exist
 model.safetensors       torch's state_dict names; float32, float16 or int8
-tokenizer.json          of the source, or of all; and target_tokenizer.json if there are two
-generation_config.json  the search; only where text is generated
+tokenizer.json          of the source, or of both sides
+target_tokenizer.json   of the target, if the sides have different tokenizers
+generation_config.json  search settings; only for models that generate text
 README.md               the model card, with its scores
-SHA256SUMS              digests of all but the card, checked at loading; older folders have none
+SHA256SUMS              digests of all but the card, checked when loading; old folders lack it
 """
 
 import json
@@ -58,16 +59,16 @@ FORMAT = 1
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 TOKENIZER, CARD = "tokenizer.json", "README.md"
 REMEMBERED = "remembered.toml"
-"""File in a run folder."""
+"""File of a run folder with the imports that the run was started with."""
 
 
 def save_model(
     folder: Path, trained: Task, card: str | bytes, weights: WeightFormat = "float32"
 ) -> None:
-    """Write the folder whole or not at all: a card of bytes unchanged.
+    """Write a model folder, completely or not at all.
 
-    Raises `UserError` when it cannot be written, a weight is too large for float16, the tokenizer
-    is another program's, or several models answer together.
+    card: the text of README.md. Raises `UserError` if the folder cannot be written, a weight is too
+    large for float16, the tokenizer is another program's, or the task is an ensemble.
     """
     if getattr(trained, "others", ()):
         raise UserError("an ensemble is several models: save each in a folder of its own")
@@ -95,9 +96,9 @@ def save_model(
 
 
 def tokenizer_files(trained: Task) -> dict[str, bytes]:
-    """Return the files of a model's tokenizers: one, or one for each side.
+    """Return the contents of a model's tokenizer files by name: one, or one per side.
 
-    Raises `UserError` when a tokenizer is another program's.
+    Raises `UserError` if a tokenizer is another program's.
     """
     made = trained.tokenizers
     files = {TOKENIZER: _own(made[0]).to_json().encode()}
@@ -107,13 +108,16 @@ def tokenizer_files(trained: Task) -> dict[str, bytes]:
 
 
 def tokenizers_in(folder: Path) -> dict[str, bytes]:
-    """Return the files of the tokenizers in a model folder of any kind."""
+    """Read the tokenizer files of a model folder of any kind; return contents by name."""
     _, names = model_files(folder)
     return {name: read_file(folder / name) for name in names if name in TOKENIZER_FILES}
 
 
 def model_files(folder: Path) -> tuple[str, list[str]]:
-    """Return Hugging Face's model_type of a model folder ("" for a Pellucid one) and its files."""
+    """Return the Hugging Face model_type of a model folder, and the names of its files.
+
+    The model_type is "" for a folder that Pellucid wrote.
+    """
     settings = read_json(folder / CONFIG)
     if is_huggingface(settings):
         return settings["model_type"], pretrained_files(folder)
@@ -122,10 +126,10 @@ def model_files(folder: Path) -> tuple[str, list[str]]:
 
 
 def load_model(folder: Path, accept_changes: bool = False) -> Task:
-    """Read a model folder of any kind, Hugging Face's too, or the `model` in a run folder.
+    """Load a model folder, also one of Hugging Face's or that in a run folder.
 
-    The model comes in eval mode. Raises `UserError` naming the part that is missing, damaged,
-    does not fit the others, or, unless `accept_changes`, was changed after it was saved.
+    The model is in eval mode. Raises `UserError` naming the file that is missing, damaged,
+    inconsistent with the others, or, unless `accept_changes`, changed since it was saved.
     """
     folder = find_model(folder)
     with naming_imports(folder.parent):
@@ -134,7 +138,7 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
 
 @contextmanager
 def naming_imports(run: Path) -> Iterator[None]:
-    """Name in the error about a part that is not known what the run was started with."""
+    """Add the `import`s of the run to an error about a part that is not known."""
     try:
         yield
     except UserError as error:
@@ -215,9 +219,11 @@ def _load(folder: Path, accept_changes: bool) -> Task:
 def _read_tokenizers(
     folder: Path, sizes: list[int], made_with: Any
 ) -> tuple[list[Path], list[Tokenizer]]:
-    """Return the tokenizers of vocabularies of these sizes, and their files: one, or two.
+    """Read the tokenizer files of a model folder.
 
-    made_with: their fingerprints. Raises `UserError` for one that is missing or of another model.
+    Return their paths and the tokenizers. sizes: of the vocabularies. made_with: the fingerprints
+    of their tokenizers. Raises `UserError` for a tokenizer that is missing or belongs to another
+    model.
     """
     if not isinstance(made_with, list) or len(made_with) < len(sizes):
         raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
@@ -246,6 +252,7 @@ def _read_tokenizers(
 
 
 def _own(tokenizer: Any) -> Tokenizer:
+    """Check that a tokenizer is one of Pellucid's. Raises `UserError` otherwise."""
     if not isinstance(tokenizer, Tokenizer):
         raise UserError(
             "only models trained here are written as model folders; this one has another program's "
@@ -255,7 +262,7 @@ def _own(tokenizer: Any) -> Tokenizer:
 
 
 def _check_unchanged(folder: Path, names: list[str]) -> None:
-    """Raise `UserError` naming a file whose digest is not the one saved with the model."""
+    """Raise `UserError` naming a file that was changed after the model was saved."""
     if not os.path.lexists(folder / SUMS):  # an older folder; a link to nothing is damage
         return
     changed = changed_file(folder, {name: read_file(folder / name) for name in names})
@@ -268,7 +275,7 @@ def _check_unchanged(folder: Path, names: list[str]) -> None:
 
 
 def folder_size(folder: Path) -> str:
-    """Return the size of a model folder's files, written out."""
+    """Format the total size of a model folder's files."""
     return f"{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB"
 
 
@@ -279,10 +286,10 @@ def shipped_models() -> dict[str, Path]:
 
 
 def find_model(folder: Path) -> Path:
-    """Return the model folder meant: `folder` itself, or the one in a run folder.
+    """Find the model folder: `folder` itself, or the one in a run folder.
 
-    A name that is no folder here is that of a model that comes with the package. Raises `UserError`
-    naming what is there instead.
+    A name without a folder may be that of a model that comes with the package. Raises `UserError`
+    naming what was found instead.
     """
     for candidate in (folder, folder / "model"):
         if (candidate / CONFIG).is_file():
@@ -301,6 +308,10 @@ def find_model(folder: Path) -> Path:
 
 
 def _from_json(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
+    """Make a config of JSON values.
+
+    Raises `UserError` naming the file for wrong values.
+    """
     try:
         return from_mapping(kind, values, str(path))
     except UsageError as error:  # the error is in the file, not in the command

@@ -1,4 +1,4 @@
-"""Base of the tasks that generate text: searched, sampled or streamed answers."""
+"""Base class of tasks that generate text: searched, sampled or streamed answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pellucid.tasks.passage import Passage, lines, sentences
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
 
 MOST_SCORED = 2**22
-"""Numbers of an array, at most, when answers are scored together: their logits and attention."""
+"""Upper limit for the size of arrays (logits, attention) when answers are scored in one batch."""
 
 SETTINGS: dict[str, Any] = {
     field.name: kind
@@ -56,7 +56,7 @@ ALIASES = {
     "min_new_tokens": "min_length",
     "no_repeat_ngram_size": "no_repeat_ngram",
 }
-"""transformers' names of settings that have another name here; both are accepted."""
+"""transformers' names of settings that have another name in Pellucid; both are accepted."""
 PEERS = {
     "beam_size": "beam",
     "num_hypotheses": "best",
@@ -65,13 +65,14 @@ PEERS = {
     "sampling_topk": "top_k",
     "sampling_topp": "top_p",
 }
-"""CTranslate2's names of settings; an error about one names Pellucid's."""
+"""CTranslate2's names of settings; the error about one suggests Pellucid's name."""
 
 
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of generation by the names here, without transformers' `do_sample`.
+    """Translate transformers' names of generation settings into Pellucid's.
 
-    Raises `UsageError` for an unknown name, and for two that contradict each other.
+    `do_sample` is removed: it becomes a temperature, or is checked against the other settings.
+    Raises `UsageError` for an unknown name, and for two settings that contradict each other.
 
     >>> own_names({"num_beams": 4, "do_sample": False})
     {'beam': 4}
@@ -102,9 +103,10 @@ def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 def sampling_of(
     search: SearchConfig, given: Mapping[str, Any], before: SampleConfig | None = None
 ) -> SampleConfig:
-    """Return how to sample, with the length and the constraints of a search.
+    """Make sampling settings, with the length and the constraints of a search.
 
-    Raises `UsageError` for a wrong value, and for a search that asks for several answers.
+    before: settings that `given` changes. Raises `UsageError` for a wrong value, and for a search
+    that returns several answers.
     """
     if search.best > 1:
         raise UsageError(
@@ -117,7 +119,9 @@ def sampling_of(
 
 
 def piece_numbers(number: int, pieces: int) -> list[int]:
-    """Return the number that keys the random draws of each piece; the first is the text's own.
+    """Return the numbers that key the random draws of a text's pieces.
+
+    The first piece has the number of the text.
 
     >>> piece_numbers(3, 2)
     [3, 16777219]
@@ -126,9 +130,9 @@ def piece_numbers(number: int, pieces: int) -> list[int]:
 
 
 def join_answers(passage: Passage, pieces: Sequence[Sequence[Answer]]) -> list[Answer]:
-    """Join the first answers to a text's pieces, their second ones, and so on.
+    """Join the first answers to all pieces of a text, then the second ones, and so on.
 
-    Those to one piece alone keep their tokens.
+    An answer to a single piece keeps its tokens; a joined answer has none.
     """
     if len(pieces) == 1:
         return [answer._replace(text=passage.joined([answer.text])) for answer in pieces[0]]
@@ -143,68 +147,68 @@ def join_answers(passage: Passage, pieces: Sequence[Sequence[Answer]]) -> list[A
 
 
 class TooLongError(UserError):
-    """A text of more tokens than a model can read."""
+    """Error for a text with more tokens than the model can read."""
 
 
 class Answer(NamedTuple):
-    """One answer to a text."""
+    """One answer to a text, with its log-probability."""
 
     text: str
     log_p: float
     """Σ log p of its tokens, and of the end if it was generated."""
     finished: bool
-    """Whether it ended with the end token, rather than at max_length."""
+    """Whether it ended with the end token, and not because of max_length."""
     tokens: tuple[int, ...] = ()
-    """Its tokens, the end not among them."""
+    """Token ids, without the end token."""
     score: float = 0.0
-    """The score of `generation.Hypothesis`, by which answers are ranked; log_p when sampled."""
+    """The score that ranks answers (`generation.Hypothesis`); log_p for sampled answers."""
 
 
 class TokenScores(NamedTuple):
     """Log-probabilities and attention of an answer of L tokens to a text of S tokens."""
 
     log_p: np.ndarray
-    """(L + 1,) log-probability of each token given those before it, and of the end."""
+    """(L + 1,): log-probability of each token given those before it, and of the end token."""
     weights: np.ndarray
-    """(L + 1, S) attention of each to each source token: last decoder layer, mean of heads."""
+    """(L + 1, S): attention to each source token, in the last decoder layer, mean over heads."""
 
     @property
     def alignment(self) -> list[int]:
-        """The source token with the most attention from each of the L tokens."""
+        """For each of the L tokens, the source token with the most attention."""
         return [int(i) for i in self.weights[:-1].argmax(axis=1)] if self.weights.size else []
 
 
 class Opening(NamedTuple):
-    """A tokenized text, read before its answer."""
+    """The tokens of a text to read, and how its answer must begin."""
 
     source: list[int]
-    """Tokens of the text."""
+    """Token ids of the text."""
     beginning: Prefix | None
-    """The tokens that the answer begins with."""
+    """Constraint on the beginning of the answer, or None."""
     text: str = ""
-    """Text before the answer when both are decoded: a decoder alone continues its text."""
+    """Text that precedes the answer when both are decoded; a decoder alone continues its text."""
     again: int = 0
-    """Bytes of the text that are not among its tokens, but written again by the answer."""
+    """Number of bytes of the text that are not read as tokens but generated again by the answer."""
 
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
-"""The tokens of a text, and of an answer without begin and end."""
+"""Token ids of a text, and of an answer without begin and end."""
 
 
 @dataclass(frozen=True, repr=False)
 class GenerationTask(Task):
-    """A model in eval mode with its tokenizers and search."""
+    """Base class of tasks whose model generates text, by search or sampling."""
 
     generates = True
 
     search: SearchConfig = GREEDY
     sampling: SampleConfig | None = None
-    """When set, answers are sampled instead of searched for."""
+    """Sampling settings; None: answers are searched for."""
     prefix: str = ""
-    """The text that every answer begins with, except the empty one to an empty text; it may end
-    inside a word or a token. An answer in several pieces begins with it as a whole."""
+    """Text that every answer begins with, except the empty answer to an empty text. It may end
+    inside a word or a token. If an answer has several pieces, the joined answer begins with it."""
     arithmetic: Arithmetic = "float32"
-    """Number type that compiled decoding multiplies; int8 for a model stored in int8."""
+    """Number type of the products in compiled decoding; int8 for a model stored in int8."""
 
     def __post_init__(self) -> None:
         for sentence in (one for line in lines(self.prefix) for one in sentences(line)):
@@ -215,10 +219,10 @@ class GenerationTask(Task):
         return {name: value for name, value in vars(self).items() if name != "beginning"}
 
     def _begun(self, text: str, ends: int | None = None) -> Prefix | None:
-        """Return the constraint that an answer begins with a text; None if any answer does.
+        """Make the constraint that an answer begins with a text.
 
-        ends: the end token, where the text is the whole answer. Raises `UsageError` for a text that
-        the model cannot write.
+        None if every answer does. ends: the end token, if the text is the whole answer. Raises
+        `UsageError` for a text that the model cannot generate.
         """
         written, closed_to = self.target.beginning(text)
         if not written:
@@ -244,29 +248,29 @@ class GenerationTask(Task):
 
     @cached_property
     def beginning(self) -> Prefix | None:
-        """The beginning of every answer, in all the ways that tokens can write it."""
+        """The constraint that answers begin with `prefix`, in any tokens that spell it."""
         return self._begun(self.prefix)
 
     @property
     def never(self) -> set[int]:
-        """The tokens that are not generated, and those that end an answer."""
+        """Tokens that are never generated inside an answer: suppressed ones and end tokens."""
         config = self.model.config
         return {config.eos_token_id, *config.end_token_ids, *config.suppress_tokens}
 
     def _frame(self) -> Sequence[int]:
-        """Return the tokens that every answer has in front, which write nothing."""
+        """Return the tokens without text that precede every answer."""
         return ()
 
     def answer_ids(self, answer: str) -> list[int]:
-        """Return the tokens of an answer."""
+        """Tokenize an answer."""
         return [*self._frame(), *self.target.encode(answer)]
 
     @abstractmethod
     def max_new_tokens(self, source: Sequence[int]) -> int:
-        """Return the most tokens that the answer to a text of these tokens can have."""
+        """Return the most tokens of an answer to a text, given as token ids."""
 
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
-        """Return the tokens that are read of a text before its answer begins."""
+        """Return the token ids that the model reads before it generates the answer."""
         return list(source)
 
     def opening(self, text: str) -> Opening:
@@ -280,27 +284,30 @@ class GenerationTask(Task):
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
     ) -> tuple[Packed, np.ndarray]:
-        """Return the packed input tokens, and the token fed after each: the begin token."""
+        """Pack input tokens; return them with the first token that is fed for each answer.
+
+        rows: token ids of the texts. numbers: the keys of their random draws.
+        """
         first = np.full(len(rows), self.model.config.bos_token_id)
         return Packed.of([self.prompt_ids(row) for row in rows], numbers), first
 
     def decoder(self) -> Decodes:
-        """Return the decoder that search and sampling use, compiled once for many texts."""
+        """Compile the decoder for search and sampling; it can be reused for many texts."""
         return compile_model(self.model, self.arithmetic)
 
     def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
-        """Return the text of the tokens generated for a text."""
+        """Decode the tokens generated for a text."""
         return self.target.decode(generated)
 
     def _batch(self, pairs: Sequence[TokenPair]) -> Batch:
-        """Return texts and answers as the model learns from them."""
+        """Make a batch of texts and answers in the form of training batches."""
         sources, answers = zip(*pairs, strict=True)
         source, first = self.prompts(sources, range(len(pairs)))
         both, eos = zip(first, answers, strict=True), self.model.config.eos_token_id
         return Batch(source, Packed.of([[begin, *answer, eos] for begin, answer in both]))
 
     def _log_p(self, batch: Batch) -> np.ndarray:
-        """Return log p (T, V) of the tokens of teacher-forced answers, and of their ends."""
+        """Return log p (T, V) at every position of teacher-forced answers."""
         rows, _, _ = self.model.predicting(batch, None, inference=True)
         log_p: np.ndarray = ops.log_softmax(to_host(self.model.output(rows)))[0]
         return log_p
@@ -327,7 +334,11 @@ class GenerationTask(Task):
     def likeliest(
         self, source: Sequence[int], answer: Sequence[int], count: int
     ) -> list[tuple[float, list[tuple[int, float]]]]:
-        """Return log p of each token of an answer, and the `count` likeliest in its place."""
+        """Teacher-force an answer.
+
+        Return each token's log p and the `count` likeliest tokens. The likeliest tokens are (id,
+        log p) at the same position.
+        """
         log_p = choices(self._log_p(self._batch([(source, answer)])), self.model.config)
         orders = np.argsort(-log_p, kind="stable")[:, :count]
         return [
@@ -336,9 +347,10 @@ class GenerationTask(Task):
         ]
 
     def token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
-        """Teacher-force answers to texts, both as token ids; return their scores in order.
+        """Teacher-force answers to texts, both given as token ids.
 
-        Pairs of similar length are scored together, as many as memory allows.
+        Return scores in their order. Pairs of similar length are computed together, as many as
+        memory allows.
         """
         vocabulary: int = getattr(self.model.config, self.vocabularies[-1])
 
@@ -356,11 +368,11 @@ class GenerationTask(Task):
         return [found[i] for i in range(len(pairs))]
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
-        """Return log p(answer, end | text) of each (text, answer), in nats.
+        """Compute log p(answer, end | text) of (text, answer) pairs, in nats.
 
-        The answer of a decoder alone is what follows the text. An answer with something that the
-        model has no token for has −inf: it is never written. Raises `UserError` for a text or an
-        answer that is too long.
+        For a decoder alone the answer is the text that follows. An answer that contains something
+        unknown to the tokenizer scores −inf, because it cannot be generated. Raises `UserError` for
+        a text or an answer that is too long.
 
         >>> model.score([("attention", "ə t ˈɛ n ʃ ə n")])  # doctest: +SKIP
         [-0.1375]
@@ -377,7 +389,7 @@ class GenerationTask(Task):
         ]
 
     def _pair(self, text: str, answer: str) -> tuple[list[int], list[int]]:
-        """Return the tokens of a text and of an answer; raise `UserError` for too many."""
+        """Tokenize a text and an answer. Raises `UserError` if one of them is too long."""
         self.check_length(text)
         source, target = self.source.encode(text), self.answer_ids(answer)
         if not self.prompt_ids(source):
@@ -390,7 +402,11 @@ class GenerationTask(Task):
         return source, target
 
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
-        """Run the model on a text, and on an answer; return the tokens that each stack read."""
+        """Run the model on a text and an answer.
+
+        Return the token ids that each stack read. Without an answer the best one is generated
+        first.
+        """
         source, target = self._pair(text, answer or "")
         if answer is None:
             with unobserved():
@@ -400,15 +416,13 @@ class GenerationTask(Task):
         return {name: text.tokens.tolist() for name, text in self.model.reads(batch).items()}
 
     def configured(self, **settings: Any) -> Self:
-        """Return the task with other settings of search or sampling, or another prefix.
+        """Return the task with some settings of search, sampling or the prefix changed.
 
-        Their names are those of `pellucid generate`: beam, best, max_length, min_length,
-        length_penalty, repetition_penalty, no_repeat_ngram, prefix; any of temperature, top_k,
-        top_p, min_p and seed samples an answer instead. Those of transformers' `generate` are taken
-        too, where it has the same setting (`ALIASES` and do_sample). What is left out stays as it
-        is.
-
-        Raises `UsageError` for another name or a wrong value.
+        The names are those of `pellucid generate`: beam, best, max_length, min_length,
+        length_penalty, repetition_penalty, no_repeat_ngram and prefix; any of temperature, top_k,
+        top_p, min_p and seed switches from search to sampling. The names of transformers'
+        `generate` are accepted too (`ALIASES`, do_sample). Raises `UsageError` for an unknown name
+        or a wrong value.
         """
         if not settings:
             return self
@@ -429,7 +443,7 @@ class GenerationTask(Task):
         return replace(self, search=search, sampling=sampling, prefix=prefix)
 
     def check_length(self, text: str) -> None:
-        """Raise `UserError` when a text cannot be answered whole: `TooLongError` for its length."""
+        """Raise `TooLongError` for a text with more tokens than the model can read."""
         ids = self.source.encode(text)
         if len(ids) > self.max_source_length:
             raise TooLongError(
@@ -438,10 +452,10 @@ class GenerationTask(Task):
             )
 
     def passage(self, text: str) -> Passage:
-        """Return a text in pieces that are answered one by one: itself, if it has any token.
+        """Split a text into pieces that are answered one by one.
 
-        Raises `UserError` when it cannot be answered: `TooLongError` for its length, and for a text
-        of which half was never seen in training.
+        Here the whole text is one. Raises `TooLongError` for a text that is too long, and
+        `UserError` for one of which half was never seen in training.
         """
         self.check_length(text)
         self.check_seen(text)
@@ -449,17 +463,16 @@ class GenerationTask(Task):
 
     @property
     def reads_words(self) -> bool:
-        """Whether its sources were single words."""
+        """Whether the sources of the training data were single words."""
         return False
 
     def generate(self, texts: Iterable[str | tuple[str, ...]], **settings: Any) -> list[str]:
-        """Return the best answer to each text, or the sampled one.
+        """Return the best answer to each text, or a sampled one.
 
-        settings: those of `configured`, for these texts. A tuple is a source of several columns, as
-        a word and its features.
-
-        Raises `UserError` for a text that cannot be answered, one with a sentence of more than
-        `max_source_length` tokens for example, and where several answers are asked for.
+        settings: changes for these texts, as in `configured`. A tuple is a text of several columns,
+        such as a word and its features. Raises `UserError` for a text that cannot be answered, for
+        example because a sentence has more than `max_source_length` tokens; `UsageError` if several
+        answers per text are asked for.
 
         >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
         ['ə t ˈɛ n ʃ ə n']
@@ -483,19 +496,18 @@ class GenerationTask(Task):
         decoder: Callable[[], Decodes] | None = None,
         **settings: Any,
     ) -> list[list[Answer]]:
-        """Return each text's best answers, best first, in the order of the texts.
+        """Return the best answers to each text, best first.
 
-        A text is answered in pieces, as `passage` has them. An answer to several has their log p
-        together, and no tokens.
+        A text is answered in pieces (`passage`). An answer to several pieces has the sum of their
+        log p, and no tokens. An empty text has one empty answer, but a decoder alone generates one.
 
-        settings: those of `configured`, for these texts: `best` is how many answers each has, or
-        `samples` where they are drawn. An empty text has one empty answer, but a decoder alone
-        continues it from nothing. `numbers`, counted from 0 unless given, are what sampling is
-        keyed by. `decoder` returns what was compiled before, for many calls with a model that does
-        not change in between (`functools.cache(task.decoder)`).
+        settings: changes for these texts, as in `configured`; `best`, or `samples` when sampling,
+        is the number of answers. numbers: keys of the random draws of the texts, default 0, 1, ...
+        decoder: returns a decoder that was compiled before, for many calls with an unchanged model
+        (`functools.cache(task.decoder)`).
 
-        Raises `UserError` for a text that cannot be answered, one with a sentence of more than
-        `max_source_length` tokens for example.
+        Raises `UserError` for a text that cannot be answered, for example because a sentence has
+        more than `max_source_length` tokens.
         """
         texts, task = (
             checked_texts(texts, "generate_answers", self.columns),
@@ -516,7 +528,7 @@ class GenerationTask(Task):
     ) -> list[list[Answer]]:
         """Return the answers to each piece of numbered texts, in the order of the pieces.
 
-        Pieces of similar length are answered together.
+        Pieces of similar length are computed together. numbers, decoder: as in `generate_answers`.
         """
         keys: list[int] = []
         for number, own in zip(numbers, passages, strict=True):
@@ -539,10 +551,10 @@ class GenerationTask(Task):
         decoder: Callable[[], Decodes] | None = None,
         **settings: Any,
     ) -> Iterator[str]:
-        """Yield one answer bit by bit, as its tokens are generated: sampled or greedy.
+        """Yield one answer piece by piece while it is generated, greedily or by sampling.
 
-        A bit ends where a character does: a character of several tokens comes whole. `number`,
-        `decoder`, `settings` and errors are as in `generate_answers`.
+        A character that consists of several tokens is yielded whole. `number`, `decoder`,
+        `settings` and errors are as in `generate_answers`.
         """
         check_text(text, "stream")
         given = own_names(settings)
@@ -562,7 +574,7 @@ class GenerationTask(Task):
     def _streamed(
         self, opening: Opening, key: int, decoder: Callable[[], Decodes]
     ) -> Iterator[str]:
-        """Yield the answer to a piece as it is generated."""
+        """Yield the answer to one piece of a text while it is generated."""
         source, beginning, *_ = opening
         if not self.prompt_ids(source):
             return
@@ -583,6 +595,7 @@ class GenerationTask(Task):
     def _answers(
         self, decoder: Any, openings: Sequence[Opening], numbers: Sequence[int]
     ) -> list[list[Answer]]:
+        """Search or sample answers to openings; return them for each opening, best first."""
         many = 1 if self.sampling is None else self.sampling.samples
         rows = [opening.source for opening in openings]
         drawn = [row for row in rows for _ in range(many)]
@@ -615,7 +628,10 @@ class GenerationTask(Task):
     def _with_own_log_p(
         self, rows: Sequence[list[int]], found: Sequence[Sequence[Hypothesis]]
     ) -> list[list[Hypothesis]]:
-        """Return answers with what the model itself gives their tokens, and the end if it came."""
+        """Replace log p of hypotheses by the model's, without the effect of constraints.
+
+        rows: the token ids of each text.
+        """
         pairs = [(row, h.tokens) for row, best in zip(rows, found, strict=True) for h in best]
         each = iter(self.token_scores(pairs))
 

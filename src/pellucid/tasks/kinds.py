@@ -1,4 +1,4 @@
-"""Kinds of model: `TASKS` has the class of each by its `model_type`."""
+"""Registry of tasks: `TASKS` has the class of each model by its `model_type`."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TASKS: Registry[type[Task]] = Registry(
 
 
 def task_of(thing: Any) -> type[Task]:
-    """Return the task of a model, bare or with its tokenizers, or of its configuration.
+    """Return the task class of a model, of a task, or of a model's config.
 
     Raises `UserError` for anything else.
 

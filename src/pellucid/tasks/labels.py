@@ -1,4 +1,4 @@
-"""How well labels are predicted: accuracy, F1, and of each label precision and recall."""
+"""Metrics of label prediction: accuracy, F1, each label's precision and recall."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +9,13 @@ from pellucid.system.language import plural
 from pellucid.tasks.metric import Measured, Metric, bootstrap, check_references
 
 LISTED = 30
-"""The most labels whose scores are written out; all are in the record."""
+"""The most labels whose scores are printed; the record has all of them."""
 
 
 def rates(confusion: np.ndarray) -> tuple[float, float]:
-    """Return the accuracy, and the mean F1 of the labels that are right somewhere.
+    """Compute the accuracy, and the mean F1 over the labels that occur as true labels.
 
-    confusion: (true, predicted) counts. F1 = 2 TP / (2 TP + FP + FN).
+    confusion: counts, (true, predicted). F1 = 2 TP / (2 TP + FP + FN).
 
     >>> rates(np.array([[1, 1], [0, 2]]))
     (0.75, 0.7333333333333334)
@@ -28,7 +28,11 @@ def rates(confusion: np.ndarray) -> tuple[float, float]:
 def compute(
     answers: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
 ) -> Measured:
-    """Return accuracy and F1, and of each label precision, recall and how many texts have it."""
+    """Compute accuracy and F1, and each label's precision, recall and number of texts.
+
+    The first reference of an answer is its true label. intervals: whether to add 95 % bootstrap
+    intervals.
+    """
     check_references(answers, references)
     right = [allowed[0] for allowed in references]
     names = sorted({*answers, *right})
@@ -63,9 +67,10 @@ def compute(
 
 
 def calibration_error(p: np.ndarray, right: np.ndarray, bins: int = 10) -> float:
-    """Return how far probabilities are from how often they are right, the mean over equal bins.
+    """Compute the expected calibration error of predicted probabilities.
 
-    Source: Guo et al. 2017, ECE.
+    The probabilities are sorted into equal bins; the result is the mean |mean probability − share
+    of right predictions|, weighted by the size of the bins. Source: Guo et al. 2017, ECE.
 
     >>> calibration_error(np.array([0.95, 0.95]), np.array([True, False]))
     0.45

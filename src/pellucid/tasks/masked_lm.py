@@ -1,4 +1,7 @@
-"""The encoder alone: it fills [MASK] in a text, and learns from texts with masked tokens."""
+"""Task of an encoder alone: it fills [MASK] in a text.
+
+It is trained on texts with masked tokens.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,32 +22,32 @@ from pellucid.tasks.scores import Scores
 from pellucid.tasks.task import Task, check_best, check_text, checked_texts, similar
 
 MASK = "[MASK]"
-"""How a masked token is written, for every tokenizer."""
+"""The text of a masked token, whatever the tokenizer."""
 
 GLUED = re.compile(r"(?<=\S)(?=\[MASK\])|(?<=\[MASK\])(?=\S)")
-"""Where a mask and other text touch."""
+"""Boundaries between a mask and other text without white space."""
 
 _HOLE = "\ufffc"  # one character, which a tokenizer joins to no other, while a text is tokenized
 
 
 class Guess(NamedTuple):
-    """One predicted token for a mask."""
+    """One predicted token for a mask, or one predicted label."""
 
     token: str
-    """Its text; with byte-level pieces a space in front of it belongs to it."""
+    """Text of the token; a byte-level token includes the space before it."""
     p: float | None
-    """Its probability, if the model gives one."""
+    """Probability of the token, if the model gives one."""
     text: str
-    """The whole text with it, other masks left."""
+    """The whole text with the token in place of its mask; other masks stay."""
 
 
 Blank = list[Guess]
-"""The likeliest tokens for one mask, likeliest first."""
+"""The likeliest tokens for one mask, in descending order."""
 
 
 @dataclass(frozen=True, repr=False)
 class MaskedLMTask(Task):
-    """A `MaskedLM` in eval mode with its tokenizer, which is `source` and `target`."""
+    """A `MaskedLM` in eval mode; its tokenizer is both `source` and `target`."""
 
     name = "pellucid-masked-lm"
     about = "A Transformer's encoder alone: it fills [MASK] in a text."
@@ -58,16 +61,15 @@ class MaskedLMTask(Task):
 
     @property
     def max_source_length(self) -> int:
-        """The most tokens a text may have."""
+        """The most tokens that a text may have: two positions are begin and end."""
         return super().max_source_length - 2
 
     def guesses(self, text: str, best: int = 5) -> list[Blank]:
-        """Return, for each [MASK] in a text, the `best` likeliest tokens.
+        """Predict each [MASK] in a text; return the `best` likeliest tokens for each.
 
-        A mask is one token; ties go to the lower id. Each is predicted with all the others still
-        masked.
-
-        Raises `UserError` when the text has no [MASK], or more than `max_source_length` tokens.
+        A mask is one token. All masks are predicted at once, so that none sees another's
+        prediction. Ties go to the lower id. Raises `UserError` for a text without [MASK] or with
+        more than `max_source_length` tokens.
         """
         check_text(text, "guesses")
         check_best(best)
@@ -88,10 +90,10 @@ class MaskedLMTask(Task):
         ]
 
     def embed(self, texts: Iterable[str], pooling: Pooling = "mean") -> np.ndarray:
-        """Return a vector (E,) for each text: (N, E). See `MaskedLM.embeddings`.
+        """Embed texts; return an array (N, E) with one vector per text.
 
-        Texts of similar length are read together. Raises `UserError` for a text of more than
-        `max_source_length` tokens.
+        pooling: see `MaskedLM.embeddings`. Texts of similar length are computed together. Raises
+        `UserError` for a text with more than `max_source_length` tokens.
         """
         rows = [self._framed(text) for text in checked_texts(texts, "embed", self.columns)]
         found = np.zeros((len(rows), self.model.config.d_model), self.model.dtype)
@@ -101,31 +103,34 @@ class MaskedLMTask(Task):
         return found
 
     def unread(self, text: str) -> list[str]:
-        """Return what of a text the model never saw in training; masks are no part of it."""
+        """Return the parts of a text that never occurred in training; masks are ignored."""
         return super().unread(self.spaced(text).replace(MASK, ""))
 
     def _framed(self, text: str) -> list[int]:
-        """Return the ids of a text between begin and end."""
+        """Return the token ids of a text between begin and end tokens."""
         config = self.model.config
         return [config.bos_token_id, *self.token_ids(text), config.eos_token_id]
 
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
-        """Run the model on a text; return the tokens that its stack read."""
+        """Run the model on a text, for observers.
+
+        Return the token ids that its stack read.
+        """
         ids = self._framed(text)
         self.model.rows(Packed.of([ids]), inference=True)
         return {"encoder": ids}
 
     def spaced(self, text: str) -> str:
-        """Return a text with spaces around each [MASK], where tokens are words."""
+        """Return a text with spaces around each [MASK] if the tokens are words."""
         words = getattr(self.source, "kind", None) == "word"
         return GLUED.sub(" ", text) if words else text
 
     def token_ids(self, text: str) -> list[int]:
-        """Return the ids of a text, each [MASK] one, without begin and end.
+        """Return the token ids of a text without begin and end; each [MASK] is one token.
 
-        A space before a mask belongs to the masked token, as in byte-level pieces. Raises
-        `UserError` for more than `max_source_length` tokens, and for a text of which half was never
-        seen in training.
+        A byte-level token includes the space before it, so a space before a mask is dropped. Raises
+        `UserError` for more than `max_source_length` tokens, and for a text that is mostly unseen
+        in training.
         """
         self.check_seen(self.spaced(text).replace(MASK, ""))
         if isinstance(self.source, Tokenizer):
@@ -143,13 +148,17 @@ class MaskedLMTask(Task):
     def _completed(
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
-        """Add the share of the masked tokens that the model predicts first."""
+        """Add the accuracy: the share of masked tokens whose likeliest prediction is right."""
         each = zip(*map(self.model.predicted, batches), strict=True)
         found, right = map(np.concatenate, each)
         return replace(scores, accuracy=float((found == right).sum() / max(len(right), 1)))
 
     def _encode_around_holes(self, tokenizer: Tokenizer, text: str) -> list[int]:
-        """Tokenize the text as a whole, then put the mask in place of the tokens of each hole."""
+        """Tokenize a text with each mask replaced by one character; return the token ids.
+
+        The tokens that contain such a character become the mask token. The text is tokenized as a
+        whole because a token may depend on the text around it.
+        """
         left, *rest = text.split(MASK)
         holes = set()
         for piece in rest:
@@ -169,6 +178,7 @@ class MaskedLMTask(Task):
         return ids
 
     def _guess(self, token: int, p: float, pieces: Sequence[str], i: int) -> Guess:
+        """Make the guess of a token for mask i; `pieces` is the text split at its masks."""
         is_mask = token == self.model.config.mask_id
         written = MASK if is_mask else self.source.tokens([token])[0]
         before, after = MASK.join(pieces[: i + 1]), MASK.join(pieces[i + 1 :])

@@ -1,4 +1,4 @@
-"""The record of one metric: what compares a model's answers with references."""
+"""The record of one metric: how a model's answers are compared with references."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ class Measured(NamedTuple):
     """The result of a metric."""
 
     values: Mapping[str, float]
-    """By the names of its scores."""
+    """The scores by name."""
     record: Mapping[str, Any]
-    """As JSON."""
+    """All results as JSON values."""
     rows: Mapping[str, str]
-    """Written out, by name."""
+    """The results as text, by name."""
     details: Mapping[str, str] = MappingProxyType({})
-    """More rows, where there is room for them."""
+    """Further rows of text, to print if there is room."""
 
 
 def check_references(outputs: Sequence[Any], references: Sequence[Sequence[Any]]) -> None:
-    """Raise `ValueError` unless there are outputs, and references for each."""
+    """Raise `ValueError` unless there is at least one output, and a reference for each."""
     if len(outputs) != len(references) or not outputs:
         raise ValueError(
             f"expected one list of references for each output, at least one; got {len(outputs)} "
@@ -40,10 +40,10 @@ def check_references(outputs: Sequence[Any], references: Sequence[Sequence[Any]]
 def bootstrap(
     count: int, statistics: Callable[[np.ndarray], Sequence[float]]
 ) -> list[tuple[float, float]]:
-    """Return the middle 95 % of each statistic over samples drawn with replacement (Efron 1979).
+    """Compute 95 % intervals of statistics by the bootstrap (Efron 1979).
 
-    statistics: of the numbers of what was drawn, of `count`. The seed is fixed, so the same answers
-    give the same intervals.
+    statistics: a function of the indices (count,) of a sample drawn with replacement. The seed is
+    fixed, so the same answers give the same intervals.
     """
     draws = np.random.default_rng(SEED)
     values = [statistics(draws.integers(0, count, count)) for _ in range(RESAMPLES)]
@@ -53,21 +53,22 @@ def bootstrap(
 
 @dataclass(frozen=True)
 class Metric:
-    """How answers are scored. A new metric is one file with such a record, and its row in
-    `METRICS`.
+    """A metric of a model's answers.
+
+    A new metric is one file with such a record, and an entry in `METRICS`.
     """
 
     name: str
-    """`evaluation.metric` in the settings."""
+    """Value of `evaluation.metric` in the settings."""
     about: str
     scores: Mapping[str, bool]
-    """The scores that it gives, by the names that a monitor has; whether higher is better."""
+    """Names of its scores, for a monitor among others; True where higher is better."""
     compute: Callable[[Sequence[Any], Sequence[Sequence[Any]], bool], Measured]
-    """compute(answers, references of each, with intervals) -> what it found."""
+    """compute(answers, references of each answer, whether to add intervals) -> the results."""
     kind: str = "answer"
-    """The kind of task that it scores: `Task.kind`."""
+    """Kind of task that it scores (`Task.kind`)."""
     by_unit: bool = False
-    """Whether texts are compared unit by unit, in the characters or words of the model's tokenizer,
-    and references are normalised first as it does it: then the model can write every one."""
+    """Whether texts are compared as the characters or words of the model's tokenizer. References
+    are then normalised as the tokenizer does, so that the model can generate each of them."""
     check: Callable[[], object] = lambda: None
-    """Raise `UserError` where it cannot be computed, saying what to install."""
+    """Raises `UserError` if a package is missing, and says what to install."""

@@ -1,4 +1,4 @@
-"""Metrics: `METRICS` has the record of each by the name that `evaluation.metric` gives it."""
+"""Registry of metrics: `METRICS` has each record by its `evaluation.metric` name."""
 
 from pellucid.core.parts import Registry
 from pellucid.tasks.bleu import BLEUS
@@ -11,5 +11,8 @@ METRICS: Registry[Metric] = Registry({each.name: each for each in _OURS})
 
 
 def higher_is_better() -> dict[str, bool]:
-    """Return whether a higher value is better, of every score that a monitor may name."""
+    """Return the names of all scores that a monitor may use.
+
+    True where higher is better.
+    """
     return {"loss": False} | {k: v for metric in METRICS.values() for k, v in metric.scores.items()}

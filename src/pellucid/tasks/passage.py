@@ -1,4 +1,4 @@
-"""A text in pieces that a model answers one by one, and what is kept between them."""
+"""Split a text into pieces that a model answers one by one, and join the answers."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from typing import NamedTuple
 from pellucid.data.appearance import INVISIBLE, WHITE
 
 _SENTENCE = re.compile("[.!?…؟۔।]+[\"'”’»)\\]]*(?=\\s)|[。！？]+[」』”’）\"')\\]]*")
-"""A mark that ends a sentence and closing quotes or brackets, before white space; the marks of
-Chinese and Japanese need none after them."""
+"""The end of a sentence: its mark and closing quotes or brackets, before white space; Chinese and
+Japanese marks need no white space."""
 _NO_END = re.compile(
     r"(?:^|[\s(])(?:\d+|(?:[a-z]\.)*[a-z]|dr|mr|mrs|ms|prof|st|nr|no|ca|vs)\.$", re.I
 )
-"""Letters alone, numbers and titles: a full stop behind them ends no sentence."""
+"""Single letters, numbers and titles: a full stop after them does not end a sentence."""
 _LINES = re.compile(r"(\r\n|[\n\v\f\r\x85\u2028\u2029])")
 _UNSEEN = re.compile(f"(?<![^{WHITE}])[{INVISIBLE}]+")
-"""Invisible characters at the edge of a word; those inside an emoji follow something visible."""
+"""Invisible characters at the beginning of a word; inside an emoji they follow a visible
+character."""
 
 
 def patterns() -> dict[str, str]:
-    """Return the patterns by which a text is split, for other programs."""
+    """Return the regular expressions that split a text; the HTML page uses them too."""
     own = {"sentence": _SENTENCE, "no_end": _NO_END, "lines": _LINES, "unseen": _UNSEEN}
     return {name: pattern.pattern for name, pattern in own.items()}
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines of a text and, between them, what ends them."""
+    """Split a text into its lines and, between them, the line ends."""
     return _LINES.split(text)
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences of a line, each with the white space before it.
+    """Split a line into its sentences, each with the white space before it.
 
     >>> sentences('He said "no." Dr. No, on 3. May!  So.')
     ['He said "no."', ' Dr. No, on 3. May!', '  So.']
@@ -45,7 +46,9 @@ def sentences(text: str) -> list[str]:
 
 
 def sentences_together(texts: Sequence[str]) -> int:
-    """Return the most sentences that at least one text in twenty has, or more of them.
+    """Return the largest n such that one text in twenty has n or more sentences.
+
+    It is at least 1.
 
     >>> sentences_together(["One."] * 18 + ["One. Two."] * 2)
     2
@@ -55,7 +58,9 @@ def sentences_together(texts: Sequence[str]) -> int:
 
 
 def columns_of(texts: Iterable[str]) -> int:
-    """Return how many columns all texts have, with tabs between them; 1 where they differ.
+    """Return the number of tab-separated columns that all texts have.
+
+    1 if they differ.
 
     >>> columns_of(["walk\\tV;PST", "mouse\\tN;PL"])
     2
@@ -65,18 +70,19 @@ def columns_of(texts: Iterable[str]) -> int:
 
 
 class Passage(NamedTuple):
-    """Pieces of a text, and what is kept before, between and behind them."""
+    """Pieces of a text, and the text before, between and after them, which is copied."""
 
     pieces: list[str]
     kept: list[str]
-    """One more than there are pieces."""
+    """The text around the pieces: one entry more than there are pieces."""
 
     @staticmethod
     def of(parts: Sequence[str], reads: Callable[[str], bool] = bool) -> Passage:
-        """Take parts of a text as pieces, without white space round them, and keep the others.
+        """Make a passage of the parts of a text: a part is a piece, or is copied.
 
-        Blanks at the ends of the text go, if it has a piece, and invisible characters at the edges
-        of pieces. reads: whether a part is a piece.
+        White space around a piece is copied too. Blanks at both ends of the text are removed if
+        there is a piece, and so are invisible characters at the edges of pieces. reads: whether a
+        part is a piece; default, all that are not blank.
         """
         found = Passage([], [""])
         for part in parts:
@@ -95,7 +101,7 @@ class Passage(NamedTuple):
         return found
 
     def joined(self, answers: Sequence[str]) -> str:
-        """Return the answers to its pieces with what is kept of the text.
+        """Join the answers to all pieces with the copied text around them.
 
         >>> Passage.of(["Ja.", " Nein.", "\\n"]).joined(["Yes.", "No."])
         'Yes. No.\\n'
@@ -104,10 +110,10 @@ class Passage(NamedTuple):
         return self.kept[0] + "".join(each)
 
     def begun(self, prefix: str, together: int | None = 1) -> list[str]:
-        """Return the answers to the first pieces that a prefix has whole, and what begins the next.
+        """Split a prefix of the joined answers into whole first answers and the rest.
 
-        It has a whole one where its sentences or lines end as the pieces do: what is kept behind
-        the piece follows. together: how many sentences a piece has; None: all of a line.
+        An answer is whole if the prefix continues after it with the text that follows its piece.
+        together: number of sentences in a piece; None: a whole line.
 
         >>> Passage.of(["Ja.", " Nein.", "\\n", "Oh."]).begun("Yes. No.\\nO")
         ['Yes.', 'No.', 'O']
@@ -124,7 +130,10 @@ class Passage(NamedTuple):
         return [*whole, rest]
 
     def behind(self, number: int, answer: str) -> str:
-        """Return the text after the answer to a piece: as kept from the source, else a blank."""
+        """Return the text to put after the answer to a piece: as in the source, or a blank.
+
+        The blank separates answers whose pieces touched, except after a Chinese or Japanese mark.
+        """
         kept = self.kept[number + 1]
         abut = not kept and number + 1 < len(self.pieces) and answer[-1:] not in "。！？"
         return " " if abut else kept

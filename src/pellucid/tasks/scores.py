@@ -1,4 +1,4 @@
-"""Scores of a model on held-out data, the loss first."""
+"""Scores of a model on held-out data: the loss, and the results of a metric."""
 
 import math
 import sys
@@ -11,7 +11,7 @@ from pellucid.system.language import Language, Text
 from pellucid.tasks.metric import Measured
 
 Kind = Literal["answer", "continue", "fill", "label"]
-"""Kinds of tasks, by the use of a text."""
+"""Kinds of task; see `Task.kind`."""
 
 _PREDICTED = {
     "answer": Text("target token", "정답 토큰"), "continue": Text("token", "토큰"),
@@ -22,22 +22,25 @@ _LARGEST = math.log(sys.float_info.max)
 
 
 def held_out_loss(model: Any, batches: Iterable[Batch]) -> float:
-    """Return the loss in nats per target token, with dropout and label smoothing off.
+    """Compute the mean loss in nats per target token, in eval mode.
 
-    The model is left in eval mode.
+    Dropout and label smoothing are off; the model is left in eval mode.
     """
     model.eval()
     return mean_loss(loss_sum(model, batch) for batch in batches)
 
 
 def loss_sum(model: Any, batch: Batch) -> tuple[float, int]:
-    """Return the summed loss of a batch, in nats, and how many target tokens it has."""
+    """Compute the summed loss of a batch in nats.
+
+    Return it with the number of target tokens.
+    """
     loss, _ = model.loss(batch)
     return loss.nats, loss.tokens
 
 
 def mean_loss(sums: Iterable[tuple[float, float]]) -> float:
-    """Return the nats per token of several batches, added in their order.
+    """Compute the mean loss in nats per token from (summed loss, tokens) of batches.
 
     >>> mean_loss([(1.0, 2), (3.0, 2)])
     1.0
@@ -54,28 +57,32 @@ class Scores:
     """A model's scores on held-out data."""
 
     loss: float
-    """Nats per token predicted."""
+    """Mean loss in nats per predicted token."""
     pairs: int
-    """How many pairs, or texts."""
+    """Number of pairs, or of texts."""
     kind: Kind = "answer"
-    """By it, what was predicted: targets, whole texts, masked tokens, or labels."""
+    """The kind of task. It says what was predicted: targets, whole texts, masked tokens or
+    labels."""
     measured: Measured | None = None
-    """The result of the metric in the settings, if they name one."""
+    """Result of the metric, if there is one."""
     accuracy: float | None = None
-    """Share of the masked tokens, or labels, that the model predicts first."""
+    """Share of masked tokens or labels whose likeliest prediction is right."""
 
     @property
     def unit(self) -> str:
-        """The unit that is counted: pairs or texts."""
+        """The unit of `pairs`: "pairs" or "texts"."""
         return "pairs" if self.kind == "answer" else "texts"
 
     @property
     def perplexity(self) -> float | None:
-        """exp(loss): the loss as a number of equally likely tokens; None beyond float64."""
+        """exp(loss); None if it exceeds float64."""
         return math.exp(self.loss) if self.loss <= _LARGEST else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the scores by name; a perplexity beyond float64 is None."""
+        """Return the scores as JSON values by name.
+
+        A perplexity that exceeds float64 is None.
+        """
         return {
             self.unit: self.pairs,
             "loss": self.loss,
@@ -88,7 +95,7 @@ class Scores:
         return "\n".join(f"{name:10} {value}" for name, value in self.written().items())
 
     def written(self, language: Language = "en") -> dict[str, str]:
-        """Return the scores by name, written out."""
+        """Return the scores as text by name."""
         per = _PREDICTED[self.kind].to(language)
         value = self.perplexity
         even = "inf" if value is None else f"{value:{'.3f' if value < 1e6 else '.3e'}}"

@@ -1,4 +1,4 @@
-"""The encoder-decoder: it answers a text, and learns from pairs."""
+"""Task of an encoder-decoder: it answers a text, and is trained on pairs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class Seq2SeqTask(GenerationTask):
-    """A `Seq2Seq` in eval mode with its tokenizers and search, or several: see `ensemble`."""
+    """A `Seq2Seq` in eval mode with its tokenizers and search settings.
+
+    It may hold several models that answer together, see `ensemble`.
+    """
 
     name = "pellucid-seq2seq"
     about = "An encoder-decoder Transformer."
@@ -45,14 +48,14 @@ class Seq2SeqTask(GenerationTask):
     others: tuple[Seq2SeqTask, ...] = ()
     """Tasks whose models answer together with `model`."""
     sentences: int | None = 1
-    """How many sentences are read together: as many as the sources it learnt from had, 1 where that
-    was not recorded; None: as many as it can read."""
+    """Number of sentences to read together, as in the sources of the training data; 1 if that was
+    not recorded; None: as many as fit."""
 
     def ensemble(self, *others: Seq2SeqTask) -> Self:
-        """Return the task that answers with this model and others together.
+        """Return a task that answers with this model and others together.
 
-        The probability of each token is the mean of what the models give it. Attention is that of
-        the first model. Raises `UsageError` for a model with other tokens.
+        The probability of each token is the mean over the models. Attention is that of the first
+        model. Raises `UsageError` for a model with other tokenizers.
 
         >>> trained = model.ensemble(pellucid.load("runs/seed-1"))  # doctest: +SKIP
         """
@@ -77,18 +80,17 @@ class Seq2SeqTask(GenerationTask):
 
     @property
     def max_source_length(self) -> int:
-        """The most tokens a text may have."""
+        """The most tokens that a text may have, for all models of an ensemble."""
         own = super().max_source_length
         return min([own, *(task.max_source_length for task in self.others)])
 
     def passage(self, text: str) -> Passage:
-        """Return a text in pieces, split where lines and sentences end, at words, or at lines.
+        """Split a text into pieces that the model answers one by one.
 
-        A piece has as many sentences as the sources that the model learnt from. A model whose
-        sources were single words answers each word; one whose sources had several columns, each
-        line. A piece that it was never shown is kept as it is. Raises `UserError` when the text
-        cannot be answered: when half of it was never seen in training, and `TooLongError` for a
-        sentence that is too long by itself.
+        A piece has as many sentences as the sources in the training data. For a model trained on
+        single words a piece is a word; for one trained on several columns, a line. Pieces that are
+        mostly unseen in training are copied unchanged. Raises `UserError` if half of the text was
+        never seen in training, and `TooLongError` for a sentence that is too long by itself.
         """
         if self.sentences is None and self._fits(text):
             return super().passage(text)
@@ -105,8 +107,8 @@ class Seq2SeqTask(GenerationTask):
     def openings(self, passage: Passage) -> list[Opening]:
         """Return the input tokens and the required beginning of the answer, for each piece.
 
-        The prefix applies to the joined answers. Its whole sentences are the whole answers to the
-        first pieces, the rest begins the next answer, and later answers are free.
+        The prefix applies to the joined answers. Its complete sentences are the whole answers to
+        the first pieces, the rest begins the next answer, and later answers are free.
         """
         *whole, rest = passage.begun(self.prefix, self.sentences)
         begun = [self._begun(answer, self.model.config.eos_token_id) for answer in whole]
@@ -116,7 +118,7 @@ class Seq2SeqTask(GenerationTask):
         return [Opening(self.source.encode(piece), own) for piece, own in each]
 
     def _grouped(self, line: str) -> list[str]:
-        """Return the sentences of a line, as many together as the model learnt to read."""
+        """Split a line into groups of sentences, of the size that the model was trained on."""
         groups: list[list[str]] = []
         for sentence in sentences(line):
             full = not groups or len(groups[-1]) == self.sentences
@@ -126,10 +128,11 @@ class Seq2SeqTask(GenerationTask):
         return ["".join(group) for group in groups]
 
     def _fits(self, text: str) -> bool:
+        """Return whether the model can read a text in one piece."""
         return len(self.source.encode(text)) <= self.max_source_length
 
     def _words(self, text: str) -> list[str]:
-        """Return a text's words and what is between them, for a model of words; else the text."""
+        """Split a text at words if the model reads single words; else return it whole."""
         if not self.reads_words:
             return [text]
         text = unicodedata.normalize("NFC", text)
@@ -138,15 +141,18 @@ class Seq2SeqTask(GenerationTask):
         return re.split(rf"([^\W_](?:[\w{inside}]*[^\W_])?)", text)
 
     def _knows(self, piece: str) -> bool:
-        """Whether more than half of a piece was seen in training, and it is no mark of a word's."""
+        """Return whether a piece can be answered: mostly seen in training, not punctuation."""
         return (not self.reads_words or piece[:1].isalnum()) and self.source.knows(piece)
 
     def check_seen(self, text: str) -> None:
-        """Raise `UserError` as `Task.check_seen` does; all marks between words are kept."""
+        """Raise `UserError` if half of a text is unseen; word models ignore punctuation."""
         super().check_seen("".join(filter(str.isalnum, text)) if self.reads_words else text)
 
     def unread(self, text: str) -> list[str]:
-        """Return what of a text the model never saw in training; marks between words are kept."""
+        """Return the parts of a text that never occurred in training.
+
+        A model of single words ignores punctuation between them.
+        """
         words = (part for line in lines(text) for part in self._words(line))
         return list(
             self.source.unknown(w for w in words if not self.reads_words or w[:1].isalnum())
@@ -154,7 +160,7 @@ class Seq2SeqTask(GenerationTask):
 
     @property
     def reads_words(self) -> bool:
-        """Whether its sources were single words: characters without white space."""
+        """Whether the sources of the training data were single words, without white space."""
         own = self.source
         return (
             isinstance(own, Tokenizer)
@@ -163,16 +169,19 @@ class Seq2SeqTask(GenerationTask):
         )
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
-        """Return the most tokens that an answer can have next to begin or end."""
+        """Return the most tokens of an answer: one position is the begin or the end token."""
         return self.max_source_length - 1
 
     def decoder(self) -> Decodes:
-        """Return the decoder for search and sampling, compiled once; an ensemble with `others`."""
+        """Return the compiled decoder for search and sampling.
+
+        An ensemble if there are `others`.
+        """
         own = super().decoder()
         return Ensemble([own, *(task.decoder() for task in self.others)]) if self.others else own
 
     def held_out_loss(self, batches: Sequence[Batch]) -> float:
-        """Return the loss in nats per target token."""
+        """Return the mean loss in nats per target token."""
         if not self.others:
             return super().held_out_loss(batches)
         found = []
@@ -184,7 +193,7 @@ class Seq2SeqTask(GenerationTask):
         return mean_loss(found)
 
     def _log_p(self, batch: Batch) -> np.ndarray:
-        """Return log p (T, V) of each next target token."""
+        """Return log p (T, V) of each next target token; the mean over an ensemble."""
         log_p = super()._log_p(batch)
         if not self.others:
             return log_p
@@ -194,7 +203,7 @@ class Seq2SeqTask(GenerationTask):
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
     ) -> Examples:
-        """Tokenize pairs; every target of a pair makes an example, or only the first."""
+        """Tokenize pairs; each target of a pair makes an example, or only the first one."""
         ids = self.model.config
         if self.others:
             max_tokens = min(max_tokens, self.max_source_length - 2)
@@ -209,16 +218,16 @@ class Seq2SeqTask(GenerationTask):
         )
 
     def _frame(self) -> Sequence[int]:
-        """Return what another program's tokenizer puts before targets too, after the begin."""
+        """Return the tokens that another program's tokenizer puts before each target."""
         return [] if isinstance(self.source, Tokenizer) else self.source.encode("")[:-1]
 
     def _completed(
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
-        """Add what a metric finds, if there is one.
+        """Add the result of a metric to scores, unless it is "none".
 
-        It compares each answer with all of a pair's targets; error rates with those of all pairs of
-        its source, which count once.
+        Each answer is compared with all targets of its pair. Error rates count each source once,
+        and compare with the targets of all its pairs.
         """
         if metric == "none":
             return scores
@@ -238,14 +247,17 @@ class Seq2SeqTask(GenerationTask):
         return lambda _: measure(False).values
 
     def right_answers(self, pair: TextPair) -> list[str]:
-        """Return a pair's targets as the tokenizer normalises them: the model writes no other."""
+        """Return the targets of a pair as the tokenizer normalises them.
+
+        The model cannot generate them in any other form.
+        """
         return [self.target.normalised(text) for text in pair.targets]
 
     def _measuring(self, pairs: Sequence[TextPair], metric: Metric) -> Callable[[bool], Measured]:
-        """Return a function of `intervals` that answers all sources and scores the answers.
+        """Return a function that answers all sources and computes a metric.
 
-        A source that cannot be answered, with a sentence that is too long for example, has an empty
-        answer, and a warning says how many there are.
+        Its argument is whether to compute intervals. A source that cannot be answered, for example
+        because a sentence is too long, counts as an empty answer; a warning states their number.
         """
         pairs = gathered(pairs) if metric.by_unit else pairs
         references: Any = [pair.targets for pair in pairs]
@@ -279,5 +291,5 @@ class Seq2SeqTask(GenerationTask):
         return ""
 
     def _units(self, text: str) -> Sequence[str]:
-        """Return the units that error rates count: the target tokenizer's characters or words."""
+        """Split a text into the units of error rates: the tokenizer's characters or words."""
         return self.target.units(text) if isinstance(self.target, Tokenizer) else list(text)

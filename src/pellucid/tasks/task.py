@@ -1,4 +1,4 @@
-"""Base of all tasks: a kind of model is a class, a model with its tokenizers an instance."""
+"""Base class of tasks; a task is a model with its tokenizers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ TEXTS_AT_ONCE = 128
 
 
 def token_error(config: StackConfig) -> str | None:
-    """Return how a config's special tokens differ from those of every tokenizer here, or None."""
+    """Describe how a config's special token ids differ from the tokenizers', or None."""
     ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
     if ids == (PAD, BOS, EOS):
         return None
@@ -37,22 +37,26 @@ def token_error(config: StackConfig) -> str | None:
 
 
 def check_text(text: object, what: str) -> None:
-    """Raise `UsageError` for what is not one text."""
+    """Raise `UsageError` for an argument that is not a single text.
+
+    `what` names the method.
+    """
     if not isinstance(text, str):
         raise UsageError(f"{what}: expected one text, a str; got {type(text).__name__}")
 
 
 def check_best(best: int) -> None:
-    """Raise `UsageError` for a number of guesses below 1."""
+    """Raise `UsageError` if the number of guesses is below 1."""
     if best < 1:
         raise UsageError(f"best must be at least 1, got {best}")
 
 
 def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str, columns: int) -> list[str]:
-    """Return texts as a list; raise `UsageError` for one text, or what is not texts.
+    """Check the texts given to a method; return them as a list of strings.
 
-    A tuple is one source of several columns: a pair of texts, or a text and its features. columns:
-    how many a source has; a table has them as its columns.
+    A tuple is a text of several columns, such as a pair of texts, or a text and its features; it
+    becomes one string, separated by tabs. A data frame is accepted if it has as many columns as the
+    model reads, `columns`. Raises `UsageError` for a single text, and for anything that is no text.
     """
     if isinstance(texts, str):
         raise UsageError(f"{method} takes a list of texts: write {method}([{texts[:20]!r}])")
@@ -78,24 +82,27 @@ def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str, columns: 
 
 
 def similar(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield the numbers of rows in groups of similar length; those of empty rows are left out."""
+    """Yield the indices of non-empty rows in groups of up to 128 of similar length."""
     order = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]))
     for start in range(0, len(order), TEXTS_AT_ONCE):
         yield order[start : start + TEXTS_AT_ONCE]
 
 
 class AttentionWeights(NamedTuple):
-    """Who attended to whom in one layer."""
+    """The attention weights of one layer for one text."""
 
     queries: list[str]
-    """The tokens that attend; a decoder's predict the token after them."""
+    """The tokens that attend. In a decoder each position predicts the token after it."""
     keys: list[str]
     """The tokens attended to."""
     weights: np.ndarray
-    """(H, queries, keys): of every head; each row sums to 1."""
+    """(H, queries, keys): the weights of every head; each row sums to 1."""
 
     def _repr_html_(self) -> str:
-        """Return the mean of the heads for a notebook: a row for each query, darker is more."""
+        """Return an HTML table for notebooks: the mean over heads, one row per query.
+
+        A darker cell is a larger weight.
+        """
         style = "writing-mode:vertical-rl;text-align:left"
         head = "".join(f'<th style="{style}">{escape(key)}</th>' for key in self.keys)
         rows = ""
@@ -109,9 +116,9 @@ class AttentionWeights(NamedTuple):
 
 
 def without_unknown(config: Any, target: Tokenizer) -> Any:
-    """Return a model's config by which it never generates the token for unknown text.
+    """Return a model's config that forbids generating the unknown token.
 
-    Bytes write every text, and that token nothing.
+    Byte-level tokenizers can write every text, so their config is returned unchanged.
     """
     if UNK in config.suppress_tokens or KINDS[target.kind].bytewise:
         return config
@@ -120,42 +127,40 @@ def without_unknown(config: Any, target: Tokenizer) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class Task(ABC):
-    """A model in eval mode with its tokenizers; the class is all that is known of its kind.
+    """A model in eval mode with its tokenizers; a subclass for each kind of model.
 
-    A new kind is one file with such a class, and its row in `TASKS`.
+    The class holds everything that is specific to the kind. A new kind is one file with such a
+    class, and an entry in `TASKS`.
     """
 
     name: ClassVar[str]
     """`model_type` in config.json and in recipes."""
     about: ClassVar[str]
-    """One sentence for model cards."""
+    """A sentence about the kind of model, for model cards."""
     usual_metric: ClassVar[str] = "none"
-    """The metric besides the loss, where the settings name none."""
+    """The default metric in addition to the loss."""
     kind: ClassVar[Kind]
-    """The use of a text: answer it, continue it, fill [MASK] in it, or label it.
-
-    It learns from pairs, whole texts, texts of which some tokens are masked, or texts with labels;
-    a metric can compare answers with the targets.
-    """
+    """What the model does with a text: "answer" it, "continue" it, "fill" its masks, or "label" it.
+    It is trained on pairs, whole texts, texts with masked tokens, or labelled texts."""
     config_class: ClassVar[type[Any]]
     model_class: ClassVar[type[Any]]
     """model_class(config, seed=0) -> the model, with its initial weights."""
     vocabularies: ClassVar[tuple[str, ...]]
-    """The settings that hold the vocabularies' sizes, the source's first."""
+    """The settings with the sizes of the vocabularies, that of the source first."""
     added_tokens: ClassVar[int] = 0
-    """Entries of the last vocabulary that are no tokens of its tokenizer."""
+    """Number of entries of the last vocabulary that its tokenizer does not have."""
     generates: ClassVar[bool] = False
-    """Whether it generates text token by token, so that there are search settings."""
+    """Whether the model generates text token by token, and so has search settings."""
 
     model: Any
     source: TokenizerLike
     """The tokenizer of texts."""
     target: TokenizerLike
-    """The tokenizer of what the model makes of them; it may be the same."""
+    """The tokenizer of the model's output; it may be the same as `source`."""
     metric: str = field(default="none", kw_only=True)
-    """The metric that is computed by default: a name in `METRICS`."""
+    """Name in `METRICS` of the metric that `evaluate` computes by default."""
     columns: int = field(default=1, kw_only=True)
-    """How many columns each source had that it learnt from, with tabs between them."""
+    """Number of tab-separated columns of each source in the training data."""
 
     @classmethod
     def of(
@@ -165,7 +170,7 @@ class Task(ABC):
         search: SearchConfig = GREEDY,
         arithmetic: Arithmetic = "float32",
     ) -> Self:
-        """Return the task of a model and its tokenizers: one, or the source's and the target's.
+        """Make the task of a model and its tokenizers: one, or one for each side.
 
         A task that does not generate ignores `search` and `arithmetic`.
         """
@@ -182,10 +187,10 @@ class Task(ABC):
         search: SearchConfig = GREEDY,
         seed: int = 0,
     ) -> Self:
-        """Return a new model with its initial weights, its vocabularies as large as the tokenizers.
+        """Make the task of a new model with initial weights, sized for its tokenizers.
 
-        tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
-        tokens other than the tokenizers'.
+        tokenizers: of the source and the target; they may be the same. Raises `UsageError` if the
+        config's special token ids differ from those of the tokenizers.
         """
         if error := token_error(config):
             raise UsageError(f"model.{error}")
@@ -199,7 +204,7 @@ class Task(ABC):
 
     @classmethod
     def tokenizer_sizes(cls, config: Any) -> list[int]:
-        """Return how many tokens the tokenizer of each vocabulary has."""
+        """Return the number of tokens that each tokenizer must have, by the config."""
         sizes = [getattr(config, name) for name in cls.vocabularies]
         return [*sizes[:-1], sizes[-1] - cls.added_tokens]
 
@@ -209,7 +214,7 @@ class Task(ABC):
         return [self.source, self.target][: len(self.vocabularies)]
 
     def check_columns(self, text: str) -> None:
-        """Raise `UserError` for a text without the columns that the model learnt to read."""
+        """Raise `UserError` if a text has another number of columns than the training data."""
         given = text.count("\t") + 1
         if self.columns not in (1, given):
             raise UserError(
@@ -219,22 +224,23 @@ class Task(ABC):
 
     @property
     def begins(self) -> bool:
-        """Whether a text is read behind a begin token."""
+        """Whether a begin token is put before each text."""
         return True
 
     @property
     def max_source_length(self) -> int:
-        """The most tokens a text may have."""
+        """The most tokens that a text may have."""
         length: int = self.model.config.max_position_embeddings
         return length
 
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
     ) -> Examples:
-        """Tokenize pairs as the model reads them; a model of one text reads their first targets.
+        """Tokenize pairs for training or evaluation.
 
-        Pairs with a side of more than `max_tokens` are left out, with a warning. Raises `UserError`
-        when nothing is left.
+        Tasks that read one text take the first target of each pair, and no source. Pairs with more
+        than `max_tokens` on a side are left out, with a warning. Raises `UserError` if nothing is
+        left.
         """
         ids = self.model.config
         return encode_pairs(
@@ -256,14 +262,14 @@ class Task(ABC):
         max_tokens: int | None = None,
         batch_tokens: int = 4096,
     ) -> Scores:
-        """Return the loss of each pair's first target, and what the kind of task adds.
+        """Compute the loss of each pair's first target, and the scores of this task.
 
-        That is a metric of the generated answers, or the accuracy of labels or of masked tokens.
+        These are a metric of the generated answers, or the accuracy of labels or of masked tokens.
 
         pairs: (source, target) tuples, a table, or a file of pairs, as `pellucid.train` takes them.
-        metric: a name in `METRICS`; "none" generates nothing; None: that of the training.
+        metric: a name in `METRICS`; "none" generates nothing; None: the metric of the training.
         max_tokens: pairs with a longer side are left out; None: those that the model cannot read.
-        batch_tokens: most tokens in a batch; it changes speed, not scores.
+        batch_tokens: the most tokens in a batch; it affects speed, not scores.
 
         >>> print(model.evaluate([("attention", "ə t ˈɛ n ʃ ə n")]))  # doctest: +SKIP
         """
@@ -276,14 +282,14 @@ class Task(ABC):
         return self._completed(scores, batches, pairs, metric)
 
     def held_out_loss(self, batches: Sequence[Batch]) -> float:
-        """Return the loss in nats per token that is predicted."""
+        """Return the mean loss in nats per predicted token."""
         return held_out_loss(self.model, batches)
 
     def attention(self, text: str, answer: str | None = None) -> dict[str, AttentionWeights]:
-        """Return the attention of each layer, by its name, while the model reads a text.
+        """Return the attention of each layer by name while the model reads a text.
 
-        Of a model that generates, while it also writes the answer: the one given, or else its own
-        best. Raises `UserError` for a text or an answer that is too long.
+        A model that generates also reads an answer: the one given, or else the best that it
+        generates. Raises `UserError` for a text or an answer that is too long.
 
         >>> seen = model.attention("attention")["decoder.layers.2.multihead_attn"]  # doctest: +SKIP
         >>> seen.weights.mean(axis=0).argmax(axis=1)  # doctest: +SKIP
@@ -306,13 +312,13 @@ class Task(ABC):
         return found
 
     def unread(self, text: str) -> list[str]:
-        """Return what of a text the model never saw in training."""
+        """Return the parts of a text that never occurred in the training data."""
         return list(self.source.unknown([text]))
 
     def check_seen(self, text: str) -> None:
-        """Raise `UserError` for a text of which half, or more, was never seen in training.
+        """Raise `UserError` if at least half of a text never occurred in the training data.
 
-        An answer to it would mean nothing.
+        An answer to it would be meaningless.
         """
         if not self.source.knows(text):
             unknown = " ".join(map(repr, self.unread(text)))
@@ -320,10 +326,13 @@ class Task(ABC):
 
     @abstractmethod
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
-        """Run the model on a text, and on an answer; return the tokens that each stack read."""
+        """Run the model on a text and an answer.
+
+        Return the token ids that each stack read.
+        """
 
     def rows(self) -> dict[str, Any]:
-        """Return the rows of its summary: parameters, layers, sizes and vocabulary."""
+        """Return a summary by name: parameters, layers, sizes and vocabulary."""
         config = self.model.config
         return {
             "model": self.about,
@@ -339,7 +348,7 @@ class Task(ABC):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return a table for a notebook."""
+        """Return the summary as an HTML table for notebooks."""
         each = self.rows().items()
         cells = (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in each)
         return f"<table>{''.join(cells)}</table>"
@@ -353,5 +362,5 @@ class Task(ABC):
     def _completed(
         self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
-        """Return the scores with what the task adds to the loss."""
+        """Add the scores of this kind of task to the loss."""
         return scores

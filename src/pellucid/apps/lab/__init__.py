@@ -1,1 +1,1 @@
-"""The lab: change one thing, repeat over seeds, get an honest interval."""
+"""The lab: compare variants of a model over several random seeds, with intervals."""

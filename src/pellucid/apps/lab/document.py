@@ -1,4 +1,4 @@
-"""Parts of a report, and how templates make Markdown and HTML of them."""
+"""Parts of a report, and templates that turn them into Markdown and HTML."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from pellucid.system.language import chosen_language
 
 
 def lab_package(module: str, name: str) -> Any:
-    """Return a package of the lab extra. Raises `UserError` naming it where it is missing."""
+    """Import a package of the `lab` extra. Raises `UserError` if it is not installed."""
     return optional(module, f"reports need {name}, which is not installed", extra="lab")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: column heads, then rows of as many cells."""
+    """A table: the column heads, then rows with one cell per column."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -27,7 +27,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture as the text of an SVG file; the title is its alternative text."""
+    """A picture as SVG text; `title` is its alternative text."""
 
     name: str
     title: str
@@ -36,11 +36,11 @@ class Plot:
 
 
 Block = str | Table | Plot
-"""A paragraph, a table or a picture."""
+"""A block of a report: a paragraph, a table or a picture."""
 
 
 def render(template: str, **values: Any) -> str:
-    r"""Fill one of `lab/templates`.
+    r"""Fill in a template of lab/templates with values.
 
     >>> render("blocks.md", blocks=[Table(["x"], [["1|2"]])]).strip()
     '| x |\n| --- |\n| 1\\|2 |'
@@ -50,6 +50,7 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Any:
+    """Make the Jinja2 environment: filters and tests for the templates, HTML escaped."""
     jinja2 = lab_package("jinja2", "Jinja2")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pellucid.apps.lab"),
@@ -68,7 +69,11 @@ def _environment() -> Any:
 
 
 def to_html(markdown: str, title: str, pictures: Mapping[str, str]) -> str:
-    """Return the report as one HTML file that loads nothing: the pictures, SVGs, are inside it."""
+    """Convert a report to one HTML file that loads nothing.
+
+    pictures: SVG texts by file name; they are embedded. An image with any other address becomes
+    text.
+    """
     markdown_it = lab_package("markdown_it", "markdown-it-py")
     parser = markdown_it.MarkdownIt("commonmark", {"html": False})
     tokens = parser.enable("table").parse(markdown)

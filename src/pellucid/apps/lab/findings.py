@@ -1,4 +1,4 @@
-"""A study matched with the lines of its results file."""
+"""Match the runs of a study with the lines of its results file."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,31 +11,34 @@ from pellucid.apps.lab.study import Study, Trial
 from pellucid.core.errors import UserError
 
 DECIDING = ("data.", "tokenizer.kind", "tokenizer.normalise")
-"""Settings that decide which pairs there are: a tokenizer may make one text of two sources."""
+"""Beginnings of the settings that determine the data. The tokenizer's are among them: pairs may
+become equal, and are then removed, by how texts are normalised."""
 UNKNOWN = "lines of the results file that belong to no run of the study as it is now: {}"
+"""Warning about results that belong to no run of the present study."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """A study and what its runs have found so far."""
+    """A study, and the results of its runs so far."""
 
     study: Study
     done: Mapping[str, Mapping[int, Line]]
     """Lines of the finished runs, by variant and seed."""
     failed: Sequence[Line]
+    """Lines of the failed runs."""
     missing: int
-    """Planned runs without a line."""
+    """Number of planned runs without a line."""
     unknown: int
-    """Finished runs in the file that are none of this study as it is now."""
+    """Number of finished runs in the file that do not belong to the study as it is now."""
 
     @property
     def lines(self) -> list[Line]:
-        """Every line of a finished run."""
+        """The lines of all finished runs."""
         return [line for seeds in self.done.values() for line in seeds.values()]
 
     @property
     def unwritten(self) -> list[str]:
-        """The study's metrics that no run has."""
+        """Metrics of the study for which no finished run has a value."""
         return [
             metric
             for metric in self.study.plan.metrics
@@ -44,7 +47,10 @@ class Findings:
 
     @property
     def data_changed(self) -> bool:
-        """Whether lines with the same settings of the data have different digests of it."""
+        """Whether runs with the same data settings were trained on different data.
+
+        The data of a run is identified by its digest.
+        """
         known: dict[str, set[str]] = {}
         for line in self.lines:
             settings = {k: v for k, v in line["settings"].items() if k.startswith(DECIDING)}
@@ -53,7 +59,10 @@ class Findings:
 
     @property
     def other_tokens(self) -> list[str]:
-        """Variants with another tokenizer than the base's, where a loss per token is compared."""
+        """Variants with another tokenizer than the base's, if a loss per token is compared.
+
+        Such losses cannot be compared: their tokens differ. Empty if no metric is per token.
+        """
         plan, variants = self.study.plan, self.study.variants
         if self.study.tokenizer or all(find_metric(m).unit != TOKEN for m in plan.metrics):
             return []
@@ -61,12 +70,15 @@ class Findings:
         return [name for name, tokenizer in known.items() if tokenizer != known[plan.base]]
 
     def values(self, change: str, metric: str) -> dict[int, float | None]:
-        """Return a metric of a variant by seed."""
+        """Return the values of a metric for one variant, by seed.
+
+        None where a run lacks it.
+        """
         return {seed: value_of(line, metric) for seed, line in self.done.get(change, {}).items()}
 
     @cached_property
     def comparisons(self) -> Sequence[Comparison]:
-        """Every contrast with its statistics, corrected for how many there are."""
+        """All comparisons of the study with their statistics and Holm's correction."""
         found = []
         failed = {(line["change"], line["seed"]) for line in self.failed}
         for contrast, primary in self.study.contrasts():
@@ -80,14 +92,17 @@ class Findings:
 
 
 def unknown_lines(lines: Mapping[str, Line], ids: Container[str]) -> int:
-    """Return how many finished runs have none of these ids; a failed one left nothing to miss."""
+    """Count the finished runs whose id is not among `ids`.
+
+    Failed runs are not counted.
+    """
     return sum(line["status"] == "done" for id, line in lines.items() if id not in ids)
 
 
 def gather(study: Study, lines: Mapping[str, Line]) -> Findings:
     """Match the lines of a results file with the runs of a study.
 
-    Raises `UserError` when no run is done yet.
+    Raises `UserError` if no run of the study is finished.
     """
     trials: dict[str, Trial] = {trial.id: trial for trial in study.trials()}
     done: dict[str, dict[int, Line]] = {name: {} for name in study.variants}

@@ -1,7 +1,7 @@
-"""Measures: numbers recorded inside a model while it trains, and how they are shown.
+"""Registry of measures: numbers recorded inside a model while it trains.
 
-A measure is a row of `MEASURES`. Files of Python that a study reads put them there; Pellucid's own
-are in studies/measures.py, which every study reads.
+A study's Python files add entries to `MEASURES` when they are imported. studies/measures.py has
+those of Pellucid; every study imports it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward and backward pass over the probe's batch, without dropout.
+    """One forward and backward pass on the probe batch, without dropout.
 
-    The model's parameters hold the gradients of the mean loss per token.
+    The parameters of the model hold the gradients of the mean loss per token. maps: the attention
+    of each layer, by the layer's name.
     """
 
     model: Seq2Seq
@@ -33,16 +34,16 @@ class Pass:
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of the registry `MEASURES`."""
+    """An entry of `MEASURES`: how to record some numbers, and how to show them."""
 
     name: str
     title: str
-    """The heading of its section in the report."""
+    """Heading of the section in the report."""
     record: Callable[[Pass], dict[str, Any]] | None = None
-    """Return what a probe keeps of a pass, by name."""
+    """Function that returns the numbers to keep of a pass, by name."""
     show: Callable[[Findings], Sequence[Block]] | None = None
-    """Return its section of the report; empty where no run recorded it."""
+    """Function that returns the section of the report; empty if no run recorded the measure."""
 
 
 MEASURES: dict[str, Measure] = {}
-"""Numbers that a study can record inside its models and show in its report, by name."""
+"""All measures, by name."""

@@ -1,4 +1,4 @@
-"""Numbers of a finished run, with a record for each; a study names those it compares."""
+"""Metrics of a finished run that a study can compare."""
 
 import math
 import re
@@ -16,21 +16,22 @@ from pellucid.tasks.metrics import METRICS as EVALUATIONS
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a finished run; docs/lab.md says what each one is."""
+    """A number of a finished run; docs/lab.md explains each one."""
 
     name: str
     unit: str = ""
     better: Literal["lower", "higher"] = "lower"
     held_out: tuple[str, ...] = ()
-    """It is taken on one of these parts of the data: "valid", "test"; empty: on the training."""
+    """Parts of the data that it is computed on, "valid" or "test"; any of them suffices. Empty: on
+    the training data."""
     evaluation: tuple[str, ...] = ()
-    """The values of `evaluation.metric` that compute it, the usual one first; empty: any."""
+    """Values of `evaluation.metric` that compute it, the usual one first; empty: any value does."""
     measure: str = ""
-    """The measure that records it."""
+    """Name of the measure that records it, if any."""
 
     @property
     def label(self) -> str:
-        """The name with the unit, as a column or an axis is labelled."""
+        """Name with unit, for a table column or an axis."""
         return f"{self.name} ({tr(self.unit)})" if self.unit else self.name
 
 
@@ -47,11 +48,11 @@ METRICS = {
     )
 }
 _EPOCHS_TO = re.compile(r"epochs_to_(\d+(?:\.\d+)?)")
-"""The first whole epoch with at most this training loss."""
+"""Metric epochs_to_X: the first epoch after which the training loss is at most X."""
 
 
 def find_metric(name: str) -> Metric:
-    """Return a metric's record. Raises `UsageError` when no run writes one of this name.
+    """Return the record of a metric. Raises `UsageError` for an unknown name.
 
     >>> find_metric("bleu").better, find_metric("epochs_to_1.0").unit
     ('higher', 'epochs')
@@ -68,7 +69,7 @@ def find_metric(name: str) -> Metric:
 
 
 def all_metrics() -> dict[str, Metric]:
-    """Return the record of every metric by its name: also of those that evaluation computes."""
+    """Return the records of all metrics by name, with the scores of evaluation."""
     giving: dict[str, list[str]] = {}
     for metric in EVALUATIONS.values():
         for name in metric.scores:
@@ -86,7 +87,7 @@ def all_metrics() -> dict[str, Metric]:
 
 
 def format_value(value: float, form: str = ".4g") -> str:
-    """Return a number as text; an infinite one, an event that did not happen, as "never".
+    """Format a number; infinity, an event that never happened, becomes "never".
 
     >>> format_value(4.41899), format_value(math.inf)
     ('4.419', 'never')
@@ -95,7 +96,7 @@ def format_value(value: float, form: str = ".4g") -> str:
 
 
 def format_spread(values: Sequence[float], form: str = ".3g") -> str:
-    """Return the median with the least and the most, one value by itself, a dash for none.
+    """Format values as "median (minimum to maximum)"; one value alone, none as a dash.
 
     >>> format_spread([3.0, 1.0, 2.0]), format_spread([0.5]), format_spread([])
     ('2 (1 to 3)', '0.5', '–')
@@ -114,7 +115,10 @@ def metrics_of(
     scores: Mapping[str, float],
     probes: Sequence[Mapping[str, Any]],
 ) -> dict[str, float]:
-    """Return every metric that a run's curve, final scores and probes hold, epochs_to_X apart.
+    """Collect all metrics of a finished run, except epochs_to_X.
+
+    curve: as `learning_curve` returns it. scores: from the final evaluation; unknown names are
+    ignored. probes: as `read_probes` returns them.
 
     >>> curve = {"epoch": [1.0, 2.0], "train": [9.0, 4.0], "train_token": [2.0, 1.0], "valid": []}
     >>> metrics_of(curve, {"ignored": 1.0}, [])
@@ -134,7 +138,7 @@ def metrics_of(
 
 
 def value_of(line: Mapping[str, Any], metric: str) -> float | None:
-    """Return one metric of a finished run's results line, or None where the run has none.
+    """Return one metric from a finished run's line of results, or None if it has none.
 
     >>> curve = {"epoch": [1.0, 2.0, 3.0], "train": [9.0, 0.8, 0.9]}
     >>> line = {"metrics": {}, "curve": curve}

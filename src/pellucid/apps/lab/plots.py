@@ -1,7 +1,7 @@
-"""The report's pictures: matplotlib figures as SVG.
+"""The pictures of a report: matplotlib figures as SVG.
 
-Every panel names its lines in the order in which they end; a grid of many small panels has one
-legend. Colours are safe for colour-blind readers, and lines differ by their dashes too.
+The legend of a panel lists its lines in the order in which they end. Colours are safe for
+colour-blind readers, and lines differ by their dashes too.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Points = tuple[Sequence[float], Sequence[float]]
-"""One curve: x and y."""
+"""One curve: its x and its y values."""
 Curves = Mapping[str, Sequence[Points]]
-"""By variant, a curve for each seed."""
+"""One curve per seed, by variant."""
 
 
 class Mark(NamedTuple):
-    """A point next to the curves of a variant, in its colour; the shape has a label."""
+    """A labelled point in a panel, in the colour of a variant's curves."""
 
     name: str
     x: float
@@ -49,11 +49,11 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 WIDTH = 8.6
 FAR = 10.0
-"""A difference beyond this multiple of the usual one is off the scale: an arrow and its value."""
+"""A comparison whose median exceeds the usual difference by this factor is drawn as an arrow."""
 
 
 def as_points(pairs: Iterable[tuple[float, float | None]]) -> Points:
-    """Return a curve of the pairs (x, y) that have a finite y.
+    """Make a curve of the pairs (x, y) with finite y.
 
     >>> as_points(iter([(1, 0.5), (2, None)]))
     ([1.0], [0.5])
@@ -64,7 +64,7 @@ def as_points(pairs: Iterable[tuple[float, float | None]]) -> Points:
 
 @contextmanager
 def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
-    """Make a figure with a title, to be saved inside the `with`; text is drawn as it is."""
+    """Make a figure with a title; save it inside the `with`, where the style applies."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -78,7 +78,7 @@ def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
 
 
 def to_svg(figure: Figure) -> str:
-    """Return the figure as SVG, the same every time, with as many digits as can be seen."""
+    """Convert a figure to SVG text, reproducible and with coordinates of two decimals."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
@@ -87,13 +87,13 @@ def to_svg(figure: Figure) -> str:
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return each variant's colour and dashes: no two of the first 28 share both."""
+    """Assign a colour and a dash pattern to each variant; the first 28 all differ."""
     pairs = cycle([{"color": c, "linestyle": d} for d in DASHES for c in COLOURS])
     return dict(zip(names, pairs, strict=False))
 
 
 def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
-    """Draw each variant's median over seeds, and the band from least to most of several."""
+    """Draw each variant's median over seeds, and a band from minimum to maximum."""
     style = styles(list(curves))
     opacity = round(min(0.18, 0.6 / max(len(curves), 1)), 2)  # many bands hide the lines
     for name, seeds in curves.items():
@@ -116,16 +116,16 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
 
 
 def _columns(seeds: Sequence[Points]) -> tuple[list[float], list[list[float]]]:
-    """Return every x of some curves, and the values that they have there."""
+    """Return all x of some curves, and for each x the list of their y values."""
     tables = [dict(zip(x, y, strict=True)) for x, y in seeds]
     xs = sorted({x for table in tables for x in table})
     return xs, [[table[x] for table in tables if x in table] for x in xs]
 
 
 def add_legend(axes: Axes, curves: Curves, marks: Sequence[Mark] = ()) -> None:
-    """Name the lines next to the panel, with their seeds, the one that ends highest first; marks.
+    """Add a legend next to a panel: variants with their number of seeds, then marks.
 
-    A shape of a mark has one name, whatever its colour.
+    Variants are sorted by where they end, highest first. Each shape of mark is listed once.
     """
     last = {name: _columns(seeds)[1][-1:] for name, seeds in curves.items()}
     ends = {name: median(column) for name, columns in last.items() for column in columns}
@@ -141,13 +141,13 @@ def add_legend(axes: Axes, curves: Curves, marks: Sequence[Mark] = ()) -> None:
 
 
 def points_of(panels: Iterable[Curves]) -> list[tuple[float, float]]:
-    """Return every point of every curve."""
+    """Return all points of all curves."""
     curves = [curve for panel in panels for seeds in panel.values() for curve in seeds]
     return [point for xs, ys in curves for point in zip(xs, ys, strict=True)]
 
 
 def set_log_if_wide(axes: Axes, panels: Iterable[Curves]) -> None:
-    """Use a logarithmic y axis where positive values span more than a factor of 20."""
+    """Use a logarithmic y axis for positive values that span more than a factor of 20."""
     finite = [y for _, y in points_of(panels) if math.isfinite(y)]
     if finite and min(finite) > 0 and max(finite) > 20 * min(finite):
         from matplotlib.ticker import LogLocator
@@ -160,9 +160,9 @@ def set_log_if_wide(axes: Axes, panels: Iterable[Curves]) -> None:
 
 
 def _limits(comparisons: Sequence[Comparison]) -> tuple[float, float]:
-    """Return the limits of a linear axis of differences.
+    """Return the limits of a linear axis that shows the differences of comparisons.
 
-    Those of a comparison whose median is far beyond the values of most others are left out.
+    Comparisons whose median is more than `FAR` times the usual one are ignored.
     """
     finite = [[d for d in c.differences if math.isfinite(d)] for c in comparisons]
     usual = [max(map(abs, values)) for values in finite if any(values)]
@@ -182,9 +182,9 @@ def draw_curves(
     marker: str = "",
     marks: Sequence[Mark] = (),
 ) -> str:
-    """Draw a panel of curves for each group of variants; all panels have the same axes.
+    """Draw one panel of curves per group of variants, with common axes; return SVG.
 
-    marker: of every point. marks: further points of the first panel, with a legend of their shapes.
+    marker: shape of every point. marks: further points of the first panel, listed in its legend.
     """
     columns = min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
@@ -222,7 +222,10 @@ def draw_curves(
 
 
 def draw_forest(comparisons: Sequence[Comparison]) -> str:
-    """Draw, metric by metric, each contrast's median difference, its interval and its pairs."""
+    """Draw each comparison's median difference, interval and pairs, by metric.
+
+    Return SVG.
+    """
     metrics = list(dict.fromkeys(c.contrast.metric for c in comparisons))
     groups = [[c for c in comparisons if c.contrast.metric == m] for m in metrics]
     heights = [len(group) + 1.9 for group in groups]
@@ -245,6 +248,10 @@ def draw_forest(comparisons: Sequence[Comparison]) -> str:
 
 
 def _forest_row(axes: Axes, y: int, comparison: Comparison, ends: tuple[float, float]) -> None:
+    """Draw one comparison at height y.
+
+    Values outside `ends` become arrows at the edge.
+    """
     colour = COLOURS[0] if comparison.primary else INK
 
     def draw(x: float, height: float, marker: str, **style: Any) -> None:

@@ -1,4 +1,4 @@
-"""The executor that runs a study by default, and how many processes this machine has room for."""
+"""The default executor of a study, and how many processes the machine can run."""
 
 import functools
 import os
@@ -19,22 +19,32 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ATTEMPTS = 3
-"""Processes that one call may lose before it fails."""
+"""How often a call is tried if its process dies."""
 PATIENCE = 60.0
-"""Seconds in which a process whose parent died finishes its step and saves."""
+"""Seconds that a process has to finish its step and save after its parent died."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PELLUCID_THREADS")
 CGROUP = Path("/sys/fs/cgroup")
 
 
 class FreshProcesses(ThreadPoolExecutor):
-    """Run each call in a fresh process with one thread: one that dies ends one call only."""
+    """Executor that runs each call in a new process with one thread.
+
+    A process that dies, for example for want of memory, ends only its own call.
+    """
 
     def submit(self, f: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Start a process for this call when it is its turn, and another one if that dies."""
+        """Schedule a call.
+
+        It runs in a new process, and again in another one if that dies.
+        """
         return super().submit(_in_process, functools.partial(f, *args, **kwargs))
 
 
 def _in_process(f: Callable[[], T]) -> T:
+    """Run `f` in a new process, up to `ATTEMPTS` times.
+
+    Raises `RuntimeError` if all die.
+    """
     for _ in range(ATTEMPTS):
         with ProcessPoolExecutor(1, get_context("spawn"), _detach) as pool:
             try:
@@ -45,6 +55,7 @@ def _in_process(f: Callable[[], T]) -> T:
 
 
 def _call(f: Callable[[], T]) -> T:
+    """Run `f` in the new process; end the process if the parent died meanwhile."""
     result = f()
     if (parent := parent_process()) is not None and not parent.is_alive():
         os._exit(1)  # the reader of the result has gone
@@ -52,7 +63,10 @@ def _call(f: Callable[[], T]) -> T:
 
 
 def _detach() -> None:
-    """Let only the parent receive Ctrl-C; save and stop when the parent dies for any reason."""
+    """Set up a new process: one thread, no Ctrl-C, SIGTERM if the parent dies.
+
+    SIGTERM makes a run save and stop. Ctrl-C reaches the parent alone, which then stops the runs.
+    """
     os.environ.update(dict.fromkeys(THREADS, "1"))
     if hasattr(os, "setsid"):
         os.setsid()
@@ -69,10 +83,10 @@ def _detach() -> None:
 
 
 def affordable(gigabytes: float) -> int:
-    """Return how many runs of this size there are processors and free memory for, at least 1.
+    """Return how many runs the processors and the free memory allow, at least 1.
 
-    A container's limits count as the machine's own do. Raises `UserError` where the package that
-    knows the memory is missing.
+    The limits of a container count too. Raises `UserError` if psutil, which reads the free memory,
+    is not installed.
     """
     message = "choosing how many runs go at a time needs psutil; set `workers`"
     free = optional("psutil", message, extra="lab").virtual_memory().available

@@ -1,6 +1,6 @@
-"""The report of a study: what was asked, what was found, how sure that is, how to repeat it.
+"""The report of a study: question, results, uncertainty, and how to repeat it.
 
-Its prose is in `lab/templates`; this file has its tables, pictures and facts.
+The prose is in lab/templates; this file computes the tables, pictures and facts.
 """
 
 import math
@@ -27,9 +27,9 @@ CURVES = {"train": ("train_loss", "training loss"), "valid": ("valid_loss", "val
 
 
 def write_report(findings: Findings, folder: Path, language: Language = "en") -> list[Path]:
-    """Write report.html, report.md and the pictures next to it; return their paths.
+    """Write report.html, report.md and its pictures into a folder; return their paths.
 
-    Raises `UserError` when a package of the lab extra is missing, or a file cannot be written.
+    Raises `UserError` if a package of the lab extra is missing or a file cannot be written.
     """
     lab_package("matplotlib", "matplotlib")
     with speaking(language):
@@ -55,7 +55,10 @@ def write_report(findings: Findings, folder: Path, language: Language = "en") ->
 
 
 def draw(findings: Findings) -> tuple[list[Plot], list[Plot], Mapping[str, Sequence[Block]]]:
-    """Return the learning curves, the differences, and by title what the measures show."""
+    """Draw the learning curves, the plot of differences, and the measures' sections.
+
+    The sections are blocks, by title.
+    """
     shown = [c for c in findings.comparisons if c.seeds]
     measures = [MEASURES[name] for name in findings.study.plan.measures]
     found = {m.title: m.show(findings) for m in measures if m.show is not None}
@@ -64,7 +67,7 @@ def draw(findings: Findings) -> tuple[list[Plot], list[Plot], Mapping[str, Seque
 
 
 def answers(findings: Findings) -> dict[str, Any]:
-    """Return what the template of the first part needs: the verdicts, and every value."""
+    """Return the values for the template of the report's first part, the results."""
     return {
         "findings": findings,
         "level": "##",
@@ -75,7 +78,7 @@ def answers(findings: Findings) -> dict[str, Any]:
 
 
 def check_bound(findings: Findings, bound: Bound) -> str:
-    """Return the values of a variant's runs, and in how many of them a claim holds."""
+    """Describe the values of a variant's runs, and in how many of them a claim holds."""
     values = findings.values(bound.change, bound.metric).values()
     ordered = sorted(v for v in values if v is not None)
     lost = len(values) - len(ordered) + sum(f["change"] == bound.change for f in findings.failed)
@@ -90,9 +93,9 @@ def check_bound(findings: Findings, bound: Bound) -> str:
 
 
 def _values(findings: Findings) -> Table:
-    """Return every metric of every variant: median, least and most, and published figures.
+    """Return the table of all metrics of all variants: median (range), published figures.
 
-    Points of a grid, drawn at random or of files are ordered by the first metric, best first.
+    Variants of a grid, of random points or of files are sorted by the first metric, best first.
     """
     plan = findings.study.plan
     published = {(r.change, r.metric): f"{r.value:g}" for r in plan.reference}
@@ -120,7 +123,10 @@ def _values(findings: Findings) -> Table:
 
 
 def _rank(findings: Findings, name: str) -> float:
-    """Return the place of a variant among the others: that of a point follows from its values."""
+    """Return the sort key of a variant in the table of values.
+
+    Named variants come first.
+    """
     if name not in findings.study.points:
         return -math.inf
     metric = findings.study.plan.metrics[0]
@@ -130,6 +136,7 @@ def _rank(findings: Findings, name: str) -> float:
 
 
 def _spread(findings: Findings, change: str, metric: str) -> str:
+    """Return a table cell: median and range of a metric, and how many runs lack it."""
     values = findings.values(change, metric).values()
     known = [v for v in values if v is not None]
     lacking = len(values) - len(known)
@@ -142,6 +149,7 @@ def _spread(findings: Findings, change: str, metric: str) -> str:
 
 
 def _curves(findings: Findings) -> list[Plot]:
+    """Return the plots of training and validation loss, a panel per group of variants."""
     plots = []
     for key, (metric, name) in CURVES.items():
         panels: dict[str, Curves] = {}
@@ -159,16 +167,19 @@ def _curves(findings: Findings) -> list[Plot]:
 
 
 def _points(findings: Findings, change: str, key: str) -> list[Points]:
-    """Return a variant's curves.
+    """Return a variant's curves, one per finished run.
 
-    Lines of 0.1.0 have one validation an epoch, None for an epoch without.
+    Lines of version 0.1.0 have one validation per epoch, or None in its place.
     """
     curves = [line["curve"] for line in findings.done[change].values()]
     return [as_points(zip(c.get(f"{key}_epoch", c["epoch"]), c[key], strict=False)) for c in curves]
 
 
 def _forest(comparisons: Sequence[Comparison]) -> Plot:
-    """Return the plot of all differences; its caption says how runs that diverged are drawn."""
+    """Return the plot of all differences.
+
+    The caption explains diverged runs if there are any.
+    """
     never = any(math.isinf(d) for c in comparisons for d in c.differences)
     about = captions()["forest"] + captions()["never"] * never
     return Plot("forest.svg", tr("Differences, seed by seed"), draw_forest(comparisons), about)
@@ -178,7 +189,7 @@ def _forest(comparisons: Sequence[Comparison]) -> Plot:
 
 
 def _facts(findings: Findings) -> dict[str, Any]:
-    """Return the settings, and what repeating the study takes."""
+    """Return the settings, the machines, and the other facts needed to repeat the study."""
     study = findings.study
     variants = {name: flat_settings(config) for name, config in study.variants.items()}
     base = variants[study.plan.base]

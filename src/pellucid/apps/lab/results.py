@@ -1,4 +1,4 @@
-"""The results file: one line of JSON for each finished run, appended by one study at a time."""
+"""The results file: one line of JSON per run, written by one study at a time."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from pellucid.training.lock import InUseError, Lock
 
 FORMAT = 1
 BEGINNING = b'{"format"'
-"""The start of every line; it identifies half a line, as opposed to the text of another file."""
+"""The start of every line; an incomplete last line is recognised by it."""
 Line = Mapping[str, Any]
 
 _NUMBER = (int, float)
@@ -38,7 +38,7 @@ _BY_STATUS: Mapping[str, Mapping[str, Any]] = {
 
 
 class LineError(UserError):
-    """A line of results that cannot be used; `reason` says why."""
+    """A line of results is unusable; `reason` is the short description of the error."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -46,12 +46,12 @@ class LineError(UserError):
 
 
 def read_results(path: Path) -> dict[str, Line]:
-    """Return the last line of every run by its id: a failed run may be done later.
+    """Read a results file; return the last line of each run by the run's id.
 
-    Half a line at the end, which a power cut may leave, is skipped; its run is resumed.
-
-    Raises `UserError` for a file that cannot be read, a line of another format or damaged, naming
-    it, and two lines of one run with different figures, as joining files by hand may give.
+    A failed run may have a later line as a finished one. An incomplete last line, as a power cut
+    may leave, is skipped; its run is then resumed. A missing file has no lines. Raises `UserError`
+    for a file that cannot be read, for a damaged line or another format, and for two lines of one
+    run with different results.
     """
     _refuse_folder(path)
     try:
@@ -82,7 +82,10 @@ def read_results(path: Path) -> dict[str, Line]:
 
 
 def parse_line(text: bytes, place: str) -> dict[str, Any]:
-    """Return a run's line. Raises `LineError`, naming `place`, if damaged or of another format."""
+    """Parse and check a line of results.
+
+    Raises `LineError`, whose message begins with `place`, if it is damaged or of another format.
+    """
     try:
         line: dict[str, Any] = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
         if line["format"] != FORMAT:
@@ -108,7 +111,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _first_error(line: Line) -> str:
-    """Return what is wrong with a line's own fields, or ""."""
+    """Describe the first error in the fields of a line; "" if there is none."""
     kinds = _BY_STATUS.get(str(line.get("status")))
     if kinds is None:
         return f"status: expected done or failed, got {line.get('status')!r}"
@@ -121,7 +124,7 @@ def _first_error(line: Line) -> str:
 
 
 def _inner_error(line: Line) -> str:
-    """Return what is wrong inside the fields of a finished run that a report reads, or ""."""
+    """Describe the first error inside the nested fields of a finished run's line, or ""."""
     steps = [p.get("step") if isinstance(p, dict) else None for p in line["probes"]]
     parts: list[tuple[str, Any, Any]] = [
         *((f"curve.{name}", line["curve"].get(name), _FIGURE) for name in _CURVE),
@@ -137,9 +140,10 @@ def _inner_error(line: Line) -> str:
 
 @contextmanager
 def open_results(path: Path) -> Iterator[Callable[[Line], None]]:
-    """Lock a results file against other studies, and yield what appends a line to it.
+    """Lock a results file against other studies; yield a function that appends a line.
 
-    Raises `UserError` that names the process which holds it, or why it cannot be written.
+    Raises `UserError` if another process holds the lock (named by its id) or if the file cannot be
+    written.
     """
     _refuse_folder(path)
     with saving(path.parent):
@@ -162,9 +166,10 @@ def open_results(path: Path) -> Iterator[Callable[[Line], None]]:
 
 
 def _append(path: Path, text: bytes) -> None:
-    """Append with one write, flushed to the disk, after a last line that is ended or removed.
+    """Append text in one write and flush it to the disk.
 
-    Half a line is removed; anything else without an end is another kind of file: `UserError`.
+    An incomplete last line is removed first; a complete one without a line end gets its line end.
+    Raises `UserError` if the file ends in anything else, because it is then no results file.
     """
     with saving(path), path.open("ab+") as file:
         file.seek(0)
@@ -186,7 +191,7 @@ def _append(path: Path, text: bytes) -> None:
 
 
 def _is_whole(tail: bytes) -> bool:
-    """Return whether the text after the last line end is a whole line without its line end."""
+    """Return whether the text after the last line end is a complete line of JSON."""
     try:
         return isinstance(json.loads(tail), dict)
     except (ValueError, RecursionError):
@@ -194,6 +199,7 @@ def _is_whole(tail: bytes) -> bool:
 
 
 def _refuse_folder(path: Path) -> None:
+    """Raise `UserError` if the path is a folder."""
     if path.is_dir():
         raise UserError(
             f"{path}: is a folder, expected a results file, such as {path / 'results.jsonl'}"

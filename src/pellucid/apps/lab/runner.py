@@ -1,4 +1,4 @@
-"""Run a study: submit what is missing to an executor, append each result as it comes."""
+"""Run a study: submit the missing runs to an executor, append each result."""
 
 from collections.abc import Callable, Sequence
 from concurrent import futures
@@ -17,12 +17,12 @@ from pellucid.training.signals import handling
 
 Say = Callable[[str], None]
 PAUSE = 0.5
-"""Seconds after which a signal is seen."""
+"""Seconds between two checks for signals."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How many of a study's trials are done and failed when a call of `run_study` ends."""
+    """Counts of a study's runs when a call of `run_study` ends."""
 
     done: int
     failed: int
@@ -42,21 +42,25 @@ def run_study(
     retry: bool = False,
     say: Say = lambda line: None,
 ) -> Progress:
-    """Do every trial whose line is not yet in `results`, in order; append each line as it comes.
+    """Run all trials that have no line in `results` yet.
 
-    runs: the folder of the run folders; trials that were stopped are resumed.
-    executor: any `concurrent.futures.Executor`, Dask's and Ray's among them; its workers must see
-        `runs`. Unset: `workers` processes, by default as many as processors and memory allow at
-        `gigabytes` each.
-    retry: do failed trials again.
+    Append each line when it is done. runs: the folder of the run folders; trials that were stopped
+    are resumed.
 
-    SIGINT and SIGTERM make the runs save and end; the same call later resumes them. Runs in a main
-    thread end after their step, others at their next checkpoint. A second signal returns without
-    waiting for them.
+    executor: any `concurrent.futures.Executor`, also Dask's and Ray's; its workers must see `runs`.
+    Default: `workers` processes, which default to as many as processors and memory allow at
+    `gigabytes` each.
 
-    Raises `UsageError` for fewer than one worker, and `UserError` when another study holds the
-    results file, when it cannot be read or written (the runs are then stopped likewise), and, once
-    all others are done, when a run could not be done: its folder in use, or its disk full.
+    retry: run failed trials again. say: receives lines of progress.
+
+    SIGINT and SIGTERM make the runs save and stop; the same call later resumes them. A run in the
+    main thread of its process stops after its step, others at their next checkpoint. A second
+    signal returns without waiting for them.
+
+    Raises `UsageError` for fewer than one worker. Raises `UserError` if another study holds the
+    results file, or if it cannot be read or written; the runs are then stopped in the same way.
+    Raises `UserError` after all others are done if a run could not be done: its folder is in use,
+    or its disk is full.
     """
     if workers is not None and workers < 1:
         raise UsageError(f"workers must be at least 1, got {workers}")
@@ -111,7 +115,7 @@ def run_study(
 
 
 def describe(line: Line) -> str:
-    r"""Return a line of results in a few words.
+    r"""Describe a line of results in a few words.
 
     >>> describe({"change": "d_k", "seed": 1, "status": "failed", "error": "out of\nmemory"})
     'd_k, seed 1: failed: out of'
@@ -125,7 +129,7 @@ def describe(line: Line) -> str:
 
 
 def _stop(path: Path, ours: dict[futures.Future[Any], Trial], say: Say) -> None:
-    """Create the file that runs look for, and start no further process."""
+    """Create the file that tells runs to stop, and cancel those that have not started."""
     for future in [future for future in ours if future.cancel()]:
         del ours[future]
     also = "interrupt again to leave without waiting; the same command resumes them"
@@ -139,7 +143,7 @@ def _stop(path: Path, ours: dict[futures.Future[Any], Trial], say: Say) -> None:
 
 
 def _line_of(trial: Trial, future: futures.Future[dict[str, Any]]) -> Line:
-    """Return what a run has returned, or a line for one whose worker died or was taken away."""
+    """Return the line of a finished run; make one if its worker died or was cancelled."""
     try:
         return future.result()
     except (futures.BrokenExecutor, futures.CancelledError):

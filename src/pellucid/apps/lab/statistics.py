@@ -1,8 +1,8 @@
-"""Paired comparisons over seeds: interval, permutation test, effect size, and a verdict.
+"""Paired comparisons over seeds: interval, permutation test, effect size, verdict.
 
-A pair is one seed under a change and under what it is compared with: the same initial weights, the
-same order of the data. Every statistic is of the differences within pairs. A value may be infinite,
-a loss that was never reached: larger than any other, and equal to another infinite one.
+A pair is one seed trained with both variants: the same initial weights and the same order of the
+data. All statistics are of the differences within pairs. A value may be infinite, if a loss was
+never reached: it is larger than all others, and equal to another infinite value.
 """
 
 import math
@@ -20,8 +20,10 @@ from pellucid.apps.lab.wording import tr
 
 SEED = 12345
 SIGNS = 2**16
-"""Sign assignments to try: all of them up to 16 pairs, this many drawn at random beyond."""
+"""Number of sign assignments in the permutation test: all of them up to 16 pairs, else this many at
+random."""
 LEVEL = 0.95
+"""Confidence level of the intervals."""
 NOT_DONE = "{name} with seed {seed} is not done"
 LACKING = "{name} with seed {seed} has no such value"
 FAILED = "{name} with seed {seed} failed"
@@ -29,38 +31,42 @@ FAILED = "{name} with seed {seed} failed"
 
 @dataclass(frozen=True)
 class Comparison:
-    """One contrast with its statistics; None where there are too few pairs."""
+    """One comparison with its statistics.
+
+    A statistic is None if there are too few pairs.
+    """
 
     contrast: Contrast
     primary: bool
     seeds: tuple[int, ...]
-    """The pairs: seeds for which both variants have a value."""
+    """Seeds for which both variants have a value: the pairs."""
     differences: tuple[float, ...]
-    """Change minus what it is compared with, by pair."""
+    """Value of the change minus value of the other variant, for each pair."""
     missing: tuple[str, ...] = ()
-    """Why each missing pair is missing."""
+    """The reason for each missing pair."""
     lost: int = 0
-    """Pairs that will stay missing: a run failed, or has no such value."""
+    """Number of pairs that will stay missing: a run failed, or has no such value."""
     pending: int = 0
-    """Pairs of which a run is not done yet."""
+    """Number of pairs with a run that is not done yet."""
     median: float | None = None
     """Median of the differences."""
     interval: tuple[float, float] | None = None
-    """Interval for the median, by order statistics; needs two pairs or more."""
+    """Confidence interval of the median by order statistics; needs at least two pairs."""
     coverage: float | None = None
-    """How often such an interval holds the true median, if no two differences are equal."""
+    """Probability that such an interval contains the true median, if all differences are
+    distinct."""
     p: float | None = None
-    """Permutation test of the mean difference, two-sided, over signs; from two pairs on. Where a
-    difference is infinite, of the mean signed rank."""
+    """Two-sided permutation test of the mean difference over signs; needs at least two pairs. If a
+    difference is infinite, the test is of the mean signed rank."""
     holm: float | None = None
-    """p after Holm's correction over all primary contrasts, or over all others."""
+    """p after Holm's correction over all primary comparisons, or over all others."""
     effect: float | None = None
-    """Cohen's d_z: mean difference over its standard deviation; from three pairs on, where they
+    """Cohen's d_z: mean difference / its standard deviation; needs at least three pairs that
     differ."""
 
     @property
     def name(self) -> str:
-        """Both variants, as in tables and pictures."""
+        """Both variants, as tables and pictures show them."""
         return f"{self.contrast.change} − {self.contrast.against}"
 
 
@@ -72,9 +78,10 @@ def compare(
     planned: Collection[int] = (),
     failed: Container[tuple[str, int]] = (),
 ) -> Comparison:
-    """Compare two variants by seed; a seed with a value on one side only is a missing pair.
+    """Compare two variants by seed.
 
-    planned: the seeds that both are to have. failed: variants and seeds whose runs failed.
+    values, against: the metric of both, by seed. planned: the seeds that both should have. failed:
+    (variant, seed) of failed runs. A seed without a value on one side is a missing pair.
 
     >>> from pellucid.apps.lab.study import Contrast
     >>> found = compare(Contrast("a", "bleu", "b"), True, {0: 2.0}, {0: 1.5, 1: 3.0})
@@ -120,7 +127,7 @@ def compare(
 
 
 def difference(a: float, b: float) -> float:
-    """Return a − b, and 0 where both are infinite.
+    """Compute a − b; 0 if both are infinite.
 
     >>> difference(3.0, 1.0), difference(math.inf, math.inf)
     (2.0, 0.0)
@@ -129,11 +136,11 @@ def difference(a: float, b: float) -> float:
 
 
 def interval_rank(pairs: int) -> int:
-    """Return the a with which the a-th smallest to the a-th largest difference is the interval.
+    """Return a: the interval is from the a-th smallest to the a-th largest difference.
 
-    It misses the true median when fewer than a of n differences are on one side of it, which has
-    the probability 2 P(Binomial(n, ½) < a) whatever they are distributed as. This is the largest a
-    that covers the median at least 95 % of the time; 1, all differences, where there are too few.
+    The interval misses the true median if fewer than a of the n differences are on one side of it.
+    For any distribution that has the probability 2 P(Binomial(n, ½) < a). The result is the largest
+    a with a coverage of at least 95 %, or 1, the whole range, if there are too few pairs.
 
     >>> interval_rank(5), interval_rank(8), interval_rank(9)
     (1, 1, 2)
@@ -142,7 +149,7 @@ def interval_rank(pairs: int) -> int:
 
 
 def coverage(pairs: int) -> float:
-    """Return how often the interval of this many pairs contains the true median.
+    """Return the probability that the interval of n pairs contains the true median.
 
     >>> coverage(3), coverage(6)
     (0.75, 0.96875)
@@ -154,6 +161,7 @@ def coverage(pairs: int) -> float:
 
 
 def _permutation(d: np.ndarray) -> float:
+    """Return the two-sided p of a permutation test over the signs of the differences."""
     if np.isinf(d).any():  # a mean would be that of the infinite ones alone
         d = np.sign(d) * _stats().rankdata(np.abs(d))
     found = _stats().permutation_test(
@@ -167,7 +175,7 @@ def _permutation(d: np.ndarray) -> float:
 
 
 def smallest_p(pairs: int) -> float:
-    """Return the p of the permutation test when all of this number of pairs agree.
+    """Return p of the permutation test if all pairs agree: the smallest possible one.
 
     >>> smallest_p(1), smallest_p(5)
     (1.0, 0.0625)
@@ -176,9 +184,10 @@ def smallest_p(pairs: int) -> float:
 
 
 def too_few_seeds(pairs: Sequence[int]) -> str:
-    """Return a warning if some of these comparisons can never exclude chance, else "".
+    """Return a warning if some comparisons can never exclude chance, else "".
 
-    pairs: of each comparison. Assumes that every pair agrees, with Holm's correction over all.
+    pairs: the number of pairs of each comparison. The calculation assumes that all pairs agree, and
+    corrects for all comparisons with Holm's method.
 
     >>> too_few_seeds([7, 7])
     ''
@@ -196,10 +205,11 @@ def too_few_seeds(pairs: Sequence[int]) -> str:
 
 
 def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparisons with Holm's correction, over the primary ones and over the others.
+    """Return the comparisons with p corrected by Holm's method.
 
-    A planned comparison without a p yet counts as p = 1, so that a half-done study is corrected for
-    as many as a whole one. Source: Holm 1979.
+    The primary comparisons and the others are corrected separately. A planned comparison without a
+    p yet counts as p = 1, so that a study is corrected for all its comparisons from the start.
+    Source: Holm 1979.
     """
     adjusted: dict[bool, list[float]] = {}
     for kind in (True, False):
@@ -213,7 +223,10 @@ def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p: the k-th smallest of m times m − k + 1, never falling, at most 1.
+    """Adjust p values by Holm's method.
+
+    The k-th smallest of m is multiplied by m − k + 1; results never decrease with k, and are at
+    most 1.
 
     >>> holm([0.5, 0.25, 0.125])
     [0.5, 0.5, 0.375]
@@ -233,7 +246,7 @@ def _stats() -> Any:
 
 
 def signed(value: float) -> str:
-    """Return a difference as it is printed: three digits, its sign, none for 0.
+    """Format a difference with three digits and its sign; 0 without one.
 
     >>> signed(-0.03126), signed(2.0), signed(-0.0)
     ('−0.0313', '+2', '0')
@@ -242,9 +255,9 @@ def signed(value: float) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return a sentence on what the interval shows, and no more.
+    """State in one sentence what the interval of a comparison shows.
 
-    "As expected" is printed only where neither the interval nor the test leaves room for chance.
+    "As expected" is added only if both the interval and the test exclude chance.
     """
     c, lost = comparison, comparison.lost
     if c.median is None:
@@ -270,7 +283,10 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _interval_verdict(c: Comparison, moved: str, low: float, high: float) -> tuple[str, str]:
-    """Return what the interval shows; and "lower" or "higher", where chance is excluded."""
+    """Describe the interval; return (text, direction).
+
+    The direction is "lower" or "higher" if chance is excluded, else "".
+    """
     n, sure, chance = len(c.seeds), c.coverage or 0.0, c.holm is not None and c.holm > 1 - LEVEL
     few = ""
     if sure < LEVEL:

@@ -1,7 +1,8 @@
-"""A study: one recipe, a few named changes of its settings, random seeds, and what is compared.
+"""A study: one recipe, named changes of its settings, seeds, and comparisons.
 
-A run is one variant with one seed. It is named by the hash of its resolved settings; settings at
-their default do not enter the hash, so a setting added later keeps the names of earlier runs.
+A run is one variant with one seed. Its name is the hash of its resolved settings. Settings with
+their default value do not enter the hash, so that a setting added later keeps the names of earlier
+runs.
 """
 
 import hashlib
@@ -25,21 +26,21 @@ class Contrast:
     change: str
     metric: str
     against: str = ""
-    """Unset: the variant's own `against`, else the base."""
+    """The other variant; unset: the `against` of the change, else the base."""
     expect: Literal["", "lower", "higher"] = ""
-    """The direction expected."""
+    """The expected direction of the metric."""
     claim: str = ""
-    """The claim that this tests."""
+    """The claim that the comparison tests."""
 
     @property
     def asked(self) -> tuple[frozenset[str], str]:
-        """A key that two contrasts share if they compare the same, in either direction."""
+        """Key that is equal for two comparisons of the same variants, in any direction."""
         return frozenset((self.change, self.against)), self.metric
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A published figure for a variant."""
+    """A published value of a metric for a variant."""
 
     change: str
     metric: str
@@ -48,7 +49,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Bound:
-    """A claim about every single run of a variant."""
+    """A claim about the metric of every single run of a variant."""
 
     change: str
     metric: str
@@ -57,7 +58,7 @@ class Bound:
     at_most: float | None = None
 
     def holds(self, value: float) -> bool:
-        """Return whether one run's value satisfies the claim.
+        """Return whether the value of one run satisfies the claim.
 
         >>> Bound("d_k", "train_loss", "never above 0.28", at_most=0.28).holds(0.27)
         True
@@ -68,60 +69,60 @@ class Bound:
 
 @dataclass(frozen=True)
 class Change:
-    """A variant of the base."""
+    """A variant of the base: its description, and how it is compared."""
 
     about: str = ""
     """A description for the report."""
     against: str = ""
-    """The variant it is compared with; unset: the base."""
+    """The variant to compare it with; unset: the base."""
     seeds: int | None = None
-    """Use only this many of the seeds of the study, the first ones; unset: all."""
+    """Use only this many seeds of the study, the first ones; unset: all."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The scalar settings of a study file, without its tables of changed settings."""
+    """The settings at the top of a study file, without its tables of changes."""
 
     format: int
-    """1, the format described here."""
+    """Version of the file format: 1."""
     question: str
     recipe: str
-    """A recipe by name, or a TOML file next to the study."""
+    """A recipe's name, or a TOML file next to the study."""
     seeds: tuple[int, ...]
-    """Each seeds the initial weights, the order of the data, and dropout."""
+    """Random seeds; each one determines the initial weights, the order of the data, and dropout."""
     metrics: tuple[str, ...]
-    """The metrics to compare (`pellucid.apps.lab.metrics`), the most important first."""
+    """Metrics to compare (`pellucid.apps.lab.metrics`), the most important first."""
     minutes_per_run: float
-    """The budget: about how long one run takes on one core."""
+    """Estimated time of one run on one core, in minutes."""
     base: str = ""
-    """The name of the unchanged variant; none where the variants are files."""
+    """Name of the unchanged variant; empty if the variants are files."""
     gigabytes_per_run: float = 1.0
-    """Memory that one run needs; it limits how many run at a time."""
+    """Memory of one run; it limits how many run at a time."""
     measures: tuple[str, ...] = ("attention", "memory", "embeddings", "gradients", "dead_units")
-    """Measures to record inside the model and draw; unset: those of studies/measures.py."""
+    """Measures to record inside the model and to show; unset: all of studies/measures.py."""
     imports: tuple[str, ...] = ()
-    """Python files with measures of the study's own: next to it, or shipped (exponents.py)."""
+    """Python files with further measures: next to the study, or shipped (exponents.py)."""
     about_base: str = ""
-    """A description of the unchanged variant."""
+    """Description of the unchanged variant."""
     tokenizer: str = ""
-    """A tokenizer.json for both sides, next to the study; unset: trained as the recipe says."""
+    """A tokenizer.json next to the study, for both sides; unset: trained as the recipe says."""
     frame_source: bool = False
     """Put begin and end tokens around sources too, as article 003 does."""
     probe_steps: tuple[int, ...] = ()
-    """Steps after which the measures are recorded, besides the last."""
+    """Steps after which the measures are recorded, in addition to the last one."""
     primary: tuple[Contrast, ...] = ()
-    """The comparisons that the study is about, stated before it is run."""
+    """The main comparisons, stated before the study is run."""
     reference_name: str = ""
-    """The source of the figures in `reference`."""
+    """Source of the figures in `reference`."""
     reference: tuple[Reference, ...] = ()
     bounds: tuple[Bound, ...] = ()
     notes: tuple[str, ...] = ()
-    """Notes for the reader of the report."""
+    """Notes for the readers of the report."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: all that a process needs to do it."""
+    """One run of a study, with everything that a process needs to do it."""
 
     study: str
     change: str
@@ -130,24 +131,27 @@ class Trial:
     config: RunConfig
     plan: Plan
     tokenizer: str = ""
-    """The text of tokenizer.json, or "" to train one on the data."""
+    """Text of a tokenizer.json, or "" to train a tokenizer on the data."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A checked study: `variants` holds the settings of the base, then of the changes, by name."""
+    """A checked study.
+
+    `variants` has the settings of the base first, then of the changes.
+    """
 
     name: str
     plan: Plan
     changes: Mapping[str, Change]
     variants: Mapping[str, RunConfig]
     points: frozenset[str] = frozenset()
-    """Variants of a grid, drawn at random, or of files."""
+    """Names of the variants that come from a grid, from random points or from files."""
     tokenizer: str = ""
     source: str = field(default="", compare=False)
-    """The text of the file, for the report."""
+    """Text of the study file, for the report."""
     typed: str = field(default="", compare=False)
-    """How the study is named on the command line."""
+    """The study as named on the command line."""
 
     def seeds_of(self, change: str) -> tuple[int, ...]:
         """Return the seeds that a variant runs with."""
@@ -159,7 +163,10 @@ class Study:
         return set(self.seeds_of(contrast.change)) & set(self.seeds_of(contrast.against))
 
     def trials(self) -> list[Trial]:
-        """Return every run, all variants with one seed before the next seed: prefixes balance."""
+        """Return all runs: all variants with the first seed, then with the next one.
+
+        In this order a study that is stopped early has about as many runs of each variant.
+        """
         plan, found = self.plan, []
         for seed in plan.seeds:
             for name, config in self.variants.items():
@@ -172,15 +179,15 @@ class Study:
         return found
 
     def against(self, change: str) -> str:
-        """Return the variant that a change is compared with."""
+        """Return the variant that a change is compared with by default."""
         return self.changes[change].against or self.plan.base
 
     def complete(self, contrast: Contrast) -> Contrast:
-        """Return a contrast whose `against` is set: by default the variant's base."""
+        """Return the comparison with its default filled in: the variant to compare with."""
         return replace(contrast, against=contrast.against or self.against(contrast.change))
 
     def contrasts(self) -> Iterator[tuple[Contrast, bool]]:
-        """Yield every comparison once, the primary ones first, with whether it is primary."""
+        """Yield (comparison, whether it is primary): each once, the primary ones first."""
         primary = [self.complete(contrast) for contrast in self.plan.primary]
         yield from ((contrast, True) for contrast in primary)
         seen = {contrast.asked for contrast in primary}
@@ -191,7 +198,7 @@ class Study:
                     yield contrast, False
 
     def families(self) -> dict[str, list[str]]:
-        """Return the variants grouped by what they are compared with, which comes first.
+        """Group the variants by the variant that they are compared with, which comes first.
 
         >>> from pellucid.apps.lab.study_file import load_study
         >>> list(load_study("article-003").families())
@@ -207,7 +214,7 @@ class Study:
 
 
 def run_id(config: RunConfig, tokenizer: str = "", frame_source: bool = False) -> str:
-    """Return the name of a run: 12 hexadecimal digits of its settings' SHA-256.
+    """Return the name of a run: 12 hexadecimal digits of the SHA-256 of its settings.
 
     >>> run_id(RunConfig(description="a")) == run_id(RunConfig(description="b"))
     True
@@ -229,7 +236,10 @@ def run_id(config: RunConfig, tokenizer: str = "", frame_source: bool = False) -
 
 
 def flat_settings(config: RunConfig) -> dict[str, Any]:
-    """Return a run's settings under dotted names; inf, which JSON cannot hold, as text."""
+    """Return the settings of a run by dotted name.
+
+    Infinity, which JSON lacks, as text.
+    """
     return {
         name: str(value) if isinstance(value, float) and math.isinf(value) else value
         for name, value in flat(to_mapping(config)).items()
@@ -239,9 +249,9 @@ def flat_settings(config: RunConfig) -> dict[str, Any]:
 def select_trials(
     trials: Sequence[Trial], only: Sequence[str], seeds: Sequence[int]
 ) -> list[Trial]:
-    """Return the trials of these changes and seeds; an empty list selects all.
+    """Select the trials of some variants and seeds; an empty list selects all.
 
-    Raises `UsageError` for a change or a seed that no trial has, and when none has both.
+    Raises `UsageError` for a variant or a seed that no trial has, and if no trial has both.
     """
     for what, wanted, known in (
         ("change", only, {t.change for t in trials}),

@@ -1,4 +1,4 @@
-"""Checks of a study before anything runs: whether it can be run, measured and compared."""
+"""Preflight checks of a study: can it be run, measured and compared?"""
 
 import math
 import re
@@ -20,14 +20,14 @@ from pellucid.training.config import DataConfig, RunConfig
 from pellucid.training.experiment import check_scores, read_data
 
 UNLIMITED = 10_000
-"""`training.minutes`, a week: effectively unlimited. TOML has no null to unset it."""
+"""`training.minutes` of a week: effectively unlimited, because TOML has no null to unset it."""
 
 SEEDS = 2**32
-"""Random numbers take a seed modulo this, so a larger one repeats another."""
+"""Random generators take a seed modulo this, so a larger one would repeat another."""
 
 
 def check_study(study: Study) -> None:
-    """Raise `UsageError` for the first error in a study as read."""
+    """Check a study as read. Raises `UsageError` for the first error."""
     checks = (_plan_errors(study.plan), _name_errors(study), _contrast_errors(study))
     variants = (_variant_errors(study, name, config) for name, config in study.variants.items())
     for error in chain(*checks, *variants, _repeated_variants(study)):
@@ -35,7 +35,7 @@ def check_study(study: Study) -> None:
 
 
 def check_name(name: str, where: str) -> None:
-    r"""Raise `UsageError` unless a variant may have this name.
+    r"""Check that a variant may have a name. Raises `UsageError` otherwise.
 
     Names appear in tables, pictures and shell commands: < and $ mean something to a shell, and a
     leading - begins an option.
@@ -52,9 +52,10 @@ def check_name(name: str, where: str) -> None:
 def check_held_out(
     metrics: Sequence[str], name: str, data: DataConfig, parts: Container[str]
 ) -> None:
-    """Raise `UsageError` for a metric of held-out pairs that a variant does not have.
+    """Check that a variant has the held-out data that the metrics need.
 
-    parts: those of "valid" and "test" that it has.
+    parts: those of "valid" and "test" that it has. Raises `UsageError` if a metric's data is
+    missing.
     """
     kinds = {"valid": "validation pairs", "test": "test pairs"}
     for metric in metrics:
@@ -73,18 +74,18 @@ def check_held_out(
 
 
 def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
-    """Read all data of these trials, on the machine that will run them.
+    """Read the data of all trials, and check that they can be trained and compared.
 
-    results: the results file, with whose runs they will be compared.
+    results: the results file; earlier runs in it must have used the same data.
 
-    Raises `UserError` for data that is missing or damaged, a metric of held-out pairs that the data
-    does not have, a score to monitor that there will not be, data that changed after a run was
-    done, and a package that is not installed.
+    Raises `UserError` for data that is missing or damaged, data without the held-out pairs that a
+    metric needs, a score to monitor that no run will have, data that changed since a run was done,
+    and a package that is not installed.
     """
     read: dict[object, tuple[Splits, str]] = {}
 
     def key(config: RunConfig) -> object:
-        """Return the settings that decide which pairs there are, and in which part."""
+        """Return the settings that determine the pairs and their split."""
         return config.data, config.tokenizer.normalise, config.tokenizer.kind == "word"
 
     for change in dict.fromkeys(trial.change for trial in trials):
@@ -112,6 +113,7 @@ def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
 
 
 def _plan_errors(plan: Plan) -> Iterator[str]:
+    """Yield errors in the seeds, metrics, measures, claims and budgets of a study."""
     known = {seed for seed in plan.seeds if 0 <= seed < SEEDS}
     if not plan.seeds or len(known) < len(plan.seeds):
         yield f"seeds: expected different numbers from 0 to {SEEDS - 1}, got {list(plan.seeds)}"
@@ -139,6 +141,7 @@ def _plan_errors(plan: Plan) -> Iterator[str]:
 
 
 def _name_errors(study: Study) -> Iterator[str]:
+    """Yield errors in references to variants, and in their numbers of seeds."""
     plan, changes = study.plan, study.changes
     named = [
         *((f"changes.{name}.against", study.against(name)) for name in changes),
@@ -158,7 +161,10 @@ def _name_errors(study: Study) -> Iterator[str]:
 
 
 def _contrast_errors(study: Study) -> Iterator[str]:
-    """Refuse a variant compared with itself, and a comparison given twice: Holm counts both."""
+    """Yield errors for variants compared with themselves, and comparisons stated twice.
+
+    Holm's correction would count the second one again.
+    """
     for name in study.changes:
         against, where = study.against(name), f"changes.{name}.against"
         if name == against and name not in (study.plan.base, *study.points):
@@ -181,7 +187,7 @@ def _contrast_errors(study: Study) -> Iterator[str]:
 
 
 def _variant_errors(study: Study, name: str, config: RunConfig) -> Iterator[str]:
-    """Refuse what the lab cannot train, or not twice alike, and metrics that no run writes."""
+    """Yield errors for settings that the lab cannot train, and for missing metrics."""
     if not isinstance(config.model, Seq2SeqConfig):
         yield (
             f"{name}: the lab trains encoder-decoders, not model_type {config.model.model_type}; "
@@ -216,7 +222,7 @@ def _variant_errors(study: Study, name: str, config: RunConfig) -> Iterator[str]
 
 
 def _repeated_variants(study: Study) -> Iterator[str]:
-    """Refuse two variants with the same settings: they would be the same runs."""
+    """Yield an error for two variants with the same settings: their runs are the same."""
     seen: dict[str, str] = {}
     for name, config in study.variants.items():
         same = seen.setdefault(run_id(config), name)

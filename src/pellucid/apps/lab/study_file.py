@@ -1,16 +1,16 @@
-"""Study files: found by name or path, read strictly, checked before anything runs.
+"""Read study files: find them, parse them strictly, check them before any run.
 
-Variants are named one by one, or come from lists of values: every combination, or some of them. Or
-they are the data sets of a folder, under one recipe.
+Variants are named one by one, or made from lists of values: every combination, or random ones. Or
+they are the data sets of a folder, all with one recipe.
 
-[grid]                                        [random]
-training.schedule.lr = [1e-3, 2e-3, 4e-3]     count = 8
-model.d_model = [64, 128]                     training.schedule.lr = [5e-4, 1e-3, 2e-3, 4e-3]
-                                              model.dropout = [0.0, 0.1, 0.2, 0.3]
+    [grid]                                        [random]
+    training.schedule.lr = [1e-3, 2e-3, 4e-3]     count = 8
+    model.d_model = [64, 128]                     training.schedule.lr = [5e-4, 1e-3, 2e-3, 4e-3]
+                                                  model.dropout = [0.0, 0.1, 0.2, 0.3]
 
-[files]                                       # NAME_train.tsv and so on, here or in a folder here
-train = "_train.tsv"
-valid = "_dev.tsv"
+    [files]                                       # NAME_train.tsv and so on, here or one down
+    train = "_train.tsv"
+    valid = "_dev.tsv"
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,11 +30,11 @@ from pellucid.training.config import RunConfig, load_recipe
 
 PACKAGE = Path(__file__).parents[2]
 SHIPPED = next(p for p in (PACKAGE / "studies", PACKAGE.parents[1] / "studies") if p.exists())
-"""The studies that come with Pellucid: in the package, or in the checkout that this is."""
+"""Folder of the studies that come with Pellucid: in the installed package, or in the checkout."""
 
 
 Named = tuple[str, dict[str, Any]]
-"""A variant's name, and its settings as tables."""
+"""A variant's name, and its settings as nested tables."""
 
 
 def study_names() -> list[str]:
@@ -43,9 +43,10 @@ def study_names() -> list[str]:
 
 
 def load_study(name: str) -> Study:
-    """Return a study by name, or from a TOML file.
+    """Read and check a study, given its name or a TOML file.
 
-    Raises `UsageError` when there is none (suggesting the nearest), and for the first error in it.
+    Raises `UsageError` if there is none (the message suggests the nearest name), and for the first
+    error in the file.
     """
     path = Path(name)
     if path.suffix != ".toml":
@@ -59,7 +60,7 @@ def load_study(name: str) -> Study:
 
 
 def read_study(path: Path) -> Study:
-    """Read a study file. Raises `UsageError` as `load_study` does."""
+    """Read and check a study file. Raises `UsageError` for the first error in it."""
     values = read_toml(path)
     settings = values.pop("settings", {})
     tables = values.pop("changes", {})
@@ -124,9 +125,10 @@ def read_study(path: Path) -> Study:
 
 
 def _data_sets(endings: Any, where: str) -> list[Named] | None:
-    """Return the name and the files of every data set here; None where a study has no [files].
+    """Find the data sets of a study with [files]; return their names and files.
 
-    endings: of the files of each part. A file may be gzipped.
+    endings: the table [files], the endings of each part's files. They are searched in the current
+    folder and one folder down; a file may be gzipped. Returns None without [files].
     """
     if endings == {}:
         return None
@@ -144,7 +146,10 @@ def _data_sets(endings: Any, where: str) -> list[Named] | None:
 
 
 def _set(values: Any, where: str, base: RunConfig) -> RunConfig:
-    """Change settings; a seed is refused, since each run's own would replace it."""
+    """Apply settings to a base.
+
+    Raises `UsageError` for a seed, which each run sets itself.
+    """
     _check_table(values, where, "[settings.training] with epochs = 10")
     for name, table in (("seed", values), ("training.seed", values.get("training"))):
         if isinstance(table, Mapping) and "seed" in table:
@@ -156,17 +161,19 @@ def _set(values: Any, where: str, base: RunConfig) -> RunConfig:
 
 
 def _beside(study: Path, file: str) -> Path:
-    """Return a file next to a study, or of the studies that come with Pellucid."""
+    """Return the path of a file next to a study, or else among the shipped studies."""
     here = study.parent / file
     return here if here.exists() else SHIPPED / file
 
 
 def _check_table(values: Any, where: str, example: str) -> None:
+    """Raise `UsageError`, with an example, if a value is not a table."""
     if not isinstance(values, Mapping):
         raise UsageError(f"{where}: expected a table, as {example}; got {values!r}")
 
 
 def _read_tokenizer(file: Path, plan: Plan) -> str:
+    """Return the text of a tokenizer.json after checking it. Raises `UsageError`."""
     try:
         check_file(file, MOST_BYTES)
         text = file.read_text(encoding="utf-8")
@@ -182,11 +189,13 @@ def _read_tokenizer(file: Path, plan: Plan) -> str:
 
 
 Point = Mapping[str, Any]
-"""Values of settings, by their dotted names."""
+"""Values of settings by dotted name."""
 
 
 def grid_points(table: Mapping[str, Any], where: str) -> list[Point]:
-    """Return every combination of lists of values. Raises `UsageError` for what is not a list.
+    """Return all combinations of lists of values.
+
+    Raises `UsageError` if a value is no list.
 
     >>> grid_points({"model": {"d_model": [64, 128], "norm": ["pre", "post"]}}, "grid")[1]
     {'model.d_model': 64, 'model.norm': 'post'}
@@ -196,11 +205,11 @@ def grid_points(table: Mapping[str, Any], where: str) -> list[Point]:
 
 
 def random_points(table: Mapping[str, Any], where: str) -> list[Point]:
-    """Return `count` combinations of lists of values, spread evenly by Halton's sequence.
+    """Return `count` combinations of lists of values, spread by a Halton sequence.
 
-    It needs no random seed, and a larger count keeps the points before: their runs are not done
-    again. Raises `UsageError` for what is not a list.
-    Source: Bergstra & Bengio 2012, 4.3; Halton 1964.
+    It needs no random seed, and a larger count keeps the earlier points, so that their runs are not
+    repeated. Raises `UsageError` for a value that is no list. Source: Bergstra & Bengio 2012, 4.3;
+    Halton 1964.
 
     >>> random_points({"count": 2, "lr": [1e-4, 1e-3, 1e-2], "d": [64, 128]}, "random")
     [{'lr': 0.001, 'd': 64}, {'lr': 0.0001, 'd': 128}]
@@ -223,7 +232,10 @@ def random_points(table: Mapping[str, Any], where: str) -> list[Point]:
 
 
 def _lists(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
-    """Return the lists of values in a table, by the names of their settings."""
+    """Return the lists of values in a table by dotted name.
+
+    Raises `UsageError` otherwise.
+    """
     axes = flat(table)
     for name, values in axes.items():
         if not isinstance(values, list) or not values:
@@ -232,7 +244,7 @@ def _lists(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
 
 
 def point_name(point: Point) -> str:
-    """Return a variant's name: the last part of each setting's, with its value.
+    """Return a variant's name: the last part of each setting's name, with its value.
 
     >>> point_name({"training.schedule.lr": 0.004, "model.d_model": 64})
     'lr-0.004+d_model-64'
@@ -241,7 +253,7 @@ def point_name(point: Point) -> str:
 
 
 def nested(point: Point) -> dict[str, Any]:
-    """Return settings as tables in tables; the inverse of `flat`.
+    """Convert settings with dotted names to nested tables; the inverse of `flat`.
 
     >>> nested({"seed": 3, "model.width": 64})
     {'seed': 3, 'model': {'width': 64}}
@@ -257,7 +269,7 @@ def nested(point: Point) -> dict[str, Any]:
 
 
 def points_of(grid: Any, random: Any, where: str) -> Iterator[Named]:
-    """Yield the name of every point of both tables, with its settings as tables."""
+    """Yield (name, settings as nested tables) for all points of both tables."""
     for name, table, points in (("grid", grid, grid_points), ("random", random, random_points)):
         if not isinstance(table, Mapping):
             raise UsageError(f"{where}, {name}: expected a table, got {table!r}")

@@ -1,7 +1,7 @@
-"""One run of a study, in any process: it trains, measures, and returns a line of results.
+"""Do one run of a study, in any process: train, measure, return a line of results.
 
 Its folder is a run folder like that of `pellucid train`, so it resumes from its newest checkpoint.
-`result.json`, written last, marks it as done.
+`result.json` is written last and marks it as done.
 """
 
 import json
@@ -60,17 +60,16 @@ class _StopError(Exception):
 def run_trial(
     trial: Trial, folder: Path, stop: Path | None = None, imports: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Do a run, or resume it, and return its line for the results file.
+    """Do or resume one run; return its line for the results file.
 
-    imports: files and modules of the user's parts, which another process has not read.
+    imports: files and modules of the user's parts, which a new process must import. stop: the run
+    saves and stops once this file exists: after its step, or, in a thread other than the main one,
+    at its next checkpoint.
 
-    stop: a file that, once it exists, makes the run save and end: after its step, or in a thread
-    other than the main one at its next checkpoint.
-
-    `status` is "done" or "failed" (with the reason in `error`). Otherwise the run can be resumed
-    and the line is not for the file: "interrupted" (a signal, or `stop`), "in use" (another process
-    has the folder) or "not saved" (a full disk). Nothing but an interrupt is raised: an error in
-    one run must not end the others.
+    `status` is "done", or "failed" with the reason in `error`. With another status the run can be
+    resumed and the line is not for the file: "interrupted" (by a signal or `stop`), "in use"
+    (another process has the folder) or "not saved" (the disk is full). Errors are not raised,
+    except interrupts, because an error in one run must not end the others.
     """
     began = time.monotonic()
     try:
@@ -96,11 +95,12 @@ def run_trial(
 
 
 def failure(trial: Trial, error: str, minutes: float) -> dict[str, Any]:
-    """Return the line of a run that failed."""
+    """Make the line of a run that failed."""
     return _line(trial, "failed", error=error, minutes=minutes)
 
 
 def _line(trial: Trial, status: str, **found: Any) -> dict[str, Any]:
+    """Make a line of results with the fields that all lines have."""
     return {
         "format": FORMAT,
         "study": trial.study,
@@ -114,7 +114,10 @@ def _line(trial: Trial, status: str, **found: Any) -> dict[str, Any]:
 
 
 def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
-    """Return the result of a run that was done; None, with a warning, if it cannot be used."""
+    """Return the line of a run that is already done, or None.
+
+    A result that cannot be used is logged as a warning: damaged, of another run, or of other data.
+    """
     path = folder / RESULT
     try:
         line = parse_line(path.read_bytes(), str(path))
@@ -137,17 +140,17 @@ def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
 
 
 def data_digest(pairs: Splits) -> str:
-    """Return the SHA-256 of all pairs as read: training, validation and test."""
+    """Return the SHA-256 of all pairs: training, validation and test."""
     return digest_of(pairs.train, pairs.valid, pairs.test)
 
 
 def other_data(before: str, now: str) -> str:
-    """Return words for data whose digest has changed."""
+    """Describe data whose digest has changed, for an error message."""
     return f"other data (SHA-256 of its pairs {before[:12]}…, now {now[:12]}…)"
 
 
 def _check_data(run: RunFolder, digest: str) -> None:
-    """Refuse to resume with other data than the run began with."""
+    """Raise `UserError` if the data of a resumed run differs from that of its start."""
     path = run.path / DATA
     resumed = run.checkpoint is not None and path.exists()
     before = path.read_text("utf-8", "replace") if resumed else digest
@@ -160,19 +163,25 @@ def _check_data(run: RunFolder, digest: str) -> None:
 
 
 class FramedTokenizer(Pieces):
-    """Puts begin and end tokens around every text, as article 003 does with its sources too."""
+    """Tokenizer that puts begin and end tokens around every text.
+
+    Article 003 does so with its sources too.
+    """
 
     encode = TokenizerLike.encode  # by `encode_all`
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts."""
+        """Tokenize texts.
+
+        Each result begins with the begin token and ends with the end token.
+        """
         return [[BOS, *ids, EOS] for ids in super().encode_all(texts)]
 
 
 def file_tokenizers(text: str, frame_source: bool) -> tuple[Tokenizer, Tokenizer]:
-    """Return the source's and the target's tokenizer from the text of one tokenizer.json.
+    """Make the source and target tokenizers from the text of one tokenizer.json.
 
-    It may be of any kind that Hugging Face's library reads. Raises `UserError` unless ids 0 to 3
+    All kinds that Hugging Face's library reads are allowed. Raises `UserError` unless ids 0 to 3
     are padding, begin, end and unknown.
     """
     try:
@@ -194,6 +203,10 @@ def file_tokenizers(text: str, frame_source: bool) -> tuple[Tokenizer, Tokenizer
 
 
 def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
+    """Train or resume one run in its folder.
+
+    Write its result.json and return the line.
+    """
     begun = (folder / LOCK).exists()
     if begun:
         # A folder in use is refused before anything is read; an orphan may still be saving.
@@ -255,7 +268,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
 
 
 def _stop_if(path: Path | None, event: Event) -> None:
-    """End training once a file exists: no executor can end what it runs."""
+    """Stop training once a file exists: no executor can end a running call itself."""
     if path is None or not isinstance(event, Stepped | Saved) or not path.exists():
         return
     if isinstance(event, Saved):
@@ -265,10 +278,11 @@ def _stop_if(path: Path | None, event: Event) -> None:
 
 
 def learning_curve(run: Path) -> dict[str, list[float]]:
-    """Return the losses of a run: of training after each `epoch`.
+    """Read the losses of a run from its metrics.jsonl; return lists by name.
 
-    train: nats per answer, as article 003 defines it; train_token: the same per token; valid: nats
-    per token at every validation, of which valid_epoch is when, in epochs.
+    epoch: the epochs after which the training loss is recorded. train: nats per answer, as in
+    article 003; train_token: nats per token. valid: nats per token at each validation; valid_epoch:
+    its epoch.
     """
     events = read_metrics(run)
     epochs = [event for event in events if event["event"] == "epoch_ended"]
@@ -286,7 +300,11 @@ def learning_curve(run: Path) -> dict[str, list[float]]:
 
 
 def _probe_if(model: Seq2Seq, batch: Batch, plan: Plan, path: Path, event: Event) -> None:
-    """Probe the model after some steps, and when training ends: append a line of JSON to a file."""
+    """Probe the model if an event is due, and append the numbers to a file.
+
+    Probes are due after the steps `plan.probe_steps` and at the end of training. A probe is a line
+    of JSON.
+    """
     if isinstance(event, Ended) or (
         isinstance(event, Started | Stepped) and event.step in plan.probe_steps
     ):
@@ -296,9 +314,9 @@ def _probe_if(model: Seq2Seq, batch: Batch, plan: Plan, path: Path, event: Event
 
 
 def probe(model: Seq2Seq, batch: Batch, measures: Sequence[str]) -> dict[str, Any]:
-    """Return what these measures record of one forward and backward pass.
+    """Record measures of one forward and backward pass; return the numbers by name.
 
-    Afterwards the model has no gradients, and the mode that it had before.
+    Afterwards the model has no gradients and is in the same mode as before.
     """
     training, recorder = model.training, Recorder()
     model.eval()
@@ -317,9 +335,10 @@ def probe(model: Seq2Seq, batch: Batch, measures: Sequence[str]) -> dict[str, An
 
 
 def read_probes(path: Path) -> list[dict[str, Any]]:
-    """Return the probes in a file, by step; of two at one step (of a resumed run) the last.
+    """Read the probes from a file, by step; the last line of a step counts.
 
-    A line that a killed process left half written is skipped.
+    A resumed run may have probed a step twice. A line that a killed process left incomplete is
+    skipped.
     """
     lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
     found: dict[int, dict[str, Any]] = {}

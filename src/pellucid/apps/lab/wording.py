@@ -1,6 +1,6 @@
-"""The language of a report: texts are written in English where they are used.
+"""Translate the texts of a report.
 
-`templates/korean.toml` has the Korean of each.
+They are written in English where they are used. `templates/korean.toml` has the Korean of each.
 """
 
 import tomllib
@@ -13,7 +13,7 @@ from pellucid.system.language import chosen_language
 
 
 def tr(english: str, /, **values: Any) -> str:
-    """Return a text in the chosen language, with values filled in.
+    """Translate a text into the chosen language, with values filled in.
 
     >>> from pellucid.system.language import speaking
     >>> with speaking("ko"):
@@ -30,10 +30,10 @@ def _texts(name: str) -> Mapping[str, Any]:
 
 
 def korean() -> Mapping[str, Any]:
-    """Return the Korean translation of every text, keyed by the English text."""
+    """Return the Korean translations, keyed by the English texts."""
     return _texts("korean.toml")
 
 
 def captions() -> Mapping[str, str]:
-    """Return the prose of the report's pictures and tables, by name."""
+    """Return the captions of pictures and tables in the chosen language, by name."""
     return korean()["captions"] if chosen_language() == "ko" else _texts("captions.toml")

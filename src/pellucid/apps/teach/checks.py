@@ -1,6 +1,7 @@
-"""The numbers that a topic compares with a limit: `{check: NAME}` in its Markdown is NAME here.
+"""Numbers that a topic of `pellucid explain` compares with a limit.
 
-Each function returns the differences between two ways of computing the same thing.
+`{check: NAME}` in the Markdown of a topic runs the function NAME of this file. Each function
+computes the same thing in two ways and returns the differences.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,11 @@ Differences = Callable[[], Any]
 
 
 def at_most(limit: float) -> Callable[[Differences], Differences]:
-    """Add a function to the table: none of its differences is larger than the limit."""
+    """Return a decorator that adds a function to `CHECKS` under its name.
+
+    The check is the largest absolute value in the array that the function returns; it must not
+    exceed `limit`.
+    """
 
     def add(differences: Differences) -> Differences:
         CHECKS[differences.__name__] = Check(lambda: float(np.abs(differences()).max()), limit)
@@ -43,7 +48,10 @@ LR, BETA1, BETA2 = 0.1, 0.9, 0.999
 
 
 def _adam(gradients: np.ndarray) -> tuple[np.ndarray, Moments]:
-    """Step from 0 along each gradient in turn."""
+    """Run Adam from θ = 0, one step per row of `gradients`.
+
+    Return θ and the moments m, v.
+    """
     theta = np.zeros(gradients.shape[1:])
     moments = Moments(np.zeros_like(theta), np.zeros_like(theta))
     for step, gradient in enumerate(gradients, start=1):
@@ -53,7 +61,11 @@ def _adam(gradients: np.ndarray) -> tuple[np.ndarray, Moments]:
 
 @at_most(1e-14)
 def adam_sums() -> Any:
-    """Compare m and v after 7 steps with their weighted sums."""
+    """Compare m and v after 7 steps with their closed forms.
+
+    They are weighted sums of the gradients: m_t = Σ_i (1 − β1) β1^(t − i) g_i, and v_t likewise
+    with β2 and g_i².
+    """
     gradients = normal(7, 5)
     _, (m, v) = _adam(gradients)
     ages = np.arange(7)[::-1, None]
@@ -64,14 +76,14 @@ def adam_sums() -> Any:
 
 @at_most(1e-14)
 def adam_first_step() -> Any:
-    """Compare the first step with lr times the gradient's sign."""
+    """Compare Adam's first step with −lr · sign(gradient); gradients from 1e-6 to 1e6."""
     gradient = normal(1, 5) * np.array([1e-6, 1e-3, 1.0, 1e3, 1e6])
     return _adam(gradient)[0] + LR * np.sign(gradient[0])
 
 
 @at_most(1e-14)
 def cross_entropy_p_minus_t() -> Any:
-    """Compare the gradient of the sum with softmax(logits) − one-hot."""
+    """Compare the gradient of the summed cross-entropy with softmax(logits) − one-hot."""
     logits, target = normal(4, 7), np.array([1, 0, 6, 3])
     _, saved = ops.cross_entropy(logits, target, reduction="sum")
     difference = ops.cross_entropy_backward(np.ones(()), saved)
@@ -80,7 +92,10 @@ def cross_entropy_p_minus_t() -> Any:
 
 @at_most(3e-3)
 def dropout_mean() -> Any:
-    """Compare the mean of a million ones after dropout with 1."""
+    """Compare the mean of a million ones after dropout with 1.
+
+    Dropout must keep the expectation.
+    """
     return ops.dropout(np.ones((1000, 1000)), 0.3, Rng(0))[0].mean() - 1.0
 
 
@@ -91,13 +106,13 @@ SMALL: dict[str, Any] = {
 
 
 def _network(layer: nn.blocks.TransformerLayer, x: np.ndarray) -> Any:
-    """Return the feed-forward network's output, formula by formula."""
+    """Compute a layer's feed-forward network, W2 max(0, W1 x + b1) + b2, with NumPy."""
     return layer.linear2(np.maximum(layer.linear1(x), 0.0))
 
 
 @at_most(1e-14)
 def encoder_layer_by_hand() -> Any:
-    """Compare the encoder layer with its two formulas."""
+    """Compare an encoder layer with its two formulas, LayerNorm(x + sublayer(x))."""
     layer, x = nn.TransformerEncoderLayer(**SMALL), normal(3, 5, 8)
     u = layer.norm1(x + layer.self_attn(x, x, x)[0])
     return layer.norm2(u + _network(layer, u)) - layer(x)
@@ -105,7 +120,7 @@ def encoder_layer_by_hand() -> Any:
 
 @at_most(1e-14)
 def decoder_layer_by_hand() -> Any:
-    """Compare the decoder layer with its three formulas."""
+    """Compare a decoder layer with its three formulas, LayerNorm(x + sublayer(x))."""
     layer, x, memory = nn.TransformerDecoderLayer(**SMALL), normal(3, 5, 8), normal(3, 7, 8)
     u = layer.norm1(x + layer.self_attn(x, x, x, is_causal=True)[0])
     v = layer.norm2(u + layer.multihead_attn(u, memory, memory)[0])
@@ -114,7 +129,10 @@ def decoder_layer_by_hand() -> Any:
 
 @at_most(1e-14)
 def feed_forward_positions() -> Any:
-    """Compare the network at shuffled positions with its shuffled outputs."""
+    """Check that shuffling the inputs of a feed-forward network shuffles its outputs.
+
+    The network treats each position alike.
+    """
     layer, x = nn.TransformerEncoderLayer(**SMALL), normal(7, 8)
     order = np.array([3, 0, 6, 2, 5, 1, 4])
     return _network(layer, x[order]) - _network(layer, x)[order]
@@ -122,7 +140,7 @@ def feed_forward_positions() -> Any:
 
 @at_most(1e-14)
 def transformer_by_hand() -> Any:
-    """Compare the model with its layers called one by one."""
+    """Compare a whole Transformer with its layers and final norms called one by one."""
     first, last = (nn.LayerNorm(8, dtype=np.float64) for _ in range(2))
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**SMALL), 2, first)
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**SMALL), 2, last)
@@ -139,7 +157,7 @@ def transformer_by_hand() -> Any:
 
 @at_most(1e-12)
 def generation_cache() -> Any:
-    """Compare a model's steps, token by token, with reading the whole target at once."""
+    """Compare log p computed token by token, with the cache, with the whole target at once."""
     config = Seq2SeqConfig(
         source_vocab_size=13, target_vocab_size=13, d_model=8, num_attention_heads=2,
         encoder_layers=1, decoder_layers=2, ffn_dim=11, dropout=0.0,
@@ -157,14 +175,14 @@ def generation_cache() -> Any:
 
 @at_most(1e-14)
 def warm_up_peak() -> Any:
-    """Compare the paper's rate at the end of the warm-up with 1 / √(E w)."""
+    """Compare the paper's learning rate at the end of the warm-up with 1 / √(E w)."""
     rates = [schedules.paper(4000, d_model=E, warmup=4000) * (E * 4000) ** 0.5 for E in (64, 512)]
     return np.array(rates) - 1.0
 
 
 @at_most(1e-14)
 def embedding_one_hot() -> Any:
-    """Compare the gradient with that of a product with one-hot rows."""
+    """Compare the gradient of an embedding with that of one-hot rows times its matrix."""
     index, weight, dy = np.array([[1, 4, 1], [0, 2, 4]]), normal(5, 7), normal(2, 3, 7)
     _, saved = ops.embedding(index, weight)
     _, one_hot_saved = ops.linear(np.eye(5)[index], weight.T)
@@ -174,14 +192,17 @@ def embedding_one_hot() -> Any:
 
 @at_most(5e-4)
 def gelu_tanh() -> Any:
-    """Compare the two forms on [−6, 6]."""
+    """Compare the exact GELU with its tanh approximation on [−6, 6]."""
     x = np.linspace(-6.0, 6.0, 120_001)
     return ops.gelu(x)[0] - ops.gelu(x, "tanh")[0]
 
 
 @at_most(1e-14)
 def layer_norm_removed() -> Any:
-    """Return how much of dx is along 1 and x̂, the directions that LayerNorm removes."""
+    """Return the components of LayerNorm's dx along 1 and along x̂; both must be 0.
+
+    The output does not change if x moves in these two directions.
+    """
     _, saved = ops.layer_norm(normal(5, 11), eps=0.0)
     dx, _, _ = ops.layer_norm_backward(normal(11, 5).T, saved)
     return np.stack([dx.mean(axis=-1), (dx * saved.x_hat).mean(axis=-1)])
@@ -189,7 +210,10 @@ def layer_norm_removed() -> Any:
 
 @at_most(0.0)
 def masks_future() -> Any:
-    """Return how much the first outputs change when later keys and values do."""
+    """Return the change of causal attention's first outputs when later keys change.
+
+    It must be 0. The later values change too.
+    """
     q, k, v = normal(3, 5, 7)
     first, _ = ops.attention(q, k, v, causal=True)
     k[3:], v[3:] = 9.0, -9.0
@@ -199,7 +223,7 @@ def masks_future() -> Any:
 
 @at_most(1e-14)
 def multi_head_loop() -> Any:
-    """Compare the layer with a loop over its heads, each with separate matrices."""
+    """Compare multi-head attention with a loop over heads that have separate matrices."""
     E, H = 6, 2
     layer = nn.MultiheadAttention(E, H, bias=False, batch_first=True, dtype=np.float64)
     x, heads = normal(5, E), []
@@ -213,7 +237,10 @@ def multi_head_loop() -> Any:
 
 @at_most(1e-12)
 def positions_rotated() -> Any:
-    """Compare P[t + 5] with P[t] whose (sin, cos) pairs are turned, each by its own angle."""
+    """Compare sinusoidal positions P[t + 5] with P[t] after a rotation.
+
+    Each (sin, cos) pair is rotated by 5 times its frequency.
+    """
     width, shift = 64, 5
     table = ops.sinusoidal(100, width)
     angle = shift / 10000.0 ** (np.arange(0, width, 2) / width)
@@ -226,7 +253,10 @@ def positions_rotated() -> Any:
 
 @at_most(1e-12)
 def positions_distance() -> Any:
-    """Return how much P[t]·P[t + 5] varies over t; it must depend on the distance alone."""
+    """Return how much P[t]·P[t + 5] varies over t.
+
+    It must be 0: the product depends on the distance alone.
+    """
     table = ops.sinusoidal(100, 64)
     products = (table[:-5] * table[5:]).sum(axis=-1)
     return products - products.min()
@@ -234,7 +264,7 @@ def positions_distance() -> Any:
 
 @at_most(1e-14)
 def residual_sum() -> Any:
-    """Compare the gradient at the residual with that of the normalised sum."""
+    """Compare the gradient at x of LayerNorm(x + y) with LayerNorm's own dx."""
     y, x = normal(2, 5, 11)
     dz = normal(5, 11)
     _, saved = ops.add_dropout_norm(y, x)
@@ -245,7 +275,7 @@ def residual_sum() -> Any:
 
 @cache
 def _products() -> Any:
-    """Return many q·k of independent standard normal vectors of width 64."""
+    """Return 200,000 products q·k of independent standard normal vectors of width 64."""
     q, k = np.random.default_rng(0).standard_normal((2, 200_000, 64))
     return (q * k).sum(axis=-1)
 
@@ -258,13 +288,13 @@ def scaling_mean() -> Any:
 
 @at_most(0.02)
 def scaling_variance() -> Any:
-    """Compare the variance of q·k at width 64 with 64, relatively."""
+    """Compare the variance of q·k with the width 64; return the relative difference."""
     return _products().var() / 64 - 1
 
 
 @at_most(1e-14)
 def softmax_jacobian() -> Any:
-    """Compare `softmax_backward` with dp times the full Jacobian."""
+    """Compare `softmax_backward` with dp times the full Jacobian, diag(p) − p pᵀ."""
     p, saved = ops.softmax(normal(7))
     dp = normal(7, 1)[:, 0]
     return (np.diag(p) - np.outer(p, p)) @ dp - ops.softmax_backward(dp, saved)

@@ -1,27 +1,28 @@
-"""The exercises of `pellucid exercise`: what they ask, and what is wrong with an answer.
+"""The exercises of `pellucid exercise`, and the diagnosis of wrong answers.
 
-An exercise is exercises/NAME.toml, and its name in `EXERCISES`. Texts are pairs: English, Korean.
+An exercise is a file exercises/NAME.toml and its name in `EXERCISES`. Texts are pairs: English,
+Korean.
 
-    title, equation, about, hints  what the learner reads; `about` describes the arguments
-    topic      what `pellucid explain` has on it
+    title, equation, about, hints  texts for the learner; `about` describes the arguments
+    topic      the topic of `pellucid explain` that explains it
     arguments  of the function that the learner writes; `returns` names its results
     given      arrays, as expressions; `draw(shape)` draws standard normal numbers
-    again      some of them in other shapes: a right answer is asked a second time, so that one
-               with a size or an entry of these arrays in it is noticed
-    forward    statements that compute the other arguments from what is given
-    output     an expression of ours: its gradients at the given arrays that `gradients` names are
-               the right results, or, without `gradients`, itself
+    again      some of the arrays in other shapes: a right answer is tested a second time, so that
+               one with hard-coded sizes or values is noticed
+    forward    statements that compute the other arguments from the given arrays
+    output     an expression; its gradients at the given arrays that `gradients` names are the
+               expected results, or, without `gradients`, its value
     upstream   the given array that is the gradient of the loss at the output; unset: 1
     solution   a right body of the function
     mistakes   by name, `change`: what to replace in the solution; `says`: a sentence about it
     invariants by result, `zero`: an expression that is 0 for the right one; `says`: why, with {}
-               where the largest value of a wrong one goes
+               for the largest value of a wrong one
 
-The right gradients are central differences of `output`; no derivative of ours is used. The
-function's arguments are read-only, so that one which overwrites them is noticed.
+The expected gradients are central differences of `output`; the backward functions of `ops` are not
+used. The arguments are read-only, so that a function that overwrites them is noticed.
 
-exercises/common.toml has the mistakes that any answer may have, and what to do about the commonest
-errors of Python and NumPy; exercises/learnt.toml what models with a mistake still learn.
+exercises/common.toml has mistakes that are possible in every exercise, and advice on common errors
+of Python and NumPy; exercises/learnt.toml has what models with a mistake still learn.
 """
 
 import re
@@ -47,53 +48,56 @@ EXERCISES = (
     "attention_dv", "attention_dq_dk", "split_join", "residual_backward", "feed_forward_backward",
     "encoder_layer_backward",
 )  # fmt: skip
-"""In order: each uses the ones before."""
+"""In learning order: each uses the ones before it."""
 
 STEP = 1e-5
 """Step of the central differences; their error is then below 1e-9."""
 
 TOLERANCE = 1e-6
-"""Relative; a right answer is off by less, and every mistake by far more."""
+"""Largest relative error of a right answer; every known mistake is off by far more."""
 
 Array = np.ndarray
 
 
 class Result(NamedTuple):
-    """One array that the learner's function returned, and the correct one."""
+    """One array that the learner's function returned, and the expected array."""
 
     name: str
     yours: Array
     right: Array
     mistake: Text | None = None
-    """The mistake, if it is a known one."""
+    """The mistake in words, if it is a known one."""
 
     @property
     def off(self) -> float:
-        """The relative distance from the right array; infinite for another shape or NaN."""
+        """Relative error, ‖yours − right‖ / ‖right‖.
+
+        Infinite for a wrong shape, NaN or infinity.
+        """
         if self.yours.shape != self.right.shape or not np.isfinite(self.yours).all():
             return float("inf")
         return float(np.linalg.norm(self.yours - self.right) / np.linalg.norm(self.right))
 
     @property
     def passed(self) -> bool:
-        """Whether it agrees."""
+        """Whether the relative error is within `TOLERANCE`."""
         return self.off <= TOLERANCE
 
 
 @cache
 def read(name: str) -> Mapping[str, Any]:
-    """Return an exercise, `common` or `learnt`, as its file has it."""
+    """Read exercises/NAME.toml: an exercise, `common` or `learnt`."""
     path = files("pellucid.apps.teach") / "exercises" / f"{name}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def text(pair: list[str], language: Language) -> str:
-    """Return a text of an exercise in one language."""
+    """Return a (English, Korean) pair of an exercise in one language."""
     return Text(*pair).to(language)
 
 
 def page(name: str, language: Language) -> str:
-    """Return the file that the learner fills in: the equation, the arguments, an empty function."""
+    """Return the file to fill in: the equation, the arguments, an empty function."""
     exercise = read(name)
     about = [text(pair, language) for pair in exercise["about"]]
     rest = Text("Write it here", "여기에 쓰세요").to(language)
@@ -117,9 +121,9 @@ def page(name: str, language: Language) -> str:
 
 
 def solution(name: str, change: Mapping[str, str] | None = None) -> Callable[..., Any]:
-    """Return the solution as a function, with the replacements of a mistake made in it.
+    """Compile the right solution of an exercise, with a mistake put into it if given.
 
-    Raises `LookupError` when there is nothing to replace.
+    change: the mistake, as old text -> new text. Raises `LookupError` if an old text is not found.
     """
     exercise = read(name)
     body = exercise["solution"].strip()
@@ -136,9 +140,10 @@ def solution(name: str, change: Mapping[str, str] | None = None) -> Callable[...
 def scope_of(
     name: str, moved: Mapping[str, Array] | None = None, again: bool = False
 ) -> dict[str, Any]:
-    """Return everything that has a name in an exercise, with some of the given arrays replaced.
+    """Evaluate the arrays of an exercise; return all its variables by name.
 
-    `again`: in the other shapes, drawn with another seed.
+    moved: arrays that replace given ones, for finite differences. again: use the other shapes, with
+    another random seed.
     """
     exercise = read(name)
     draw = np.random.default_rng(int(again)).standard_normal
@@ -153,7 +158,7 @@ def scope_of(
 
 @cache
 def right_results(name: str, again: bool = False) -> tuple[Array, ...]:
-    """Return the expected results of an exercise's function, gradients by central differences."""
+    """Compute the expected results of an exercise; gradients by central differences."""
     exercise, scope = read(name), scope_of(name, again=again)
     if "gradients" not in exercise:
         return tuple(scope["output"]) if len(exercise["returns"]) > 1 else (scope["output"],)
@@ -176,9 +181,10 @@ def right_results(name: str, again: bool = False) -> tuple[Array, ...]:
 
 
 def called(name: str, function: Callable[..., Any], again: bool = False) -> list[Array]:
-    """Return what a function makes of the exercise's arguments, as the arrays it should return.
+    """Call the learner's function with the arguments of an exercise.
 
-    Raises `ValueError` where that is not as many arrays of numbers as there should be.
+    Return its results as arrays. The arguments are read-only. Raises `ValueError` for a wrong
+    number of results, and for results that are not arrays of real numbers.
     """
     exercise, scope = read(name), scope_of(name, again=again)
     arguments = [scope[each] for each in exercise["arguments"]]
@@ -201,11 +207,11 @@ def called(name: str, function: Callable[..., Any], again: bool = False) -> list
 
 
 def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
-    """Check each result of a function, and name the mistake in a wrong one.
+    """Check each result of a learner's function, and name the mistake in a wrong one.
 
-    A mistake is recognised by its numbers: the solution with that mistake in it returns the same.
-    So are most pairs of them, and most changes of one part of the solution. What is right is asked
-    again with arrays of other shapes.
+    A mistake is recognised by its numbers: the solution with that mistake returns the same. Pairs
+    of mistakes and small changes of the solution are recognised in the same way. Right results are
+    tested again with arrays of other shapes.
     """
     returned, right = called(name, function), right_results(name)
     results = list(map(Result, read(name)["returns"], returned, right))
@@ -220,7 +226,7 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
 
 
 def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | None:
-    """Return what is wrong with result i, or None if no known mistake gives its numbers."""
+    """Describe the mistake in result i; None if no known mistake gives its numbers."""
     _, yours, right, _ = result
     for other in wrong:
         if other is not result and _same(yours, other.right):
@@ -241,9 +247,10 @@ def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | N
 
 
 def learnt(name: str, mistake: str) -> Text:
-    """Return what Transformers with a mistake still get right, or nothing where none was trained.
+    """Return a sentence on what Transformers trained with a mistake still get right.
 
-    It begins with a space. The numbers are those of scripts/silent_bugs.py.
+    It begins with a space, to follow another sentence, and is empty if none was trained with this
+    mistake. The numbers come from scripts/silent_bugs.py.
     """
     right = read("learnt").get(name, {}).get(mistake)
     if right is None:
@@ -252,14 +259,17 @@ def learnt(name: str, mistake: str) -> Text:
 
 
 def _says(name: str, **values: Any) -> Text:
-    """Return a sentence of common.toml with its values."""
+    """Return a sentence of common.toml with values filled in."""
     return Text(*(each.format(**values) for each in read("common")["says"][name]))
 
 
 def _asked_again(
     name: str, function: Callable[..., Any], results: list[Result]
 ) -> Iterator[Result]:
-    """Yield results that are right, unless those for arrays of other shapes are wrong."""
+    """Test right results with arrays of other shapes.
+
+    Yield those that are wrong, else the originals.
+    """
     right = right_results(name, again=True)
     try:
         other = called(name, function, again=True)
@@ -271,15 +281,17 @@ def _asked_again(
 
 
 def advice(about: str) -> Text | None:
-    """Return what to do about an error of Python or NumPy, if it is a common one."""
+    """Return advice on a common error message of Python or NumPy, else None."""
     errors = read("common")["errors"]
     return next((Text(*one["says"]) for one in errors if re.search(one["pattern"], about)), None)
 
 
 def _counted(name: str, i: int, result: Result) -> Text | None:
-    """Return which terms of the solution's sum a result counts otherwise than once.
+    """Find a term that a result has with a wrong factor.
 
-    Or which argument of its shape it adds to a sum that is right.
+    Return a sentence about it, or None. The solution is a sum of terms; least squares finds the
+    factor of each term in the wrong result. A second attempt adds one of the arguments as a further
+    term.
     """
     exercise, scope, (_, yours, right, _) = read(name), scope_of(name), result
     body = exercise["solution"].strip()
@@ -306,7 +318,11 @@ def _counted(name: str, i: int, result: Result) -> Text | None:
 
 
 def _changed(name: str, i: int, result: Result) -> Text | None:
-    """Return the smallest change of the solution that gives a result, or what it violates."""
+    """Find the smallest change of the solution that gives a wrong result.
+
+    Return a sentence, or None. Without such a change, return a sentence on the shape, or on an
+    invariant that the result violates.
+    """
     same = [
         (len(old) + len(new), old, new)
         for old, new, results in _mutants(name)
@@ -330,7 +346,10 @@ def _changed(name: str, i: int, result: Result) -> Text | None:
 
 @cache
 def _mutants(name: str) -> list[tuple[str, str, list[Array]]]:
-    """Return the results of the solution with each change of one part, where there are any."""
+    """Return (old code, new code, results) for each single change of the solution.
+
+    Changes that raise an error are left out.
+    """
     found = []
     head = f"def f({', '.join(read(name)['arguments'])}):\n"
     for old, new, body in mutants(read(name)["solution"].strip()):
@@ -344,7 +363,10 @@ def _mutants(name: str) -> list[tuple[str, str, list[Array]]]:
 
 @cache
 def _pairs(name: str) -> list[tuple[Text, list[Array]]]:
-    """Return the results of every two mistakes at once, where both can be made in one solution."""
+    """Return (sentence, results) for the solution with every two mistakes at once.
+
+    Pairs that cannot both be put into the solution are left out.
+    """
     found = []
     for first, second in permutations(read(name)["mistakes"].values(), 2):
         with suppress(LookupError, SyntaxError, TypeError, ValueError):
@@ -356,6 +378,9 @@ def _pairs(name: str) -> list[tuple[Text, list[Array]]]:
 
 
 def _same(a: Array, b: Array) -> bool:
-    """Return whether two arrays hold the same numbers to rounding, NaN in the same places."""
+    """Return whether two arrays have the same shape and, up to rounding, values.
+
+    NaN equals NaN.
+    """
     close = TOLERANCE * max(1.0, float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b))))
     return a.shape == b.shape and np.allclose(a, b, rtol=0.0, atol=close, equal_nan=True)

@@ -1,8 +1,8 @@
-"""Mistakes that no list has: the solution with one part changed, or its terms counted otherwise.
+"""Generate unlisted mistakes: small changes of a right solution, and its terms.
 
-A right solution is a tree. `mutants` changes one node of it at a time, as people slip: a part left
-out, another sign, axis or name, a number next to it. `terms` takes a result apart into the terms
-of its sum, so that least squares finds how often a wrong answer counts each.
+The solution is parsed into a syntax tree. `mutants` changes one node at a time, as people do by
+mistake: a part left out, another sign, axis or name, a number off by one. `terms` splits a result
+into the terms of its sum, so that least squares can find the factor of each in a wrong answer.
 """
 
 import ast
@@ -20,11 +20,11 @@ OPERATORS: dict[type[ast.operator], str] = {
     "({code}) / len({b})",
     ast.Pow: "{a}; {b}; {a} ** 3; {a} * 2; np.abs({a})",
 }
-"""Slips of `left operator right`; a and b are the two in brackets."""
+"""Common mistakes in `left operator right`; {a} and {b} are the two operands in brackets."""
 
 
 def mutants(body: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (what was there, what is there instead, the changed body) for each change of one node.
+    """Yield (old code, new code, changed body) for small changes of single nodes.
 
     >>> [(old, new) for old, new, _ in mutants("return a - b")][:3]
     [('a - b', 'a'), ('a - b', 'b'), ('a - b', 'a + b')]
@@ -52,12 +52,12 @@ def mutants(body: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _statements(tree: ast.Module) -> list[str]:
-    """Return the statements of the one function in a tree."""
+    """Return the statements of the only function in a tree as code."""
     return [ast.unparse(each) for each in tree.body[0].body]  # type: ignore[attr-defined]
 
 
 def _variants(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
-    """Yield what people write in place of an expression."""
+    """Yield the expressions that people write by mistake in place of an expression."""
     code = ast.unparse(node)
     written: list[str] = []
     match node:
@@ -95,7 +95,9 @@ def _variants(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
 
 
 def terms(body: str) -> list[list[str]]:
-    """Return the terms of the sum that each result of a solution is, as expressions.
+    """Split each result of a solution into the terms of its sum.
+
+    Return them as expressions.
 
     >>> terms("row = g.sum()\\nreturn p * (g - row) / 3")
     [['p * g / 3', 'p * row / 3']]
@@ -110,6 +112,10 @@ def terms(body: str) -> list[list[str]]:
 
 
 def _expanded(node: ast.expr) -> list[str]:
+    """Expand an expression into the terms of its sum.
+
+    It expands sums, products of sums, and quotients; signs are dropped.
+    """
     match node:
         case ast.BinOp(left, ast.Add() | ast.Sub(), right):
             return _expanded(left) + _expanded(right)
@@ -121,7 +127,7 @@ def _expanded(node: ast.expr) -> list[str]:
 
 
 def _in(code: str) -> str:
-    """Return code in brackets, unless it is a name, a call or a product."""
+    """Put code in brackets if it needs them as a factor."""
     tree = ast.parse(code, mode="eval").body
     product = isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult | ast.Div)
     return code if product or not isinstance(tree, ast.BinOp | ast.Compare) else f"({code})"

@@ -1,4 +1,4 @@
-"""The pictures that the articles draw: matplotlib figures from numbers computed here."""
+"""The pictures of the articles: matplotlib figures of numbers computed here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = np.ndarray
 INK = "#12414a"
 COLOURS = ("#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e", "#a61e4d", "#e67700")
 DRAWS = 2000
-"""Random queries behind every mean."""
+"""Number of random queries behind every mean."""
 
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[..., Array]]] = {
     "ReLU": (ops.relu, ops.relu_backward),
@@ -34,10 +34,13 @@ ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[..., Array]]] = {
     "SiLU": (ops.silu, ops.silu_backward),
     "GELU": (ops.gelu, ops.gelu_backward),
 }
+"""Forward and backward of the activations to draw, by label."""
 
 
 def curve(name: str, x: Array) -> tuple[Array, Array]:
-    """Return an activation and its derivative at x, from our own forward and backward.
+    """Compute an activation f(x) and its derivative f′(x).
+
+    Both come from the forward and backward of `ops`.
 
     >>> curve("ReLU", np.array([-1.0, 2.0]))
     (array([0., 2.]), array([0., 1.]))
@@ -48,7 +51,7 @@ def curve(name: str, x: Array) -> tuple[Array, Array]:
 
 
 def gelu_minimum() -> tuple[float, float]:
-    """Return (x, GELU(x)) at the lowest point of GELU, where its derivative is 0.
+    """Return (x, GELU(x)) at the minimum of GELU.
 
     >>> tuple(round(number, 4) for number in gelu_minimum())
     (-0.7518, -0.17)
@@ -60,7 +63,10 @@ def gelu_minimum() -> tuple[float, float]:
 
 @cache
 def scores(d_k: int, keys: int) -> Array:
-    """Return q·k of random queries and keys of unit variance, (DRAWS, keys), read-only."""
+    """Return q·k of random queries and keys of unit variance, (DRAWS, keys).
+
+    The array is cached, so it is read-only.
+    """
     generator = np.random.default_rng([0, d_k, keys])
     q = generator.standard_normal((DRAWS, 1, d_k))
     k = generator.standard_normal((DRAWS, keys, d_k))
@@ -70,7 +76,9 @@ def scores(d_k: int, keys: int) -> Array:
 
 
 def top_weight(d_k: int, keys: int, power: float) -> float:
-    """Return the mean of the largest of the weights softmax(q·k / d_k^power).
+    """Return the mean of the largest weight in softmax(q·k / d_k^power).
+
+    The mean is over `DRAWS` random queries.
 
     >>> round(top_weight(64, 1, 0.5), 3)
     1.0
@@ -79,7 +87,7 @@ def top_weight(d_k: int, keys: int, power: float) -> float:
 
 
 def softmax(language: Language = "en") -> Figure:
-    """Draw the weights of one query over 10 keys at d_k = 64, without and with the scale."""
+    """Draw one query's weights over 10 keys at d_k = 64, with and without 1 / √d_k."""
     row = scores(64, 10)[3]
     with _picture("softmax", language, 9.0, 3.9, 2) as (figure, axes, words):
         for ax, title, power in zip(axes, ("plain", "scaled"), (0.0, 0.5), strict=True):
@@ -95,7 +103,7 @@ def softmax(language: Language = "en") -> Figure:
 
 
 def activations(language: Language = "en") -> Figure:
-    """Draw the activations and their derivatives, and the error of GELU's tanh form."""
+    """Draw activations, their derivatives, and the error of GELU's tanh form."""
     x = np.linspace(-4.0, 4.0, 1601)
     with _picture("activations", language, 12.0, 4.2, 3) as (figure, axes, words):
         for colour, name in zip(itertools.cycle(COLOURS), ACTIVATIONS, strict=False):
@@ -126,7 +134,7 @@ def activations(language: Language = "en") -> Figure:
 
 
 def positions(language: Language = "en") -> Figure:
-    """Draw the sinusoidal table, and how the product of two positions depends on their distance."""
+    """Draw the sinusoidal positions, and their products against the distance."""
     table = ops.sinusoidal(100, 64)
     with _picture("positions", language, 11.0, 4.2, 2) as (figure, axes, words):
         from matplotlib.colors import LinearSegmentedColormap  # once it is known to be installed
@@ -166,9 +174,9 @@ def variance(language: Language = "en") -> Figure:
 
 
 def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], language: Language = "en") -> Figure:
-    """Draw the losses of runs against the step, and their other held-out scores.
+    """Draw losses against the step, and a panel for each other validation score.
 
-    runs: by name, the records of each one's metrics.jsonl.
+    runs: the records of metrics.jsonl of each run, by the name of the run.
     """
     scored = {
         run: [(r["step"], {"loss": r["loss"], **r["scores"]}) for r in records if "best" in r]
@@ -191,7 +199,10 @@ def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], language: Language =
 
 
 def confused(labels: Sequence[str], confusion: np.ndarray, language: Language = "en") -> Figure:
-    """Draw the share of each label's texts that got each label: (true, predicted) counts."""
+    """Draw a confusion matrix of counts (true, predicted).
+
+    Colours are shares of each true label.
+    """
     size = max(4.5, 0.45 * len(labels) + 2)
     with _picture("confusion", language, size, size, 1) as (figure, (ax,), words):
         shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
@@ -216,10 +227,11 @@ PICTURES: dict[str, Callable[[Language], Figure]] = {
     "positions": positions,
     "variance": variance,
 }
+"""The pictures of `pellucid plot`, by name."""
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as the suffix says; characters that no font has were already named."""
+    """Write a figure in the format of the path's suffix, without font warnings."""
     from pellucid.apps.view.figure import missing_glyphs_named
 
     with missing_glyphs_named():
@@ -227,7 +239,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def new_figure(width: float, height: float, columns: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure with axes next to each other."""
+    """Make a figure of `columns` panels side by side, `width` × `height` inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", dpi=120)
@@ -238,7 +250,10 @@ def new_figure(width: float, height: float, columns: int) -> tuple[Figure, list[
 def _picture(
     name: str, language: Language, width: float, height: float, columns: int
 ) -> Iterator[tuple[Figure, list[Axes], Mapping[str, str]]]:
-    """Make a figure with its heading, to be drawn inside the `with`; yield its axes and texts."""
+    """Make a figure with its style, texts and heading.
+
+    Yield figure, axes and texts for the drawing.
+    """
     texts = tomllib.loads(files(__package__).joinpath("pictures.toml").read_text("utf-8"))[name]
     drawn = labels_in(language)
     words = {key: text[drawn] for key, text in texts.items()}
@@ -250,9 +265,9 @@ def _picture(
 
 @contextmanager
 def style(text: str) -> Iterator[None]:
-    """Set colours, and fonts that have every character of a text.
+    """Set colours, and fonts that have every character of a text, inside the `with`.
 
-    Raises `UserError` when matplotlib is missing.
+    Raises `UserError` if matplotlib is missing.
     """
     fonts: Any = {"font.family": _fonts().families_for(text + "·√′−")}
     from matplotlib import rc_context
@@ -262,9 +277,10 @@ def style(text: str) -> Iterator[None]:
 
 
 def labels_in(language: Language) -> Language:
-    """Return the language of labels: English, with a warning, if no font has Korean letters.
+    """Return the language for labels: English if no font has Korean letters.
 
-    Raises `UserError` when matplotlib is missing.
+    Otherwise it is `language`. Logs a warning for English instead of Korean. Raises `UserError` if
+    matplotlib is missing.
     """
     drawn: Language = _fonts().labels_in(language)
     return drawn

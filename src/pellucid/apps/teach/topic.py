@@ -46,17 +46,17 @@ TOPICS = (
     "embedding", "positions", "transformer", "cross_entropy", "adam", "warm_up", "dropout",
     "generation",
 )  # fmt: skip
-"""In the order in which to read them: each stands on those before it."""
+"""In reading order: each uses the ones before it."""
 
 NAMES: dict[str, Any] = {
     "np": np, "inf": math.inf, "ops": ops, "nn": nn, "Rng": Rng, "adam": adam, "Moments": Moments,
     "schedules": schedules, "search_once": search_once, "penalty": penalty,
     "kept_probabilities": kept_probabilities,
 }  # fmt: skip
-"""Names that `>>>` and `{code: …}` may use."""
+"""Names that the expressions after `>>>` and `{code: …}` may use."""
 
 TOPIC_LINK = re.compile(r"\[([^\]]+)\]\((\w+)(?:\.ko)?\.md\)")
-"""A link to a topic: its title and its name."""
+"""A Markdown link to a topic; groups: its title and its name."""
 
 PROSE = r"(?P<text>(?:(?!\n[\s#{]).)+)"
 """Lines of text; a line that begins another block needs a blank line before it."""
@@ -76,25 +76,25 @@ SHAPES = {
         "text": r"(?!\s|```|[#{>|*-])" + PROSE,
     }.items()
 }
-"""How each kind of block is written."""
+"""Regular expression of each kind of block."""
 
 
 class Block(NamedTuple):
-    """One block of a topic."""
+    """One block of a topic: a heading, a paragraph, a formula, or something to compute."""
 
     kind: str
-    """A key of `SHAPES`."""
+    """Kind of the block, a key of `SHAPES`."""
     text: str = ""
     of: str = ""
-    """The name inside {…}."""
+    """The argument inside {…}."""
     step: int = 0
-    """Number of the step that it is, or is part of; 0 outside of steps."""
+    """Number of the step that the block is, or belongs to; 0 outside steps."""
 
 
 def read(name: str, language: Language) -> list[Block]:
-    """Return the blocks of a topic.
+    """Read and parse a topic in one language; return its blocks in order.
 
-    Raises `ValueError` for a block of another shape.
+    Raises `ValueError` for a block that matches no pattern of `SHAPES`.
     """
     file = f"{name}.md" if language == "en" else f"{name}.{language}.md"
     text = (files("pellucid.apps.teach") / "topics" / file).read_text(encoding="utf-8")
@@ -107,6 +107,10 @@ def read(name: str, language: Language) -> list[Block]:
 
 
 def _block(chunk: str, file: str) -> Block:
+    """Parse one block of a topic.
+
+    Raises `ValueError` if no pattern of `SHAPES` matches.
+    """
     for kind, shape in SHAPES.items():
         if found := shape.fullmatch(chunk):
             parts = found.groupdict()
@@ -120,9 +124,10 @@ def _block(chunk: str, file: str) -> Block:
 
 
 def quoted(of: str) -> list[CodeLine]:
-    """Return the lines that `{code: FUNCTION NAME…}` quotes, in the order of the file.
+    """Return the source lines that `{code: FUNCTION NAME…}` quotes, in their order.
 
-    Raises `LookupError` when the function assigns no such name.
+    They are the statements of the function that assign one of the names. Raises `LookupError` if
+    the function assigns no such name.
 
     >>> [line.text for line in quoted("ops.linear_backward dweight")]
     ['dweight = dy_rows.T @ x_rows']
@@ -138,7 +143,7 @@ def quoted(of: str) -> list[CodeLine]:
 
 
 def _plain(name: str) -> list[CodeLine]:
-    """Return the lines of a function of examples/transformer.py."""
+    """Return all lines of a function of examples/transformer.py."""
     text = course_file("transformer.py").read_text(encoding="utf-8")
     (node,) = (each for each in ast.parse(text).body if getattr(each, "name", "") == name)
     lines = text.split("\n")[node.lineno - 1 : node.end_lineno]
@@ -147,16 +152,17 @@ def _plain(name: str) -> list[CodeLine]:
 
 
 def value(expression: str) -> Any:
-    """Evaluate the expression of an example."""
+    """Evaluate the expression of an example, with `NAMES`."""
     with np.errstate(all="ignore"):
         return eval(expression, dict(NAMES))
 
 
 @cache
 def measured(kind: str, of: str) -> tuple[float, float]:
-    """Return the number that a "check" or "gradients" computes, and its limit; of both languages.
+    """Compute the number of a `check` or `gradients` block; return (error, limit).
 
-    Raises `LookupError` when no row of `pellucid check` has the name.
+    It is cached, because the topics in both languages show it. Raises `LookupError` if `pellucid
+    check` has no row of the name.
     """
     if kind == "check":
         error, limit = CHECKS[of]

@@ -1,4 +1,4 @@
-"""Worksheets: one backward on paper, in small integers, with its answers on a second page."""
+"""Worksheets: a backward pass on paper, in small integers, and its answers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Array = np.ndarray
 Draw = np.random.Generator
 
 LARGEST = 40
-"""No number of a sheet is larger: it is to be worked out by hand."""
+"""Largest number on a sheet, so that it can be worked out by hand."""
 QUARTERS = np.array([0.5, 0.25, 0.25])
-"""Weights of three keys: powers of 2, so that the softmax need not be computed."""
+"""Softmax weights of three keys: powers of 2, so that no exp has to be computed by hand."""
 
 
 class Sheet(NamedTuple):
-    """One worksheet: the steps of a backward, the matrices given, and those to fill in."""
+    """One worksheet: the steps of a backward, the given matrices, and those to fill in."""
 
     steps: tuple[str, ...]
     given: dict[str, Array]
@@ -38,7 +38,7 @@ class Sheet(NamedTuple):
 
 
 def linear(draw: Draw) -> Sheet:
-    """y = x Wᵀ + b: the gradients of x, W and b."""
+    """Draw a worksheet for y = x Wᵀ + b: compute the gradients of x, W and b."""
     x, w, dy = (draw.integers(-3, 4, shape).astype(float) for shape in ((2, 3), (2, 3), (2, 2)))
     dx, dw, _ = ops.linear_backward(dy, ops.linear(x, w)[1])
     steps = ("dx = dy W", "dW = dyᵀ x", "db = Σ dy")
@@ -47,7 +47,7 @@ def linear(draw: Draw) -> Sheet:
 
 
 def softmax(draw: Draw) -> Sheet:
-    """p = softmax(x): the gradient of x."""
+    """Draw a worksheet for p = softmax(x): compute the gradient of x."""
     p, dp = draw.permuted([QUARTERS] * 2, axis=1), 4.0 * draw.integers(-2, 3, (2, 3))
     total = (p * dp).sum(axis=1, keepdims=True)
     dx = ops.softmax_backward(dp, SoftmaxSaved(p))
@@ -56,7 +56,7 @@ def softmax(draw: Draw) -> Sheet:
 
 
 def layer_norm(draw: Draw) -> Sheet:
-    """y = γ ⊙ x̂ + β: the gradient of x, through the mean and the variance."""
+    """Draw a worksheet for y = γ ⊙ x̂ + β: dx through the mean and the variance."""
     signs, sigma = draw.permuted([[1.0, 1.0, -1.0, -1.0]] * 2, axis=1), draw.integers(1, 3, (2, 1))
     gamma, dy = draw.permuted([1.0, 2.0, 2.0, 3.0]), draw.integers(-3, 4, (2, 4)).astype(float)
     x = draw.integers(-3, 4, (2, 1)) + sigma * signs
@@ -70,7 +70,7 @@ def layer_norm(draw: Draw) -> Sheet:
 
 
 def attention(draw: Draw) -> Sheet:
-    """Z = W V, W = softmax(Q Kᵀ / 2): the gradients of V, Q and K, four numbers to a head."""
+    """Draw a worksheet for Z = softmax(Q Kᵀ / 2) V, head width 4: dV, dQ and dK."""
     q, k, v = (2.0 * draw.integers(-2, 3, shape) for shape in ((2, 4), (3, 4), (3, 4)))
     w, dz = draw.permuted([QUARTERS] * 2, axis=1), 2.0 * draw.integers(-1, 2, (2, 4))
     saved = AttentionSaved(q, k, v, 0.5, w, None, w, ops.dropout(w, 0.0, None)[1], EVERYTHING, [])
@@ -85,10 +85,14 @@ def attention(draw: Draw) -> Sheet:
 SHEETS: dict[str, Callable[[Draw], Sheet]] = {
     sheet.__name__: sheet for sheet in (linear, softmax, layer_norm, attention)
 }
+"""Functions that draw a worksheet, by name."""
 
 
 def sheet(name: str, seed: int) -> Sheet:
-    """Return the worksheet of a seed: drawn again until all that is asked for are small integers.
+    """Return a worksheet; the same name and seed give the same one.
+
+    It is drawn again until all answers are integers of at most `LARGEST`, and no answer is all
+    zeros.
 
     >>> {name: matrix.shape for name, matrix in sheet("softmax", 7).asked.items()}
     {'s': (2, 1), 'dx': (2, 3)}
@@ -114,7 +118,7 @@ NOTES = {
 
 
 def pages(name: str, seed: int, language: Language = "en") -> list[Figure]:
-    """Return the sheet and its answers as two figures of A4."""
+    """Return two A4 figures: the worksheet, and the same with its answers filled in."""
     drawn, (title, task, answers) = sheet(name, seed), WORDS[language]
     head, note = title.format(name, seed), NOTES[language].get(name, "")
     with style(head + task + answers + note + "ᵀ⊙Σ½x̂σγ"):
@@ -125,6 +129,7 @@ def pages(name: str, seed: int, language: Language = "en") -> list[Figure]:
 
 
 def _page(drawn: Sheet, title: str, answered: bool) -> Figure:
+    """Draw one page of a worksheet; `answered` fills in the answers."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.27, 11.69))
@@ -142,7 +147,10 @@ def _page(drawn: Sheet, title: str, answered: bool) -> Figure:
 
 
 def _boxes(axes: Axes, matrices: dict[str, Array], top: float, colour: str | None) -> float:
-    """Draw matrices as boxes in rows as wide as the page, filled in if a colour is given."""
+    """Draw matrices as rows of boxes; return the height below them.
+
+    colour: of the numbers; None leaves the boxes empty.
+    """
     from matplotlib.patches import Rectangle
 
     left, below = 0.0, top
@@ -164,7 +172,7 @@ def _boxes(axes: Axes, matrices: dict[str, Array], top: float, colour: str | Non
 
 
 def written(number: float) -> str:
-    """Return a number of a sheet as it is written by hand.
+    """Format a number as it is written by hand.
 
     >>> written(-3.0), written(0.25)
     ('−3', '1/4')
@@ -174,7 +182,10 @@ def written(number: float) -> str:
 
 
 def write(figures: list[Figure], path: Path) -> list[Path]:
-    """Write the two pages: one PDF, or two pictures, the second with `-answers` in its name."""
+    """Write the two pages: one PDF, or two pictures, the second named `…-answers`.
+
+    Return the paths.
+    """
     if path.suffix.lower() == ".pdf":
         from matplotlib.backends.backend_pdf import PdfPages
 

@@ -1,4 +1,4 @@
-"""Pictures of a model's attention: `attention(model, source, target)` and what it draws."""
+"""Pictures of a model's attention: `attention(model, source, target)` makes one."""
 
 from pellucid.apps.view.picture import Picture
 from pellucid.apps.view.record import Record

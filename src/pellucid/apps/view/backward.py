@@ -1,4 +1,7 @@
-"""The backward pass of attention as the page shows it: lines of `ops`, and a finite difference."""
+"""The backward pass of attention as the page shows it: source lines, and a check.
+
+The lines are those of `ops`; the check compares a gradient with a finite difference.
+"""
 
 import ast
 import inspect
@@ -18,18 +21,18 @@ from pellucid.ops.activations import ACTIVATIONS
 
 PACKAGE = Path(pellucid.__file__).parent
 LARGEST = 20_000_000
-"""Parameters of the largest model that is checked; its float64 copy takes 160 MB."""
+"""The most parameters of a model that is checked; its float64 copy takes 160 MB."""
 STEP = 1e-4
 
 
 class CodeLine(NamedTuple):
-    """One line of our source."""
+    """One line of Pellucid's source code."""
 
     file: str
-    """Relative to the package, as in `ops/attention.py`."""
+    """Path relative to the package, such as `ops/attention.py`."""
     function: str
     number: int
-    """Counted from 1."""
+    """Line number, from 1."""
     text: str
 
 
@@ -59,13 +62,13 @@ STEPS: dict[str, str] = {
     "activation.gelu_tanh": "gelu: t; gelu: slope; gelu: return 2",
     "activation.swiglu": "swiglu: da; swiglu: return",
 }
-"""The code of each step of the page: an op, and the variable that a statement of its backward
-assigns, or "return"; a 2 means the second such statement. Steps of a norm begin with its name, and
-an activation that is not here is computed where its backward returns."""
+"""The code of each step that the page shows: an op, and the variable that a statement of its
+backward assigns, or "return"; a 2 means the second such statement. Steps of a norm begin with its
+name. An activation that is not listed is computed where its backward returns."""
 
 
 def _functions() -> Iterator[tuple[str, Callable[..., Any], str]]:
-    """Yield each step, the function that computes it, and the statement of that function."""
+    """Yield (step, function, statement) for all code that computes a step."""
     for step, places in STEPS.items():
         for op, _, statement in (place.partition(": ") for place in places.split("; ")):
             yield step, getattr(ops, f"{op}_backward"), statement
@@ -78,7 +81,7 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any], str]]:
 def code() -> dict[str, list[CodeLine]]:
     """Return the source lines of every step.
 
-    Raises `LookupError` when a function no longer has the variable that `STEPS` names.
+    Raises `LookupError` if a function no longer has the variable that `STEPS` names.
     """
     found: dict[str, list[CodeLine]] = {}
     for step, function, statement in _functions():
@@ -88,12 +91,11 @@ def code() -> dict[str, list[CodeLine]]:
 
 
 def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]]:
-    """Return the lines of each statement that assigns one of these names, in their order.
+    """Return the source lines of each statement that assigns one of these names.
 
-    One under an `if` has its condition in front. "return" names the function's returns. Nothing is
-    copied: the source is read now.
-
-    Raises `LookupError` when the function has no statement for one of the names.
+    The statements are in the order of the file; "return" names return statements. One inside an
+    `if` includes the line of the condition. The lines are read from the source file, so that they
+    are always those that run. Raises `LookupError` if the function has no statement for a name.
     """
     source, first = inspect.getsourcelines(function)
     path = Path(inspect.getsourcefile(inspect.unwrap(function)) or "")
@@ -123,7 +125,7 @@ def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]
 
 
 def _assigned(node: ast.AST) -> set[str]:
-    """Return the names that one statement assigns."""
+    """Return the names that a statement assigns; "return" for a return statement."""
     if isinstance(node, ast.Return):
         return {"return"}
     targets: list[ast.expr] = []
@@ -139,9 +141,10 @@ def _assigned(node: ast.AST) -> set[str]:
 def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Check | None:
     """Compare Σ_i dz_i of one head with a finite difference of the whole model's loss.
 
-    Each row of W adds up to 1, so adding b to all values of a head adds b to each of its outputs z:
-    the sum of their gradients is the gradient of the value bias. Computed in float64; None for a
-    model without that bias or with one for several heads, or of more than `LARGEST` parameters.
+    Each row of the attention weights adds up to 1, so adding b to all values of a head adds b to
+    each of its outputs z. So the sum of their gradients is the gradient of the value bias. Computed
+    in float64. Returns None for a model without that bias, with one for several heads, or with more
+    than `LARGEST` parameters.
     """
     if sum(p.data.size for p in model.parameters()) > LARGEST:
         return None

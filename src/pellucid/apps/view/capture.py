@@ -1,4 +1,4 @@
-"""One sentence forward and backward through a model, with everything recorded."""
+"""Run one sentence forward and backward through a model, and record everything."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,10 @@ CANDIDATES = 10
 
 
 def frozen(model: Model) -> Model:
-    """Return a model of the same arrays on the host, without dropout or parameter gradients.
+    """Return a copy of a model that shares its arrays, on the host and in eval mode.
 
-    The model itself, which a server or a training may be running, stays as it is.
+    Its parameters get no gradients. The model itself, which may be serving or training, is
+    unchanged.
     """
     arrays = {id(x): x for p in model.parameters() for x in (p.data, p.grad, p.master)}
     twin = copy.deepcopy(model, arrays).eval()
@@ -47,7 +48,7 @@ class Captured(NamedTuple):
     logits: Array
     """(L, V): row l predicts the token after token l of the last stack."""
     rows: dict[str, Rows]
-    """The output of every part and its gradient, by the part's name."""
+    """Output and gradient of every part, by the part's name."""
 
 
 def capture(
@@ -58,11 +59,11 @@ def capture(
     *,
     maps: bool = True,
 ) -> Captured:
-    """Run one sentence forward and backward through a model, by the reference ops.
+    """Run one sentence forward and backward through a model, with the reference ops.
 
-    `texts` are what each stack reads. The loss is that of the `expected` tokens in these rows of
-    logits; a model without a head has none. Without `maps` it runs forward only. The model must be
-    `frozen`.
+    texts: the token ids that each stack reads. The loss is that of the `expected` tokens at the
+    rows `places` of the logits; a model without a head has no loss. Without `maps` it runs forward
+    only. The model must be `frozen`.
     """
     recorder, rows, loss = Recorder(), list(places), 0.0
     with dispatch.reference(), recorder if maps else nullcontext():
@@ -81,7 +82,10 @@ def capture(
 def _run(
     model: Seq2Seq | CausalLM | MaskedLM, texts: Mapping[Side, Sequence[int]]
 ) -> tuple[Array, Callable[[Array], Any] | None]:
-    """Return the logits and what takes their gradient; of a model without a head its rows."""
+    """Run the model forward; return the logits and their backward function.
+
+    For a model without a head it returns the last rows, and None.
+    """
     if isinstance(model, Seq2Seq):
         # A batch's target ends in a token that is not read.
         target = [*texts["target"], model.config.eos_token_id]
@@ -96,7 +100,7 @@ def _run(
 
 
 def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:
-    """Return the maps of one sentence (N = 1) after its backward pass, by kind and layer."""
+    """Return the maps of all attention layers after one sentence (N = 1) ran backward."""
     names = {id(module): name for name, module in model.named_modules()}
     made = []
     for stack in stacks_of(model).values():
@@ -111,6 +115,7 @@ def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:
 def _map(
     seen: AttentionMap, name: str, layer: int, kind: Kind, attention: Attention, stack: ModelStack
 ) -> Map:
+    """Make the map of one attention layer from what the recorder has seen."""
     q, added = seen.q[0], None
     dqueries, dkeys = _input_gradients(seen, attention)
     if (found := stack.distances(attention)) is not None:
@@ -137,9 +142,9 @@ def _map(
 def _input_gradients(
     seen: AttentionMap, attention: Attention
 ) -> tuple[Array, Array] | tuple[None, None]:
-    """Return dx of the rows behind the queries (L, E), and behind keys and values (S, E).
+    """Return dx of the rows behind queries, (L, E), and behind keys and values, (S, E).
 
-    They are dQ, dK and dV, each times the transposed projection.
+    They are dQ, dK and dV times the transposed projections.
     """
     if not seen.dprojections:
         return None, None
@@ -156,10 +161,10 @@ def steps_of(
     vocabulary: Vocabulary,
     never: Sequence[int] = (),
 ) -> tuple[Step, ...]:
-    """Return each expected token with the most likely tokens in its place.
+    """Return each expected token with the most likely tokens at its position.
 
-    logits: (T, V); `places` are the rows that predict the expected tokens. Those that the model
-    `never` generates are none of the likely ones.
+    logits: (T, V); places: the rows that predict the expected tokens; never: tokens that the model
+    does not generate, which are left out of the likely ones.
     """
     whole = vocabulary.labels(expected)
 

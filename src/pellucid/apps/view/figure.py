@@ -1,4 +1,4 @@
-"""Attention as a matplotlib figure: every layer and head small, or one large with labels."""
+"""Draw attention as a matplotlib figure: all layers and heads small, or one large."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LABELLED = 60
-"""More tokens than this are too many to label one map with."""
+"""The most tokens on a side of a single map that are labelled."""
 LABELLED_SMALL = 24
-"""The same for the small maps of the overview."""
+"""The same for the small maps of an overview."""
 TITLE = 80
-"""The most characters of a text above its maps."""
+"""The most characters of the text above the maps."""
 LABEL = 20
-"""The most characters of a token that labels a map."""
+"""The most characters of a token's label."""
 INK = "#12414a"
 COLOURS = ("#ffffff", "#c9e6e6", "#63b3b8", "#1f7f8c", "#0b4a5c", "#04222e")
 
@@ -31,11 +31,11 @@ COLOURS = ("#ffffff", "#c9e6e6", "#63b3b8", "#1f7f8c", "#0b4a5c", "#04222e")
 def draw_figure(
     record: Record, kind: Kind | None = None, layer: int | None = None, head: int | None = None
 ) -> Figure:
-    """Draw the maps of a kind: all layers down, all heads across; `layer`, `head` choose some.
+    """Draw the maps of a kind, layers down and heads across, or a selected one.
 
     Layers and heads are counted from 1. A weight w is drawn √w of the way from white to dark, so
-    that small weights show. Raises `UserError` when matplotlib is missing, `UsageError` for a kind,
-    layer or head that the model lacks.
+    that small weights are visible. Raises `UserError` if matplotlib is missing, `UsageError` for a
+    kind, layer or head that the model lacks.
     """
     optional(
         "matplotlib",
@@ -94,7 +94,10 @@ def _draw(record: Record, kind: Kind, layers: Sequence[Map], heads: range) -> Fi
 
 @contextmanager
 def missing_glyphs_named() -> Iterator[None]:
-    """Silence matplotlib's glyph warnings: `families_for` has logged the characters by name."""
+    """Silence matplotlib's warnings about missing glyphs.
+
+    `families_for` has already logged those characters by name.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
@@ -103,6 +106,7 @@ def missing_glyphs_named() -> Iterator[None]:
 def _label(
     axis: Any, rows: Sequence[Label], columns: Sequence[Label], most: int, size: int
 ) -> None:
+    """Label the rows and columns of a map if there are at most `most` tokens."""
     for labels, at in ((columns, axis.xaxis), (rows, axis.yaxis)):
         if len(labels) <= most:
             at.set_ticks(range(len(labels)), [_shortened(label.text, LABEL) for label in labels])
@@ -111,6 +115,6 @@ def _label(
 
 
 def _shortened(text: str, most: int) -> str:
-    """Shorten a text to `most` characters, and escape matplotlib's mathematics mode."""
+    """Shorten a text to `most` characters, and escape matplotlib's math mode."""
     text = text if len(text) <= most else text[: most - 1] + "…"
     return text.replace("$", r"\$")

@@ -1,8 +1,8 @@
-"""The film of one text: what the model makes of it at 20 to 40 steps of its training.
+"""The film of a run: its attention on one text at 20 to 40 steps of training.
 
-A run keeps it in its folder, a file for each frame: film/step-00000128.json, the record of the text
-as a page reads it. The answer is given to the model (teacher forcing), so that every frame has the
-same rows; what the model itself would write then is in the frame too.
+A run writes one file per frame, film/step-00000128.json: the record of the text as the HTML page
+reads it. The expected answer is fed to the decoder (teacher forcing), so that all frames have the
+same rows. Each frame also has the answer that the model would generate at that step.
 """
 
 import json
@@ -28,9 +28,9 @@ from pellucid.training.run import read_metrics
 FILM, FRAME = "film", "step-{:08d}.json"
 FORMAT = 2
 LARGEST = 400_000
-"""Bytes that the arrays of a frame take at most: 40 of them make a page of 16 MB."""
+"""The most bytes for the arrays of one frame: 40 frames make a page of 16 MB."""
 COARSE = (PRECISIONS[-1], Precision(8, 8, 8, 8))
-"""Bits of a frame's numbers: the first that fit."""
+"""Precisions to try for a frame, finest first; the first that fits `LARGEST` is used."""
 CHANGING = ("loss", "maps", "steps", "tree", "own")
 """The fields of a record that differ from frame to frame."""
 SHOWN = {"title", "model", "notes", "korean", "opens", "source", "target", "off", *CHANGING}
@@ -40,10 +40,12 @@ _log = logging.getLogger(__name__)
 
 
 def due(step: int) -> bool:
-    """Return whether a step has a frame: 0, each doubling up to 16, then three a doubling.
+    """Return whether to record a frame at this step.
 
-    Losses fall about evenly in log step, and so do maps change. The series does not depend on where
-    training ends, which a resumed run may move: 24 frames for 1,200 steps, 36 for 20,000.
+    Frames are at steps 0, 1, 2, 4, 8 and 16, then three per doubling. They are evenly spaced in
+    log(step) because losses and attention maps change about evenly in it. The steps do not depend
+    on the length of the run, because a resumed run may be longer. 1,200 steps have 24 frames,
+    20,000 steps have 36.
 
     >>> [step for step in range(200) if due(step)]
     [0, 1, 2, 4, 8, 16, 20, 25, 32, 40, 51, 64, 81, 102, 128, 161]
@@ -57,10 +59,11 @@ def due(step: int) -> bool:
 def filming(
     run: Path, text: str | None, answer: str | None = None, *, resume: bool = False
 ) -> Callable[[Task, Splits], Listener] | None:
-    """Return a factory of the listener that films a text during a run; None without a text.
+    """Return a function that makes a run's `Camera`, or None without a text to film.
 
-    A resumed run goes on with its film. Without `answer` it is that of the data; a decoder alone
-    reads the text itself. Raises `UsageError` for another text than a resumed run's, or an answer
+    A resumed run continues the film in its folder, with the same text. Without `answer` the answer
+    is looked up in the data; a causal language model needs none, it reads the text itself. Raises
+    `UsageError` for a text or an answer that differs from the resumed film, and for an answer
     without a text.
     """
     if resume and (kept := frames(run)):
@@ -79,11 +82,11 @@ def filming(
 
 
 class Camera:
-    """A listener of a run that writes the frames of its film.
+    """Training listener that writes the frames of a film.
 
-    It only reads the model, so that training computes the same bits as without it. Raises
-    `UserError`, before anything is written, for a text that does not fit the model or whose answer
-    is not known, and for frames that would be too large.
+    It only reads the model: training computes the same bits with and without it. The constructor
+    writes nothing. It raises `UserError` for a text that does not fit the model, a text without a
+    known answer, and frames that would be too large.
     """
 
     def __init__(
@@ -103,7 +106,10 @@ class Camera:
         self._precision = fitting[0]
 
     def __call__(self, event: Event) -> None:
-        """Write a frame where one is due, and at the end; a resumed run drops later ones."""
+        """Write a frame if one is `due`, and at the first and last event of the run.
+
+        When a resumed run starts, the frames of later steps are deleted: those steps run again.
+        """
         path = self.folder / FRAME.format(event.step)
         if isinstance(event, Started):
             self.folder.mkdir(exist_ok=True)
@@ -151,7 +157,10 @@ class Camera:
 
 
 def _answer(task: Task, pairs: Splits, text: str, answer: str | None) -> str | None:
-    """Return the answer that every frame has; None where the text itself is predicted."""
+    """Return the answer to feed the decoder; None if the text itself is predicted.
+
+    Raises `UsageError` for a kind of model without attention pictures and for an unknown answer.
+    """
     if task.name not in TRACES:
         raise UsageError(f"`film` shows attention, which the page has not for a {task.name}")
     if answer is not None or task.kind == "continue":
@@ -170,22 +179,22 @@ def _answer(task: Task, pairs: Splits, text: str, answer: str | None) -> str | N
 
 
 def frames(run: Path) -> list[Path]:
-    """Return the files of a run's film in the order of its steps; none without a film."""
+    """Return the paths of a run's frames by step; an empty list if it has no film."""
     return sorted((run / FILM).glob("step-*.json"))
 
 
 def film_text(run: Path) -> str:
-    """Return the text that a run's film is of."""
+    """Return the text that a run's film shows."""
     return str(_read(frames(run)[-1])["text"])
 
 
 def film_page(
     run: Path, language: Language | None = None, model: Mapping[str, Any] | None = None
 ) -> str:
-    """Return the page of a run's film: that of its last frame, and a slider through all.
+    """Return the HTML page of a run's film: the last frame, and a slider over all.
 
-    Above it are the losses that the run has recorded so far. Raises `UserError` for a frame or a
-    metrics.jsonl that is damaged.
+    Above the frame is the loss curve so far. `model`: description of the trained model
+    (`runnable`), for a page that computes. Raises `UserError` for a damaged frame or metrics.jsonl.
     """
     film = [_read(path) for path in frames(run)]
     last = film[-1]["record"]
@@ -209,7 +218,7 @@ def film_page(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return a frame. Raises `UserError` for a file that is damaged or another version's."""
+    """Read a frame. Raises `UserError` if it is damaged or of another format version."""
     try:
         frame = json.loads(read_file(path))
         if frame["format"] == FORMAT and frame["record"].keys() >= SHOWN:

@@ -1,4 +1,4 @@
-"""Fonts for a figure: installed ones that together have every character, or a warning."""
+"""Choose installed fonts that together have every character of a figure, or warn."""
 
 import logging
 import unicodedata
@@ -31,9 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 def families_for(text: str) -> list[str]:
-    """Return font families that together have every character, matplotlib's own first.
+    """Return font families that together have every character of a text.
 
-    Warns by name about characters that no installed font has.
+    The first is matplotlib's default font. Logs a warning that names the characters that no
+    installed font has.
     """
     families, missing = _families(text)
     if missing:
@@ -47,7 +48,7 @@ def families_for(text: str) -> list[str]:
 
 
 def labels_in(language: Language) -> Language:
-    """Return the language of a picture's labels: English, with a warning, if no font has Hangul."""
+    """Return `language`, or English with a warning if no installed font has Hangul."""
     if language == "en" or not _families("한글")[1]:
         return language
     _log.warning("no installed font has Hangul; labels are in English%s", HANGUL)
@@ -55,7 +56,7 @@ def labels_in(language: Language) -> Language:
 
 
 def _families(text: str) -> tuple[list[str], set[int]]:
-    """Return families that have the characters of a text, and the characters that none has."""
+    """Return font families for a text, and the code points that no installed font has."""
     missing = {ord(c) for c in text if c not in " \n"} - _characters(font_manager.findfont(FIRST))
     families = [FIRST]
     for name, path in _candidates() if missing else ():
@@ -67,15 +68,15 @@ def _families(text: str) -> tuple[list[str], set[int]]:
 
 
 def _named(code: int) -> str:
-    """Return a character and its number; only the number of a control character."""
+    """Format a character and its code point; a control character by code point only."""
     number = f"U+{code:04X}"
     return number if unicodedata.category(chr(code))[0] == "C" else f"{chr(code)} ({number})"
 
 
 def _candidates() -> list[tuple[str, str]]:
-    """Return (family, file) of every usable font: preferred ones in their order, then the rest.
+    """Return (family, file) of every usable font: `PREFERRED` ones first, then by name.
 
-    matplotlib keeps its list of fonts in a file; those installed since are added.
+    matplotlib caches its list of fonts in a file, so fonts that were installed later are added.
     """
     fonts = font_manager.fontManager
     for path in {*font_manager.findSystemFonts()} - {entry.fname for entry in fonts.ttflist}:
@@ -94,7 +95,7 @@ def _candidates() -> list[tuple[str, str]]:
 
 @cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the code points of a font that draw something; none if it is missing or damaged."""
+    """Return a font's printable code points; none if the file is missing or damaged."""
     try:
         codes = FT2Font(path).get_charmap()
         return frozenset(c for c in codes if unicodedata.category(chr(c)) != "Cc")

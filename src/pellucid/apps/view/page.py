@@ -1,4 +1,4 @@
-"""The page: one HTML file with the viewer and the record inside, its arrays as base64."""
+"""Make the HTML page: one file with the viewer and a record, arrays in base64."""
 
 import base64
 import html
@@ -27,14 +27,14 @@ from pellucid.apps.view.record import (
 
 FORMAT = 3
 LARGEST = 15_000_000
-"""Bytes that a page should stay under: most mail servers accept such an attachment."""
+"""The most bytes that a page should have: most mail servers accept such an attachment."""
 TITLE, RECORD = "<!--title-->", "/*record*/"
 POLICY, DATA = "default-src 'none';", '<script id="record" type="application/json">'
-"""Where the template says what may be loaded, and where its data begins."""
+"""Strings of the template: its content security policy, and where its data begins."""
 
 
 class Precision(NamedTuple):
-    """How many bits each number of a map gets."""
+    """Number of bits for each number of the arrays of a `Map`: 8, 16 or 24."""
 
     q: int
     k: int
@@ -42,7 +42,7 @@ class Precision(NamedTuple):
     doutputs: int
 
     def size(self, record: Record) -> int:
-        """Return the characters that the maps of a record take."""
+        """Return the number of base64 characters for the maps of a record."""
         numbers = sum((m.q.size + m.k.size) // 2 for m in record.maps)
         return numbers * sum(self) // 8 * 4 // 3
 
@@ -52,35 +52,41 @@ PRECISIONS = (
     Precision(24, 24, 24, 16),  # gradients off in the fifth digit
     Precision(16, 16, 8, 8),  # weights off in the fourth digit, the others in the third
 )
-"""Finest first; a page takes the first that keeps it small enough."""
+"""Precisions to try, finest first; a page uses the first that keeps it below `LARGEST`."""
 INPUT_BITS = 24
-"""Bits of all other arrays."""
+"""Number of bits for each number of all other arrays."""
 ROWS = 1_000_000
-"""Bytes of a page that the rows of the forward pass take at most."""
+"""The most bytes of a page for the rows of the forward pass."""
 
 
 def live_page(title: str, record: str, live: Mapping[str, Any]) -> str:
-    """Return the page that `pellucid serve` answers with: it may ask its server for records.
+    """Return the page of `pellucid serve`, which may request records from its server.
 
-    record: JSON of the record that it opens with; live: what the server has, which the page reads
-    in its element `live`.
+    record: JSON of the record that is shown first; live: what the page must know of the server, put
+    into its element `live`. The content security policy allows requests to that server alone.
     """
     whole = filled(title, record, live=live)
     return whole.replace(POLICY, f"{POLICY} connect-src 'self';", 1)
 
 
 def script_of(page: str) -> str:
-    """Return the page's script, by whose digest a server can allow it alone."""
+    """Return the text of the page's script.
+
+    A server puts its digest into the content security policy, so that no other script runs.
+    """
     return page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
 
 
 def dumps(value: Any) -> str:
-    """Return JSON as pages and servers write it: short, and never NaN."""
+    """Encode a value as compact JSON. Raises `ValueError` for NaN and infinities."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def filled(title: str, record: str, **data: Mapping[str, Any] | None) -> str:
-    """Return the page of a record's JSON, with further elements of data by their id."""
+    """Fill the template with a title, a record (JSON) and further data.
+
+    Each entry of `data` that is not None becomes a JSON element, whose id is the entry's name.
+    """
     head, tail = _template().split(RECORD)
     whole = head.replace(TITLE, html.escape(title)) + _escaped(record) + tail
     for name, value in data.items():
@@ -92,7 +98,7 @@ def filled(title: str, record: str, **data: Mapping[str, Any] | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Keep JSON inside its script element: only "<" could end it, or begin a comment."""
+    """Escape "<" in JSON: it could end the script element, or begin a comment."""
     return text.replace("<", "\\u003c")
 
 
@@ -103,11 +109,12 @@ def as_json(
     precision: Precision | None = None,
     numbers: bool = True,
 ) -> dict[str, Any]:
-    """Return the record as the page reads it: plain lists, strings and numbers.
+    """Convert a record to JSON values for the page: lists, strings and numbers.
 
-    Without `precision` it is the finest by which the page stays under `LARGEST`, else the coarsest.
-    Rows of the forward pass and gradients of the layers' inputs get the room that is left. Without
-    `numbers` the page computes all of them by the model that it holds.
+    cell: the weight that the page shows first. precision: default, the finest that keeps the page
+    below `LARGEST`, or else the coarsest. The rows of the forward pass and the gradients of the
+    layers' inputs are added as far as there is room. With `numbers=False` all arrays are left out:
+    the page then holds the model and computes them itself.
     """
     if cell is None and record.maps:
         cell = select_cell(record)
@@ -150,14 +157,14 @@ def as_json(
 
 
 def _rows(x: Array) -> dict[str, Any]:
-    """Return x (n,) or (T, n) row by row, each with a separate factor."""
+    """Quantize x, (n,) or (T, n), with a separate factor for each row."""
     return as_text(np.atleast_2d(x)[:, None], INPUT_BITS)
 
 
 def _strip(record: Record, room: int, cell: Cell | None) -> dict[str, Any]:
-    """Return the parts: norms of all rows, and as many rows as there is room for.
+    """Return the parts of the forward pass: norms of all rows, and rows that fit.
 
-    Rows that are left out are those furthest from the cell that the page opens on.
+    room: characters left in the page. Rows nearest to the tokens of `cell` are kept.
     """
     if cell is None or not record.parts:
         return {}
@@ -177,6 +184,10 @@ def _strip(record: Record, room: int, cell: Cell | None) -> dict[str, Any]:
 
 
 def _part(part: Part, kept: list[int] | None = None) -> dict[str, Any]:
+    """Return a part of the forward pass with the rows `kept` and the norms of all rows.
+
+    kept: None leaves out all numbers.
+    """
     values = {name: x for name, x in vars(part).items() if name not in ("rows", "drows")}
     for name, rows in (("rows", part.rows), ("drows", part.drows)):
         if kept is not None and rows is not None:
@@ -188,7 +199,10 @@ def _part(part: Part, kept: list[int] | None = None) -> dict[str, Any]:
 def _maps(
     record: Record, precision: Precision, room: int, cell: Cell | None
 ) -> list[dict[str, Any]]:
-    """Return every map; gradients of their inputs as long as there is room."""
+    """Return all maps, and the gradients of their inputs if they fit into `room`.
+
+    The map that the page shows first comes first.
+    """
     gradients = {}
     opened = (None, None) if cell is None else (cell.kind, cell.layer + 1)
     for m in sorted(record.maps, key=lambda m: (m.kind, m.layer) != opened):
@@ -204,6 +218,7 @@ def _maps(
 
 
 def _map(m: Map, precision: Precision) -> dict[str, Any]:
+    """Return a map for the page with its arrays."""
     bits = precision._asdict()
     return _about(m) | {
         **({} if m.added is None else {"added": as_text(m.added[:, None], INPUT_BITS)}),
@@ -212,6 +227,7 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
 
 
 def _about(m: Map) -> dict[str, Any]:
+    """Return a map for the page without its large arrays."""
     queries, keys = KINDS[m.kind]
     return {
         "name": m.name,
@@ -226,16 +242,20 @@ def _about(m: Map) -> dict[str, Any]:
 
 
 def _off(m: Map, precision: Precision) -> float:
-    """Return by how much the weights that the page computes differ from the library's, at most."""
+    """Return the largest error of the attention weights that the page computes.
+
+    The page does not store the weights; it computes them from rounded q and k. The error is against
+    `m.probabilities`.
+    """
     q, k = rounded(m.q, precision.q), rounded(m.k, precision.k)
     _, saved = ops.attention(q * m.scale, k, k, scale=1.0, rule=m.rule)
     return float(np.abs(saved.probabilities - m.probabilities).max(initial=0.0))
 
 
 def as_text(x: Array, bits: int) -> dict[str, Any]:
-    """Return x (H, …) as base64 of its bits-bit whole numbers, little end first.
+    """Quantize x (H, …) to integers of `bits` bits, in base64, little-endian.
 
-    x[h] ≈ factors[h] · numbers[h], off by half a factor at most.
+    x[h] ≈ factors[h] · integers[h], with an error of at most factors[h] / 2.
 
     >>> as_text(np.array([[1.0, -0.25]]), 8)
     {'shape': [1, 2], 'bits': 8, 'factors': [0.00787401575], 'data': 'f+A='}
@@ -252,13 +272,17 @@ def as_text(x: Array, bits: int) -> dict[str, Any]:
 
 
 def rounded(x: Array, bits: int) -> Array:
-    """Return x as `as_text` keeps it."""
+    """Quantize x as `as_text` does, and return the values that the page decodes."""
     numbers, factors = _quantise(x, bits)
     near: Array = numbers * factors
     return near
 
 
 def _quantise(x: Array, bits: int) -> tuple[Array, Array]:
+    """Return integers of `bits` bits and the factor of each x[h].
+
+    The factor is max |x[h]| / (2^(bits − 1) − 1).
+    """
     x = np.asarray(x, np.float64)
     most = 2 ** (bits - 1) - 1
     largest = np.abs(x).max(axis=tuple(range(1, x.ndim)), keepdims=True, initial=0.0)
@@ -269,7 +293,7 @@ def _quantise(x: Array, bits: int) -> tuple[Array, Array]:
 
 
 def learn_page() -> str:
-    """Return the page that trains a model by itself; no data is put into it."""
+    """Return the HTML page that trains a model in the browser, without further data."""
     return _built("learn.html")
 
 

@@ -1,4 +1,4 @@
-"""The record of one sentence, and every way to draw it."""
+"""A picture of one sentence: its record, and all ways to draw it."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ DRAWINGS: dict[str, Literal["page", "figure", "text"]] = {
     ".pdf": "figure",
     ".txt": "text",
 }
+"""How to draw a picture, by the suffix of its file."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """The attention of one sentence; a notebook displays it as the page."""
+    """The attention of one sentence; a notebook displays it as the HTML page."""
 
     record: Record
     model: Mapping[str, Any] | None = None
-    """The model itself (`runnable`), for a page that runs it."""
+    """Description of the model (`runnable`), for a page that computes."""
     other: Record | None = None
-    """Another record, which the page compares with the first."""
+    """Another record, to compare with the first on one page."""
 
     def beside(self, other: Picture, names: tuple[str, str] = ("", "")) -> Picture:
-        """Return a picture whose page has two models' or two texts' maps under one cursor.
+        """Return a picture that compares this one with another, under a common cursor.
 
-        The page compares −log p too, so give both models the same answer. `names` are what the page
-        calls this picture and the other.
+        They may be of two models or of two texts. The page compares −log p too, so give two models
+        the same answer. names: the page's names of this picture and the other.
         """
         own, compared = names
         return replace(
@@ -62,12 +63,12 @@ class Picture:
         *,
         language: Language | None = None,
     ) -> str:
-        """Return the page: one file that works offline and makes no network request.
+        """Return the HTML page: one file that works offline and makes no network requests.
 
-        It opens on the map named, else on the most telling head. Without `language` it is in
-        Korean for a Korean browser, else in English. With the `model` its reader can type other
-        texts and switch parts off. Numbers are kept to float32's precision where the file stays
-        under 15 MB, else coarser; the page says by how much its weights are off.
+        It opens on the map named; by default on the head whose keys depend most on the query.
+        language: of the page; default, Korean in a Korean browser, else English. With a `model` the
+        reader can type other texts and switch parts off. Numbers have float32's precision if the
+        file stays below 15 MB, else less; the page states the error of its weights.
         """
         record, model = self.record, self.model
         cell = select_cell(record, kind, layer, head) if record.maps else None
@@ -82,10 +83,11 @@ class Picture:
     def figure(
         self, kind: Kind | None = None, layer: int | None = None, head: int | None = None
     ) -> Figure:
-        """Return a matplotlib figure of every layer and head of a kind, or of those named.
+        """Return a matplotlib figure of all layers and heads of a kind, or of some.
 
-        Layers and heads are counted from 1. Without `kind`: the last kind that the model has.
-        Raises `UserError` when matplotlib is missing or there is no such layer or head.
+        kind: default, the last that the model has. Layers and heads are counted from 1. Raises
+        `UserError` if matplotlib is missing, `UsageError` for a kind, layer or head that the model
+        lacks.
         """
         from pellucid.apps.view.figure import draw_figure
 
@@ -99,9 +101,10 @@ class Picture:
         *,
         width: int = 100,
     ) -> str:
-        """Return the map as text: the last layer and the mean of its heads, or those named.
+        """Draw one map as text: by default the last layer, and the mean of its heads.
 
-        Layers and heads are counted from 1. Raises `UsageError` for one that the model lacks.
+        Layers and heads are counted from 1; `width` is in characters. Raises `UsageError` for one
+        that the model lacks.
         """
         record = self.record
         kind, (*_, m), heads = select_maps(record, kind, layer, head)
@@ -121,10 +124,10 @@ class Picture:
         *,
         language: Language | None = None,
     ) -> Path:
-        """Write the picture; the file's suffix selects the format: .html, .png, .svg, .pdf, .txt.
+        """Write the picture to a file in the format of its suffix.
 
-        Raises `UsageError` for another ending, `UserError` when the file cannot be written; an
-        existing file is then unchanged.
+        The suffixes are .html, .png, .svg, .pdf and .txt. Raises `UsageError` for another one,
+        `UserError` if the file cannot be written; an existing file is then unchanged.
         """
         path = Path(path)
         drawing = drawable(path)
@@ -143,7 +146,7 @@ class Picture:
         return path
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, so that it and the notebook do not share styles."""
+        """Return the page in a frame, so that a notebook's styles and its own stay apart."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="{html.escape(self.record.title)}" '
             f'sandbox="allow-scripts" style="width:100%;height:{NOTEBOOK_HEIGHT}px;border:0">'
@@ -152,7 +155,10 @@ class Picture:
 
 
 def drawable(path: Path) -> Literal["page", "figure", "text"]:
-    """Return what a file of this suffix holds. Raises `UsageError` for an unknown suffix."""
+    """Return how to draw a picture into a file.
+
+    Raises `UsageError` for an unknown suffix.
+    """
     if path.suffix.lower() not in DRAWINGS:
         raise UsageError(
             f"{path}: a picture's name ends in .html (the page), .png, .svg or .pdf (a figure) or "

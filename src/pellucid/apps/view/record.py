@@ -1,4 +1,4 @@
-"""The record of one sentence in one model: data only, no drawing."""
+"""Records of a model's attention on one sentence: the data behind the pictures."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -8,7 +8,7 @@ import numpy as np
 from pellucid.apps.view.tokens import Label
 from pellucid.core.errors import UsageError
 from pellucid.ops.rule import EVERYTHING, Rule
-from pellucid.system.language import Language as Language  # what a page is written in
+from pellucid.system.language import Language as Language
 from pellucid.system.language import Text as Text
 
 Array = np.ndarray
@@ -20,7 +20,7 @@ KINDS: dict[Kind, tuple[Side, Side]] = {
     "decoder": ("target", "target"),
     "cross": ("target", "source"),
 }
-"""The sequences that the queries and the keys of each kind of attention come from."""
+"""For each kind of attention, the sides of its queries and of its keys."""
 
 NO_LAYERS = "there is no attention to draw: this model has no layers"
 TITLES: dict[Kind, str] = {
@@ -32,7 +32,7 @@ TITLES: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Map:
-    """One attention layer, all heads of it.
+    """The numbers of one attention layer on one sentence, for all heads.
 
     q, doutputs: (H, L, D); k, v: (H, S, D); probabilities: (H, L, S).
     """
@@ -40,37 +40,39 @@ class Map:
     name: str
     kind: Kind
     layer: int
-    """Counted from 1."""
+    """Number of the layer, from 1."""
     scale: float | Array
-    """The factor of q·k: a number, or a learned one for each head, (H, 1, 1)."""
+    """Factor of q·k: one number, or a learned number per head, (H, 1, 1)."""
     q: Array
     k: Array
     v: Array
     doutputs: Array
-    """Gradient of the loss with respect to each head's output, Z = W V."""
+    """Gradient of the loss with respect to the output of each head, Z = W V."""
     probabilities: Array
     dqueries: Array | None = None
-    """Gradient of the rows that the queries are made of, by their projection: (L, E)."""
+    """Gradient of the input of the query projection, (L, E)."""
     dkeys: Array | None = None
-    """The same for the rows that keys and values are made of: (S, E)."""
+    """Gradient of the input of the key and value projections, (S, E)."""
     added: Array | None = None
-    """Added to the scores for distances −(n − 1) … n − 1 of query from key, (H, 2 n − 1)."""
+    """Relative position bias: added to the scores by distance −(n − 1) … n − 1, (H, 2 n − 1)."""
     rule: Rule = EVERYTHING
-    """Who attends to whom, and what happens to a score."""
+    """Attention rule: which queries see which keys, and how scores are changed."""
 
     @property
     def causal(self) -> bool:
-        """Whether a query attends only to itself and to what is before it."""
+        """Whether a query attends only to itself and to earlier tokens."""
         return self.kind == "decoder"
 
     @property
     def scales(self) -> Array:
-        """The factor of each head's q·k, (H,)."""
+        """Factor of q·k for each head, (H,)."""
         return np.broadcast_to(np.ravel(self.scale), len(self.q))
 
     @property
     def entropies(self) -> Array:
-        """Mean entropy of each head's rows in nats, (H,); e to that power counts keys.
+        """Mean entropy of the attention weights of each head, in nats, (H,).
+
+        exp(entropy) is the effective number of keys that a query attends to.
 
         >>> zeros = np.zeros((1, 2, 3))
         >>> even = Map("a", "cross", 1, 1.0, *[zeros] * 4, np.full((1, 2, 4), 0.25))
@@ -82,23 +84,24 @@ class Map:
 
     @property
     def information(self) -> Array:
-        """Mutual information of query and key in nats, (H,): how far keys depend on the query.
+        """Mutual information of query and key for each head, in nats, (H,).
 
-        H(mean row) − mean H(row): 0 where every query attends to the same keys.
+        H(mean over queries of the weights) − mean over queries of H(weights). It is 0 if all
+        queries attend to the same keys in the same way, as heads that ignore the query do.
         """
         gained: Array = entropy(self.probabilities.mean(axis=1)) - self.entropies
         return gained
 
 
 def entropy(p: Array) -> Array:
-    """Return −Σ p log p over the last axis, in float64 nats."""
+    """Compute the entropy −Σ p log p over the last axis, in nats and in float64."""
     p = p.astype(np.float64)
     total: Array = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
     return total
 
 
 def rule_parts(rule: Rule) -> list[dict[str, Any]]:
-    """Return the parts of a rule as the page reads them: the class, and its numbers.
+    """Convert an attention rule for the page: class name and numbers of each part.
 
     >>> from pellucid.ops import rules
     >>> rule_parts(rules.causal & rules.window(3))
@@ -112,7 +115,7 @@ def rule_parts(rule: Rule) -> list[dict[str, Any]]:
 
 
 class Cell(NamedTuple):
-    """One weight of one head; every index counts from 0."""
+    """Position of one attention weight of one head; all indices from 0."""
 
     kind: Kind
     layer: int
@@ -122,32 +125,35 @@ class Cell(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A gradient of one head compared with a finite difference of the whole model's loss."""
+    """A gradient of one head compared with a finite difference of the model's loss."""
 
     cell: Cell
     entry: int
-    """Which entry of the head's output z, counted from 0."""
+    """Entry of the head's output z that is checked, from 0."""
     by_hand: float
-    """Σ_i dz_i of that entry: the gradient of its value bias."""
+    """Σ_i dz_i of that entry, from the backward pass: the gradient of its value bias."""
     difference: float
+    """The same gradient as a finite difference."""
     step: float
+    """Step of the finite difference."""
 
 
 class Candidate(NamedTuple):
-    """A token that might have come next."""
+    """One of the most likely next tokens, with its probability."""
 
     label: Label
     probability: float
 
 
 class Step(NamedTuple):
-    """One token of the answer and the most likely tokens in its place."""
+    """One token of the answer and the most likely tokens at its position."""
 
     label: Label
     probability: float
     place: int
-    """The row of the maps that predicts it, counted from 0."""
+    """Row of the maps that predicts the token, from 0."""
     token: int
+    """Token id."""
     candidates: tuple[Candidate, ...]
     """The most likely tokens, in descending order."""
 
@@ -156,16 +162,16 @@ class Node(NamedTuple):
     """A token in the tree of a search."""
 
     parent: int
-    """Index of the node before it; −1 for the begin token."""
+    """Index of the parent node; −1 for the root, the begin token."""
     label: Label
     probability: float
-    """Probability of this token after those before it."""
+    """Probability of this token given the tokens of its ancestors."""
     log_p: float
-    """Σ log p of all tokens up to this one."""
+    """Σ log p of all tokens from the root to this one."""
     state: Literal["kept", "dropped", "end"]
-    """Extended, dropped by the search, or an answer that ends here."""
+    """kept: the search extended it; dropped: it did not; end: an answer ends here."""
     rank: int = 0
-    """1 for the last token of the best answer, 2 of the second; 0 for all others."""
+    """1 at the last token of the best answer, 2 of the second; 0 at all other tokens."""
 
 
 Role = Literal[
@@ -176,39 +182,39 @@ Role = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One step of the model's forward pass, and the rows that it returned."""
+    """One step of the forward pass, and its output rows."""
 
     role: Role
     stack: str
     side: Side
-    """The sequence that its rows are of."""
+    """The side whose tokens the rows belong to."""
     layer: int | None = None
-    """Counted from 0; None outside the layers."""
+    """Number of the layer, from 0; None outside the layers."""
     block: int | None = None
-    """The residual step of the layer, from 0."""
+    """Number of the residual block within the layer, from 0."""
     kind: str = ""
-    """The model's name for the part: "rms_norm", "swiglu"; several words where several apply:
+    """Variant of the part, such as "rms_norm" or "swiglu"; several are separated by spaces, as in
     "qk_norm rotary"."""
     shape: tuple[tuple[str, int], ...]
     """Shape of the output: the letter and the size of each axis."""
     tensors: tuple[tuple[str, tuple[int, ...], str], ...] = ()
-    """Its parameters: name, shape, and the name of the parameter it shares its array with."""
+    """Parameters: name, shape, and, for a shared array, the name of its first parameter."""
     factor: float | None = None
-    """The factor that the part multiplies by."""
+    """Number that the part multiplies by."""
     map: str = ""
-    """The attention layer that it is a part of, by its full name."""
+    """Full name of the attention layer that the part belongs to."""
     rows: Array | None = None
-    """(T, n); None where the map has them."""
+    """Output (T, n); None if the `Map` has the numbers."""
     drows: Array | None = None
-    """Their gradient."""
+    """Gradient of `rows`."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """Everything that a picture of one sentence is drawn from.
+    """All data for the picture of one sentence.
 
-    `source` are the tokens that the encoder reads, `target` those of the decoder; a model with only
-    one stack has only one of them.
+    source: the tokens that the encoder reads; target: those that the decoder reads. A model with
+    only one of the two stacks has only that stack's tokens.
     """
 
     title: str
@@ -217,22 +223,22 @@ class Record:
     target: tuple[Label, ...]
     maps: tuple[Map, ...]
     loss: float
-    """Σ −log p of the predicted tokens, in nats; the gradients are its gradients."""
+    """Σ −log p of the predicted tokens, in nats; all recorded gradients are of this loss."""
     steps: tuple[Step, ...] = ()
     tree: tuple[Node, ...] = ()
     own: str = ""
-    """The model's own answer, also where another is given; "" where nothing is searched."""
+    """The answer that the model generates, even if another one is shown; "" without a search."""
     answer: tuple[int, ...] | None = None
-    """The tokens of the answer in view; None where nothing is generated or masked."""
+    """Token ids of the answer shown; None if nothing is generated or masked."""
     ended: bool = True
-    """Whether the end token was expected after the answer; False for one that was cut."""
+    """Whether an end token follows the answer; False if it was cut off."""
     check: Check | None = None
     notes: tuple[Text, ...] = ()
     """Unknown characters, an answer that did not end."""
     parts: tuple[Part, ...] = ()
-    """The whole forward pass, in order."""
+    """All parts of the forward pass, in order."""
     name: str = ""
-    """The model's name, where two are compared."""
+    """Name of the model, on a page that compares two."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -244,24 +250,25 @@ class Record:
         return self.source if side == "source" else self.target
 
     def queries(self, kind: Kind) -> tuple[Label, ...]:
-        """Return the labels of the rows."""
+        """Return the labels of the rows of a kind's maps: the tokens of the queries."""
         return self.labels(KINDS[kind][0])
 
     def keys(self, kind: Kind) -> tuple[Label, ...]:
-        """Return the labels of the columns."""
+        """Return the labels of the columns of a kind's maps: the tokens of the keys."""
         return self.labels(KINDS[kind][1])
 
     def layers(self, kind: Kind) -> tuple[Map, ...]:
-        """Return the layers of a kind, first to last."""
+        """Return the maps of a kind, first layer first."""
         return tuple(m for m in self.maps if m.kind == kind)
 
 
 def select_maps(
     record: Record, kind: Kind | None = None, layer: int | None = None, head: int | None = None
 ) -> tuple[Kind, tuple[Map, ...], range]:
-    """Return a kind, the last that the model has unless named, its layers, and its heads from 0.
+    """Select maps of a record; return the kind, its layers, and its heads' indices.
 
-    `layer` and `head`, counted from 1, choose one. Raises `UsageError` for what the model lacks.
+    kind: default, the last that the model has. layer, head: one of them, counted from 1; default,
+    all. Raises `UsageError` for a kind, layer or head that the model lacks.
     """
     if not record.kinds:
         raise UsageError(NO_LAYERS)
@@ -284,10 +291,11 @@ def select_maps(
 def select_cell(
     record: Record, kind: Kind | None = None, layer: int | None = None, head: int | None = None
 ) -> Cell:
-    """Return the cell that a page opens on: layers and heads are counted from 1.
+    """Choose the attention weight that a page shows first.
 
-    Without `layer` or `head` it is the head whose keys depend most on the query
-    (`Map.information`); the cell is its largest weight among queries that may see several keys.
+    layer, head: counted from 1; without them the head with the most mutual information of query and
+    key (`Map.information`) is chosen. Its largest weight is the cell; the first row of a causal map
+    is left out, because that query sees only one key.
 
     Raises `UsageError` for a kind, layer or head that the model lacks.
     """

@@ -1,7 +1,7 @@
-"""A model as the page runs it: its parts in order, its weights in int8, its tokenizers.
+"""Describe a model for the page's own forward pass: parts, weights and tokenizers.
 
-The page's own forward pass (viewer/src/run) reads this description; it knows no model by heart.
-What it does not compute is refused here by name, so that it never shows a wrong answer.
+That forward pass (viewer/src/run) runs whatever this describes. A model with a part that it cannot
+compute is refused here with an error that names the part, so that it never shows a wrong answer.
 """
 
 import base64
@@ -26,11 +26,11 @@ from pellucid.tasks.passage import patterns
 
 FORMAT = 1
 LARGEST = 4_000_000
-"""The most parameters of a model in a page: there they are about as many bytes and a third more."""
+"""The most parameters of a model in a page: in base64 each takes about 1.3 bytes."""
 NEAR = 1e-4
-"""Rounding of int8 numbers times their scale, in parts of the scale."""
+"""Tolerance when weights are recognised as int8 numbers times a scale, relative to the scale."""
 TOKENIZERS = ("char", "word", "bpe")
-"""The kinds of tokenizer that the page has."""
+"""The kinds of tokenizer that the page implements."""
 READER = walk.Reader(
     "the page's own forward pass",
     walk.GENERATIVE,
@@ -43,14 +43,15 @@ READER = walk.Reader(
         ),
     },
 )  # fmt: skip
+"""Checks that the page's forward pass can compute all parts of a model."""
 
 
 def runnable(task: Any, text: str = "") -> dict[str, Any]:
-    """Return a model that generates as the page reads it, with the text that it opens with.
+    """Describe a model that generates text, so that the page can run it.
 
-    A matrix is int8 with a scale for each row, as `models.quantize` has it, where that is what the
-    model computes with, to float32's precision; all else is float32.
-    Raises `UnsupportedError` naming what the page's forward pass does not have.
+    text: the text that the page shows first. A matrix that was stored in int8 is written as int8
+    with a scale per row (`models.quantize`); all other arrays as float32. Raises `UnsupportedError`
+    naming a part that the page cannot compute.
     """
     if not isinstance(task, Seq2SeqTask | CausalLMTask):
         raise walk.UnsupportedError(
@@ -86,11 +87,13 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
 
 
 def _passage(task: Seq2SeqTask) -> dict[str, Any]:
+    """Describe how an encoder-decoder splits texts into sentences and words."""
     about = {"sentences": task.sentences, "words": task.reads_words, "columns": task.columns}
     return {"passage": about | patterns()}
 
 
 def _continued(task: CausalLMTask) -> dict[str, Any]:
+    """Describe how a decoder alone continues a text."""
     if task.prefix or getattr(task.source, "composes", False):
         raise walk.UnsupportedError(
             "the page continues texts without a prefix, by tokens that need no composing"
@@ -102,7 +105,7 @@ def _continued(task: CausalLMTask) -> dict[str, Any]:
 
 
 class _Numbers:
-    """The arrays of a model, each once, in two buffers."""
+    """The arrays of a model, each written once, in two buffers: int8 and float32."""
 
     def __init__(self, model: nn.Module) -> None:
         self._names = {id(p): name for name, p in model.named_parameters()}
@@ -112,7 +115,10 @@ class _Numbers:
         self._ints, self._floats = bytearray(), bytearray()
 
     def place(self, x: Parameter | Array | None) -> int | None:
-        """Return the number of an array, None for one that the model does not have."""
+        """Write an array unless it is written already.
+
+        Return its number, or None for None.
+        """
         if x is None:
             return None
         if id(x) not in self._places:
@@ -124,6 +130,7 @@ class _Numbers:
         return self._places[id(x)]
 
     def _added(self, values: Array) -> dict[str, int]:
+        """Write an array, a matrix in int8 if that is exact enough; return its place."""
         if values.ndim != 2:
             return {"floats": self._floated(values)}
         whole, scales = int8_rows(values)
@@ -139,6 +146,7 @@ class _Numbers:
         return at
 
     def packed(self) -> dict[str, Any]:
+        """Return the numbered arrays, and both buffers in base64."""
         return {
             "tensors": self._tensors,
             "ints": base64.b64encode(self._ints).decode("ascii"),
@@ -147,6 +155,7 @@ class _Numbers:
 
 
 def _tokenizer(tokenizer: Any, side: str) -> dict[str, Any]:
+    """Describe a tokenizer. Raises `UnsupportedError` for a kind that the page lacks."""
     kind = tokenizer.kind if isinstance(tokenizer, Tokenizer) else type(tokenizer).__name__
     if kind not in TOKENIZERS:
         raise walk.UnsupportedError(
@@ -204,6 +213,7 @@ def _block(stack: ModelStack, step: Step, numbers: _Numbers) -> dict[str, Any]:
 def _attention(
     stack: ModelStack, attention: Attention, memory: bool, numbers: _Numbers
 ) -> dict[str, Any]:
+    """Describe an attention layer with its weights."""
     c = attention.config
     if attention.in_proj_weight is None:
         raise walk.UnsupportedError("the page projects q, k and v by one matrix, so of one width")

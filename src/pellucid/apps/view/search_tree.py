@@ -1,4 +1,4 @@
-"""The tree of a search, recorded while it runs."""
+"""Record the tree of hypotheses while a beam search runs."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pellucid.generation import Decodes, Hypothesis, SearchConfig, search
 from pellucid.models.prefix import Prefix
 
 Tokens = tuple[int, ...]
-"""The tokens of a hypothesis, the one before every answer first."""
+"""The tokens of a hypothesis, beginning with the token that precedes every answer."""
 
 
 class _State(NamedTuple):
     inner: Any
     paths: list[Tokens]
-    """The hypothesis of each row, before its next token."""
+    """The tokens of each row's hypothesis so far."""
 
     def select(self, rows: Array) -> _State:
         return _State(self.inner.select(rows), [self.paths[row] for row in rows])
 
 
 class _Recording:
-    """A model that records every hypothesis a search extends."""
+    """Wrapper of a model that records every hypothesis that a search extends."""
 
     def __init__(self, model: Decodes) -> None:
         self._model = model
         self.config = model.config
         self.extended: dict[Tokens, Array] = {}
-        """log p of every next token."""
+        """log p of all next tokens (V,), by hypothesis."""
 
     def room(self, source: Packed) -> Array:
         return self._model.room(source)
@@ -100,13 +100,13 @@ def search_tree(
     first: tuple[int, Label],
     prefix: Prefix | None = None,
 ) -> tuple[list[Hypothesis], tuple[Node, ...]]:
-    """Search; return the answers, best first, and the tree of all hypotheses.
+    """Run a beam search; return its answers, best first, and its tree of hypotheses.
 
-    `first` is the token before every answer, the tree's root, and its label. Answers begin with
-    `prefix`.
+    first: the token before every answer, which is the root of the tree, and its label. prefix: what
+    every answer must begin with.
 
-    Every hypothesis that was extended is a node, and every answer's end. For each number of tokens
-    the tree also has the most likely hypotheses that were dropped, as many as the beam is wide.
+    The nodes are every hypothesis that was extended and the end of every answer. For each length
+    the tree also has the most likely hypotheses that were dropped, up to `config.beam` of them.
     """
     recording = _Recording(model)
     begin = np.array(first[:1])

@@ -1,4 +1,4 @@
-"""The forward pass as a strip of parts, in their order and by the names of the model's modules."""
+"""The forward pass as a list of parts, in order, named by the modules of the model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,15 +19,16 @@ from pellucid.nn.recorder import Rows
 SIDES: dict[str, Side] = {"encoder": "source", "decoder": "target"}
 LETTERS: dict[Side, str] = {"source": "S", "target": "L"}
 Tensor = tuple[str, tuple[int, ...], str]
-"""Name, shape, and the name of the parameter it shares its array with."""
+"""Name, shape, and, for a shared array, the name of its first parameter."""
 
 
 def parts_of(
     model: nn.Module, rows: Mapping[str, Rows], texts: Mapping[Side, Sequence[int]]
 ) -> tuple[Part, ...]:
-    """Return every part of the forward pass of one sentence, in order.
+    """Return all parts of the forward pass of one sentence, in order.
 
-    `rows` is what a recorder kept of it; `texts` are the ids that each stack read.
+    rows: outputs and gradients that a recorder kept, by the part's name. texts: the token ids that
+    each stack read.
     """
     stacks = list(stacks_of(model).values())
     strips = [_Strip(model, rows, texts, stack) for stack in stacks]
@@ -36,7 +37,7 @@ def parts_of(
 
 
 class _Strip:
-    """The parts of one stack and of what follows it."""
+    """The parts of one stack, and of the output layers after it."""
 
     def __init__(
         self,
@@ -53,10 +54,11 @@ class _Strip:
 
     @property
     def own(self) -> tuple[str, int]:
-        """Letter and number of the stack's own rows."""
+        """Letter and number of the stack's tokens."""
         return LETTERS[self.side], len(self.ids[self.side])
 
     def parts(self) -> Iterator[Part]:
+        """Yield the parts of the stack: embeddings, layers, final norm."""
         yield from self._embeddings()
         for step in self.stack.steps:
             yield from self._residual(step)
@@ -64,7 +66,7 @@ class _Strip:
             yield self._norm(self.stack.norm)
 
     def head(self) -> Iterator[Part]:
-        """The parts between the last stack and the tokens."""
+        """Yield the parts between the last stack and the predicted tokens."""
         if isinstance(self.model, MaskedLM) and self.model.head is not None:
             head = self.model.head
             seen = self.rows.get("head")
@@ -80,7 +82,10 @@ class _Strip:
             )
 
     def _made(self, role: Role, seen: Rows | None, *modules: nn.Module | None, **rest: Any) -> Part:
-        """A part of some modules whose rows are E wide, from what the recorder has of it."""
+        """Make a part whose output is E wide, with the parameters of its modules.
+
+        seen: its recorded rows, or None.
+        """
         return Part(
             role=role,
             stack=self.stack.name,
@@ -93,6 +98,7 @@ class _Strip:
         )
 
     def _embeddings(self) -> Iterator[Part]:
+        """Yield the parts that make the first rows: token embeddings, positions, their sum."""
         embed, c, ids = self.stack.embed, self.stack.embed.config, self.ids[self.side]
         summed = embed.tokens.weight.data[ids] * c.token_factor
         seen: Rows | None = Rows(summed, summed)
@@ -114,7 +120,7 @@ class _Strip:
             yield self._norm(embed.norm)
 
     def _norm(self, norm: Norm) -> Part:
-        """A norm over the embeddings, or the last of the stack."""
+        """Make the part of a norm after the embeddings, or after the last layer."""
         seen = self.rows.get(self.names[id(norm)])
         if seen is None and (first := self.rows.get(f"{self.stack.name}.layers.0.0")) is not None:
             seen = Rows(first.x, first.x, None, first.dx)
@@ -123,6 +129,7 @@ class _Strip:
     # layers
 
     def _residual(self, step: Step) -> Iterator[Part]:
+        """Yield the parts of one residual step: norm, sublayer and sum, in their order."""
         at: dict[str, Any] = {"layer": step.layer, "block": step.number}
         name = f"{self.stack.name}.layers.{step.layer}.{step.number}"
         whole, sublayer = self.rows[name], self.rows[f"{name}.sublayer"]
@@ -139,6 +146,7 @@ class _Strip:
             yield self._made("norm", whole, norm, kind=norm.kind, **at)
 
     def _sublayer(self, step: Step, seen: Rows, at: dict[str, Any]) -> Iterator[Part]:
+        """Yield the parts of a feed-forward network or of an attention layer."""
         body = step.block.body
         if isinstance(body, FeedForward):
             network = body.linear1, body.linear2
@@ -148,7 +156,7 @@ class _Strip:
         yield self._made("projection", seen, body.out_proj, **at)
 
     def _heads(self, attention: Attention, memory: bool, at: dict[str, Any]) -> Iterator[Part]:
-        """The parts whose numbers are in the attention map."""
+        """Yield the parts of an attention layer whose numbers are in its map."""
         c, name = attention.config, self.names[id(attention)]
         at = at | {"stack": self.stack.name, "side": self.side, "map": name}
         keys = (LETTERS["source"], len(self.ids["source"])) if memory else self.own
@@ -192,7 +200,7 @@ class _Strip:
         yield Part(role="heads", shape=(heads, self.own, width), **at)
 
     def _tensors(self, *modules: nn.Module | None) -> tuple[Tensor, ...]:
-        """Weights and biases of modules."""
+        """Describe the weights and biases of modules."""
         return tuple(
             self._tensor(f"{self.names[id(module)]}.{name}", parameter)
             for module in modules
@@ -201,5 +209,6 @@ class _Strip:
         )
 
     def _tensor(self, name: str, parameter: Parameter) -> Tensor:
+        """Describe one parameter; see `Tensor`."""
         first = self.first[id(parameter)]
         return name, parameter.shape, "" if first == name else first

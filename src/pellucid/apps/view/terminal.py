@@ -1,4 +1,4 @@
-"""An attention map in a terminal: one row per query, darker blocks for larger weights."""
+"""Draw an attention map in a terminal: a row per query, darker for larger weights."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,13 @@ SHADES = " ░▒▓█"
 def attention_map(
     weights: np.ndarray, outputs: Sequence[str], sources: Sequence[str], width: int | None = None
 ) -> str:
-    """Draw weights (L, S): outputs down the side, sources across the top.
+    """Draw attention weights (L, S) as text.
 
-    A weight w is shown by the shade round(4 √w), so that 1/16 already shows; cells are twice as
-    wide as high, so that they look square.
-    A map wider than `width` terminal cells is continued below, block of columns by block.
-    Raises `ValueError` when the labels do not fit the weights.
+    outputs, sources: labels of the rows and columns. A weight w gets the shade number round(4 √w)
+    of 5: the square root makes weights from 1/64 on visible. A cell is at least two characters
+    wide, so that it looks square. A map wider than `width` characters is split into blocks of
+    columns, one below the other. Raises `ValueError` if the number of labels does not match the
+    weights.
 
     >>> print(attention_map(np.eye(2), ["b", "a"], ["x", "y"]))
       x y
@@ -43,5 +44,5 @@ def attention_map(
 
 
 def _fit(text: str, width: int) -> str:
-    """Pad to a width in terminal cells (a Hangul syllable takes two)."""
+    """Pad a text to a width in terminal cells (a Hangul syllable takes two)."""
     return text + " " * (width - cell_len(text))

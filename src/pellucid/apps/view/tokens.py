@@ -1,4 +1,4 @@
-"""Token ids as visible labels, and the vocabulary that a sentence is written in."""
+"""Turn token ids into labels for pictures; the vocabulary of one side of a model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 UNKNOWN = "<unk>"
 UNKNOWNS = (UNKNOWN, "[UNK]")
-"""How tokenizers, Pellucid's and others, write a character that they do not know."""
+"""The unknown token in the tokenizers of Pellucid and of other programs."""
 SPECIALS = 4
-"""Ids below are padding, begin, end and unknown, in every tokenizer of Pellucid's."""
+"""Ids below this are padding, begin, end and unknown, in every Pellucid tokenizer."""
 MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\N{NO-BREAK SPACE}": "⍽"}
 LONGEST_CHARACTER = 4
-"""Bytes of one character at most, hence pieces that may share one."""
+"""The most bytes of a UTF-8 character, so at most this many tokens share one character."""
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -30,7 +30,7 @@ Input = str | Sequence[int]
 
 
 class Label(NamedTuple):
-    """One token as a picture shows it."""
+    """The text that a picture shows for one token, and the kind of that token."""
 
     text: str
     kind: Literal["text", "special", "unknown"] = "text"
@@ -41,7 +41,9 @@ def _special(shown: str) -> Label:
 
 
 def visible(text: str) -> str:
-    """Return a text in which white space, control and combining characters are visible.
+    """Replace white space, control and combining characters by visible ones.
+
+    A combining character is only replaced if it is the whole text.
 
     >>> visible("a b"), visible("\\u200d"), visible("\\u0301")
     ('a␣b', 'U+200D', '◌́')
@@ -56,7 +58,7 @@ def visible(text: str) -> str:
 
 
 def legible(text: str) -> str:
-    """Replace control characters and those that XML forbids by their numbers.
+    """Replace control characters, and others that XML forbids, by their code points.
 
     >>> legible("red: \\x1b[31m")
     'red: U+001B[31m'
@@ -70,7 +72,10 @@ def legible(text: str) -> str:
 
 
 def _from_bytes(pieces: Sequence[bytes | Label]) -> list[Label]:
-    """Label pieces that may split characters; special tokens have their labels already."""
+    """Return a label for each byte-level token.
+
+    Items that are labels stay as they are. A token may hold only some bytes of a character.
+    """
     made: list[Label] = []
     for special, run in itertools.groupby(pieces, lambda piece: isinstance(piece, Label)):
         some: list[Any] = list(run)
@@ -79,12 +84,17 @@ def _from_bytes(pieces: Sequence[bytes | Label]) -> list[Label]:
 
 
 def _decode_run(pieces: Sequence[bytes]) -> list[str]:
+    """Decode successive tokens from UTF-8 together; return one text per token.
+
+    A character split over several tokens appears in each of them with the number of its part. An
+    invalid byte appears as a hexadecimal number in ‹ ›.
+    """
     data = b"".join(pieces)
     owners = [n for n, piece in enumerate(pieces) for _ in piece]
     texts = ["" for _ in pieces]
-    loose = [-1 for _ in pieces]  # where a piece's run of bytes of no character ends
+    loose = [-1 for _ in pieces]  # where each token's run of invalid bytes ends
     start = 0
-    for character in data.decode("utf-8", "surrogateescape"):  # which a byte of none becomes
+    for character in data.decode("utf-8", "surrogateescape"):  # an invalid byte: one surrogate
         end = start + len(character.encode("utf-8", "surrogateescape"))
         holders = sorted(set(owners[start:end]))
         for part, holder in enumerate(holders, 1):
@@ -103,6 +113,7 @@ def _decode_run(pieces: Sequence[bytes]) -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def _bytes_of_pieces(tokenizer: Tokenizer) -> dict[int, bytes | Label]:
+    """Return the bytes of each token id of a BPE tokenizer, or a special token's label."""
     bytes_of = {character: byte for byte, character in _byte_alphabet().items()}
     return {
         i: Label(piece, "unknown" if piece == UNKNOWN else "special")
@@ -113,9 +124,10 @@ def _bytes_of_pieces(tokenizer: Tokenizer) -> dict[int, bytes | Label]:
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """Return the letter of each byte in a byte-level vocabulary (Radford et al. 2019).
+    """Return the character that represents each byte in a byte-level BPE vocabulary.
 
-    Bytes that print as Latin-1 stand for themselves, the others for letters from U+0100 on.
+    Source: Radford et al. 2019 (GPT-2). A byte that is a printable Latin-1 character is that
+    character; the others are U+0100, U+0101, ...
     """
     printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in printing)
@@ -124,9 +136,9 @@ def _byte_alphabet() -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Source or target side of a model: tokenizer, size, maximum length, labels.
+    """Vocabulary of the source or target side of a model.
 
-    `name` is how error messages call a text of this side.
+    `name` names a text of this side in error messages, as in "the sentence".
     """
 
     name: str
@@ -135,15 +147,19 @@ class Vocabulary:
     longest: int
     """The maximum number of tokens in a text."""
     specials: Mapping[int, str]
-    """Tokens that a model knows and its tokenizer may not, such as a mask."""
+    """Labels of special tokens by id, also those that the tokenizer lacks, such as a mask."""
 
     @property
     def _namer(self) -> TokenizerLike | None:
-        """The tokenizer that names tokens, or None: then labels are the ids."""
+        """The tokenizer if it can name tokens; otherwise None, and labels are the ids."""
         return self.tokenizer if self.tokenizer and self.tokenizer.vocab_size else None
 
     def ids(self, text: Input) -> list[int]:
-        """Return the ids of a text. Raises `UserError` for unknown ids or too many of them."""
+        """Tokenize a text, or check given token ids; return the ids.
+
+        Raises `UserError` for ids outside the vocabulary, too many ids, and a text without a
+        tokenizer.
+        """
         if isinstance(text, str):
             if self.tokenizer is None:
                 raise UserError(
@@ -167,12 +183,12 @@ class Vocabulary:
         return ids
 
     def labels(self, ids: Sequence[int], text: Input = ()) -> list[Label]:
-        """Return a label for each id: its number, where no tokenizer names it.
+        """Return a label for each token id; without a tokenizer the label is the id.
 
-        `text`, if given, is what the ids were made from. A piece with only some bytes of a
-        character shows the character and the part's number; a byte of no character shows its value.
-        White space and control characters become visible. An unknown character shows itself where
-        `text` is given.
+        A token with only some bytes of a character shows the character and the number of the part;
+        an invalid byte shows its value. White space and control characters become visible. An
+        unknown token shows its original character if `text`, from which the ids were made, is
+        given.
 
         >>> from pellucid.data.tokenizers import train_tokenizer
         >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)
@@ -183,7 +199,7 @@ class Vocabulary:
         tokenizer, known = self._namer, self.specials
         if tokenizer is None:
             return [_special(known[i]) if i in known else Label(str(i)) for i in ids]
-        kind = getattr(tokenizer, "kind", None)  # of another program's there is none
+        kind = getattr(tokenizer, "kind", None)  # None for the tokenizer of another program
         if kind == "bpe":
             table = _bytes_of_pieces(cast("Tokenizer", tokenizer))
             return _from_bytes([_special(known[i]) if i in known else table[i] for i in ids])
@@ -202,11 +218,11 @@ class Vocabulary:
         return made
 
     def last(self, ids: Sequence[int]) -> Label:
-        """Return the label of the last of these ids; it may complete a character."""
+        """Return the label of the last id; earlier ids may hold the rest of its character."""
         return self.labels(ids[-LONGEST_CHARACTER - 1 :])[-1]
 
     def text(self, ids: Sequence[int]) -> str:
-        """Return the ids as text."""
+        """Decode token ids into text; without a tokenizer, list the ids."""
         return " ".join(map(str, ids)) if self._namer is None else self._namer.decode(ids)
 
 

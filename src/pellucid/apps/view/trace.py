@@ -1,4 +1,4 @@
-"""From a model and a sentence to the record of its attention: one function for each task."""
+"""Record a model's attention on a sentence: one trace function per kind of task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -52,19 +52,21 @@ def attention(
 ) -> Picture:
     """Record the attention of a model while it reads `source` and generates `target`.
 
-    `model` is a trained model with its tokenizers, which takes texts or token ids, or a bare one,
-    which takes token ids only. Without `target` it is the model's own best answer, found by
-    `search` (default: as saved with the model). A causal language model continues `source`; a
-    masked one puts `target`, one token each, where `source` is masked, and without a mask predicts
-    every token while it can see it. Ids are without begin and end. The gradient is that of
-    Σ −log p of the target's tokens and of its end, if it ends: a given one does, unless `ends` is
-    False. The model is left as it was. With
-    `run` the page holds the model too, and runs it. Not `whole`, it has the attention, the answer
-    and the loss, without the model's other parts and the checks: several times faster.
+    `model` is a task with its tokenizers (as `pellucid.load` returns), which takes texts or token
+    ids, or a bare model, which takes token ids only, without begin and end tokens. Without `target`
+    the answer is the best that the model generates, with `search` (default: the settings saved with
+    the model). A causal language model continues `source`. A masked language model predicts the
+    masked tokens of `source`, or all tokens if none is masked; `target` has one token per mask.
 
-    Raises `UserError` for a sentence without tokens, with more than the model has positions, or
-    with ids that it does not know, for a model with a part that the page does not show, or that it
-    cannot `run`, and for an ensemble.
+    The recorded gradients are those of the loss Σ −log p of the target tokens. The end token is one
+    of them, unless `ends` is False or the generated answer did not end. The model is not changed.
+
+    With `run` the page also holds the model, and computes in the browser. With `whole=False` the
+    record has only attention, answer and loss, without the other parts of the forward pass and
+    without the gradient check: several times faster.
+
+    Raises `UserError` for an empty sentence, one longer than the model's positions, unknown ids, a
+    model with a part that the page cannot show or `run`, non-finite numbers, and an ensemble.
 
     >>> from pellucid.models import Seq2SeqConfig
     >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
@@ -104,10 +106,10 @@ SHOWN = Reader(
 
 
 class Asked(NamedTuple):
-    """The request that a record answers, besides the model; see `attention`."""
+    """The arguments of `attention` for a trace function, besides the model."""
 
     pipeline: Any
-    """Has the tokenizers and the search; None: ids only."""
+    """The task, with its tokenizers and search settings; None for a bare model."""
     source: Input
     target: Input | None
     search: SearchConfig | None = None
@@ -116,10 +118,10 @@ class Asked(NamedTuple):
 
 
 def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
-    """Return the record of a sentence and its answer, the model's own unless given.
+    """Record an encoder-decoder that reads a sentence and answers it.
 
-    The model must be `frozen`. Raises `UserError` for a sentence without tokens, or a text that
-    does not fit the model.
+    Without `asked.target` the answer is generated. The model must be `frozen`. Raises `UserError`
+    for an empty sentence and for a text that does not fit the model.
     """
     config, (pipeline, source, target, _, _, whole) = model.config, asked
     longest, specials = config.max_position_embeddings, specials_of(config)
@@ -133,7 +135,7 @@ def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
     source_ids = source_side.ids(source)
     if not source_ids:
         raise UserError(EMPTY)
-    # What another program's tokenizer puts before every answer.
+    # Tokens that the tokenizer of another program puts before every answer.
     framed = pipeline.answer_ids("") if pipeline and isinstance(target, str) else []
     target_ids = None if target is None else [*framed, *target_side.ids(target)]
     (begin,) = target_side.labels([config.bos_token_id])
@@ -165,11 +167,12 @@ def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
 
 
 def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
-    """Return the record of a text and its continuation, the model's own unless given.
+    """Record a causal language model that continues a text.
 
-    All tokens are on the target side: each row is a token read, and predicts the next. A bare model
-    (`pipeline` None) reads the text, then the begin token, as in training pairs. The model must be
-    `frozen`. Raises `UserError` for texts that do not fit the model, or that are empty.
+    Without `asked.target` the continuation is generated. All tokens are on the target side of the
+    record; row i is computed from token i and predicts token i + 1. A bare model reads the text and
+    then the begin token, as in training pairs. The model must be `frozen`. Raises `UserError` for
+    an empty text and for one that does not fit the model.
     """
     config, (pipeline, source, target, _, _, whole) = model.config, asked
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
@@ -211,12 +214,12 @@ def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
 
 
 def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
-    """Return the record of a text and the tokens predicted where it is masked; nothing is searched.
+    """Record a masked language model that predicts the masked tokens of a text.
 
-    `target` has a token for each mask; without it they are the most likely ones. In a text without
-    a mask every token is predicted while the model can see it. The model must be `frozen`.
-    Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
-    another number of tokens.
+    `asked.target` has one token per mask; without it the most likely tokens are taken. In a text
+    without a mask the loss is over all tokens, which the model can see. The model must be `frozen`.
+    Raises `UserError` for an empty text, one that does not fit the model, and a target with more or
+    fewer tokens than there are masks.
     """
     config, (pipeline, source, target, _, _, whole) = model.config, asked
     tokenizer = None if pipeline is None else pipeline.source
@@ -273,7 +276,7 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
         target=(),
         notes=tuple(notes),
         answer=tuple(expected) if masked and places else None,
-        # A text that other tokens are made of could not be given to another model.
+        # Another model gets this text, so it must tokenize into the same tokens again.
         own=own if own and vocabulary.ids(own) == expected else "",
     )
 
@@ -287,10 +290,11 @@ def _answered(
     prefix: Prefix | None,
     asked: Asked,
 ) -> tuple[list[int], list[int], dict[str, Any]]:
-    """Search; return the answer, `given` or the best, the tokens expected, and a record's fields.
+    """Search for answers; return (answer, expected tokens, fields of the `Record`).
 
-    `first` is the token before the answer, and its label. Without `search` it is the model's own;
-    it returns as many answers as its beam holds.
+    The answer is `given`, or else the best that was found; the expected tokens are those of the
+    answer and, if it ends, the end token. first: the token before the answer, and its label. The
+    search is `asked.search`, or else that of the task; it returns all hypotheses of the beam.
     """
     search = asked.search or (SearchConfig() if asked.pipeline is None else asked.pipeline.search)
     widest = replace(search, best=search.beam)
@@ -315,11 +319,12 @@ def _recorded(
     whole: bool,
     **labels: Any,
 ) -> Record:
-    """Run a sentence, and return its record: the maps, every part of the forward pass, the backward
-    pass of those that are no attention, and a finite difference at the cell the page opens on.
+    """Run the model on one sentence, forward and backward, and return the record.
 
-    `texts` are what each stack reads, `expected` the token that a row of logits should predict. An
-    answer's end may be any of the model's.
+    texts: the token ids that each stack reads. expected: row of the logits -> token that it should
+    predict; if the model has several end tokens, the likeliest is expected at the end. With `whole`
+    the record also has all parts of the forward pass, their gradients, and a finite-difference
+    check at the cell that the page shows first. labels: the other fields of the record.
     """
     run = partial(capture, model, texts)
     places, tokens = list(expected), list(expected.values())
@@ -341,7 +346,7 @@ def _recorded(
 
 
 def _with_unknown(record: Record) -> Record:
-    """Note the characters of the sentence that the model has no token for."""
+    """Add a note that lists characters of the sentence for which there is no token."""
     unknown = dict.fromkeys(
         label.text
         for label in (*record.source, *record.target)
@@ -355,6 +360,7 @@ def _with_unknown(record: Record) -> Record:
 
 
 def _describe(model: Seq2Seq | CausalLM | MaskedLM) -> Text:
+    """Return the size of a model in one line, in both languages."""
     c = model.config
     count = sum(parameter.data.size for parameter in model.parameters())
     layers = [(getattr(c, depth), name) for name, depth in c.depths.items() if getattr(c, depth)]
@@ -373,4 +379,4 @@ TRACES: dict[str, Callable[[Any, Asked], Record]] = {
     "pellucid-causal-lm": trace_causal_lm,
     "pellucid-masked-lm": trace_masked_lm,
 }
-"""By the task's name."""
+"""The trace function of each kind of task, by the name of the task."""

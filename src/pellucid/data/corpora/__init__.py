@@ -1,4 +1,4 @@
-"""The corpora that recipes name: `CORPORA` has the record of each by its name."""
+"""Registry of corpora: `CORPORA` has the record of each by its name in recipes."""
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
@@ -29,10 +29,11 @@ READERS: dict[str, Callable[[Contents, str], Splits]] = {
     "multi30k-de-en": partial(read_multi30k, source="de", target="en"),
     "multi30k-en-de": partial(read_multi30k, source="en", target="de"),
 }
-"""The reader of each corpus, which returns a split."""
+"""Function that reads each corpus: (contents, split) -> the pairs."""
 
 
 def _corpora() -> Iterator[tuple[str, Corpus]]:
+    """Yield (name, record) of each corpus in corpora.toml."""
     text = (files("pellucid.data.corpora") / "corpora.toml").read_text(encoding="utf-8")
     pages: dict[str, dict[str, Any]] = tomllib.loads(text)
     for name, read in READERS.items():
@@ -46,6 +47,7 @@ def _corpora() -> Iterator[tuple[str, Corpus]]:
 
 
 def _content(files: Iterable[RemoteFile], licence: str, end: str) -> bytes:
+    """Read the file of a corpus whose path ends in `end`."""
     return next(file for file in files if file.path.endswith(end)).read(licence)
 
 
@@ -53,14 +55,18 @@ CORPORA: Registry[Corpus] = Registry(_corpora())
 
 
 def find_corpus(name: str) -> Corpus:
-    """Return a corpus by its name. Raises `UsageError` with the nearest name that exists."""
+    """Return the record of a corpus.
+
+    Raises `UsageError` with the nearest existing name.
+    """
     return CORPORA.find(name, "data.corpus")
 
 
 def load_corpus(name: str, split: str | None = None) -> Splits:
-    """Read a corpus, split as named.
+    """Read a corpus in the named split, by default its first.
 
-    Raises `UsageError` for an unknown name, `UserError` when its data cannot be read or downloaded.
+    Raises `UsageError` for an unknown name or split, `UserError` if its data cannot be read or
+    downloaded.
     """
     corpus = find_corpus(name)
     if split is not None and split not in corpus.splits:

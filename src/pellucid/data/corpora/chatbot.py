@@ -1,4 +1,4 @@
-"""Korean questions and answers by Youngsook Song."""
+"""Read Korean questions and answers, by Youngsook Song."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ TOPICS = ("everyday", "parting", "love")
 
 
 def read_topics(contents: Contents, _: str) -> Splits:
-    """Return the questions with their topics, all of one answer on one side."""
+    """Read the questions with their topics as labels.
+
+    All questions with the same answer are on one side of the split.
+    """
     pairs = [
         (TextPair(row["Q"], (TOPICS[int(row["label"])],)), row["A"]) for row in _rows(contents)
     ]
@@ -26,8 +29,11 @@ def _rows(contents: Contents) -> csv.DictReader[str]:
 
 
 def read_chatbot(contents: Contents, split: str) -> Splits:
-    """`by_answer` keeps all rows of one answer on one side: in a random split more than half of the
-    held-out answers are word for word in the rest. `all` trains on every row, as article 003 does.
+    """Read the questions with their answers.
+
+    split: "by_answer" keeps all pairs with the same answer on one side, because in a random split
+    more than half of the held-out answers also occur in training. "all" trains on all pairs, as
+    article 003 does.
     """
     pairs = tuple(TextPair(row["Q"], (row["A"],)) for row in _rows(contents))
     if split == "all":

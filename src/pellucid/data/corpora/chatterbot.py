@@ -1,4 +1,4 @@
-"""Korean conversations of the package chatterbot-corpus."""
+"""Read the Korean conversations of the package chatterbot-corpus."""
 
 from io import BytesIO
 from zipfile import ZipFile
@@ -9,9 +9,10 @@ from pellucid.data.pairs import Splits, TextPair
 
 
 def read_chatterbot(contents: Contents, _: str) -> Splits:
-    """Every later turn of a conversation answers its first: most list several answers.
+    """Read conversations as pairs of a first turn and all later turns, the targets.
 
-    There is too little to hold anything out: a model memorises it.
+    Most conversations list several answers to one question. The corpus is too small to hold
+    anything out: a model memorises it.
     """
     yaml = optional("yaml", "the Korean conversations need a reader of YAML", extra="demo")
     answers: dict[str, dict[str, None]] = {}  # dict: a set that keeps its order

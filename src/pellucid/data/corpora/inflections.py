@@ -1,8 +1,8 @@
-"""Made nouns in the forms that Turkish has: a task of inflection that needs no download.
+"""Generate a corpus of invented Turkish nouns with their forms.
 
-No dictionary has the nouns: they are drawn, syllable by syllable. Their endings follow the rules of
-Turkish, which has exceptions that these have not: a model that has learnt all rules makes no errors
-here, as it would with real words.
+It needs no download. The task is inflection. The nouns are drawn syllable by syllable and are in no
+dictionary. Their endings follow the rules of Turkish without its exceptions, so a model that has
+learnt all rules makes no errors, unlike with real words.
 """
 
 from itertools import product
@@ -20,11 +20,12 @@ CELLS = tuple(product(("SG", "PL"), OWNERS, CASES))
 
 
 def _drawn(choices: str, *place: object) -> str:
+    """Draw one of the choices, by a hash of `place`."""
     return choices[int(hash_fraction(repr(place)) * len(choices))]
 
 
 def _noun(number: int) -> str:
-    """Return a noun of one to three syllables, with one kind of vowel in six of seven."""
+    """Make noun `number`: one to three syllables, with vowel harmony in six of seven."""
     syllables = int(_drawn("12223", number, "syllables"))
     vowels = _drawn("bbbfffm", number, "vowels")
     kind = {"b": BACK, "f": FRONT, "m": BACK + FRONT}[vowels]
@@ -34,11 +35,15 @@ def _noun(number: int) -> str:
 
 
 def _vowels(word: str) -> list[str]:
+    """Return the vowels of a word."""
     return [letter for letter in word if letter in BACK + FRONT]
 
 
 def _with(word: str, ending: str) -> str:
-    """Put an ending on a word. Its A is a or e, its I is ı, i, u or ü, by the last vowel; D is d/t.
+    """Add an ending to a word by vowel harmony and consonant softening.
+
+    In the ending A stands for a or e and I for ı, i, u or ü, by the last vowel of the word; D for d
+    or t.
 
     >>> _with("kitap", "I"), _with("kitap", "lAr"), _with("kitap", "DA"), _with("top", "A")
     ('kitabı', 'kitaplar', 'kitapta', 'topa')
@@ -58,7 +63,7 @@ def _with(word: str, ending: str) -> str:
 
 
 def decline(noun: str, number: str, owner: str, case: str) -> str:
-    """Return a form of a noun.
+    """Return a form of a noun: its number, possessor and case.
 
     >>> decline("araba", "SG", "PSS3S", "LOC"), decline("araba", "SG", "", "DAT")
     ('arabasında', 'arabaya')
@@ -80,7 +85,7 @@ def decline(noun: str, number: str, owner: str, case: str) -> str:
 
 
 def read_inflections(_: Contents, __: str) -> Splits:
-    """Return the forms, all of one noun on one side."""
+    """Generate the nouns and eight forms of each; all forms of a noun are on one side."""
     nouns = dict.fromkeys(_noun(number) for number in range(2 * NOUNS))  # some are drawn twice
     pairs = []
     for noun in [noun for noun in nouns if len(noun) > 2][:NOUNS]:

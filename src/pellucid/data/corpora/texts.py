@@ -1,4 +1,4 @@
-"""Texts for a decoder alone that need no download: given names, and one long text."""
+"""Corpora of texts that need no download: given names, and one long text."""
 
 from importlib.resources import files
 
@@ -7,17 +7,17 @@ from pellucid.data.corpora.sources import Contents
 from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
 HELD_OUT = 0.05
-"""Share of the long text that is held out: its last lines."""
+"""Share of the long text's lines that is held out: the last ones."""
 
 
 def read_names(contents: Contents, split: str) -> Splits:
-    """Read the names, each a text."""
+    """Read a list of given names; each is a text."""
     names = (files("pellucid.data.corpora") / "names.txt").read_text(encoding="utf-8").split()
     return split_by_hash([TextPair(name, ()) for name in names], valid=0.1)
 
 
 def read_manual(contents: Contents, split: str) -> Splits:
-    """Read what Python's own help prints of the language, as one text in the order of its pages."""
+    """Read the language reference that Python's `help` prints, as one long text."""
     pages = optional("pydoc_data.topics", "the manual is Python's own, which this Python lacks")
     lines = "\n".join(pages.topics.values()).splitlines(keepends=True)
     cut = round(len(lines) * (1 - HELD_OUT))
