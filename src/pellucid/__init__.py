@@ -22,11 +22,11 @@ __version__ = "0.3.0.dev0"
 __all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference", "train"]
 
 _HOME = {"Rng": "rng", "checked": "checked", "pair": "vjp", "reference": "dispatch"}
-"""Files of `core`, by the public names in them."""
+"""Module in `core` of each public name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that one page alone loads little else."""
+    """Import a public name on first use, so that one op alone loads little else."""
     if name in ("nn", "ops"):
         return import_module(f"pellucid.{name}")
     if name not in _HOME:
@@ -35,18 +35,18 @@ def __getattr__(name: str) -> Any:
 
 
 def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
-    """Read a trained model, or weights.
+    """Load a trained model, or an array file of weights.
 
-    A folder gives a task, a model in eval mode with its tokenizers: a model folder or a run folder
-    of Pellucid's, or one of Hugging Face's (config.json, model.safetensors, tokenizer.json), or the
-    name of a model that comes with the package (`pellucid models`).
-    `generate` takes texts and returns the list of their answers; a decoder alone continues them.
-    `stream` yields one answer as it is generated, `score` returns log-probabilities of answers. An
-    encoder alone has `guesses` for the [MASK]s of a text, and `embed` for vectors of texts. All
-    have `attention`. `.model` is the model itself.
+    A folder gives a task: a model in eval mode with its tokenizers. It may be a model folder or a
+    run folder of Pellucid, a model folder of Hugging Face (config.json, model.safetensors,
+    tokenizer.json), or the name of a model that comes with the package (`pellucid models`).
+    `generate` answers a list of texts; a decoder alone continues them. `stream` yields one answer
+    while it is generated, `score` returns log-probabilities of answers. An encoder alone has
+    `guesses` for the [MASK]s of a text, and `embed` for vectors of texts. All have `attention`.
+    `.model` is the model itself.
 
     A .safetensors file gives its arrays by name, for `load_state_dict`; torch's names for a module
-    of `pellucid.nn` fit as they are.
+    fit the same module of `pellucid.nn`.
 
     A model folder whose files were changed after it was saved is refused, unless `accept_changes`.
     Raises `UserError` naming the file that is missing, damaged or does not fit the others.

@@ -1,4 +1,4 @@
-"""`python -m pellucid` is the command `pellucid`."""
+"""Run the command `pellucid` as `python -m pellucid`."""
 
 import sys
 

@@ -140,7 +140,7 @@ class Task(ABC):
     usual_metric: ClassVar[str] = "none"
     """The default metric in addition to the loss."""
     kind: ClassVar[Kind]
-    """What the model does with a text: "answer" it, "continue" it, "fill" its masks, or "label" it.
+    """The use of a text: "answer" it, "continue" it, "fill" its masks, or "label" it.
     It is trained on pairs, whole texts, texts with masked tokens, or labelled texts."""
     config_class: ClassVar[type[Any]]
     model_class: ClassVar[type[Any]]

@@ -1,1 +1,1 @@
-"""Learning: optimisers, schedules, the loop, checkpoints that survive any moment."""
+"""Training: settings, the loop, validation, and checkpoints that survive a crash."""

@@ -1,4 +1,4 @@
-"""Arguments of `pellucid.train`: which of them is meant by a name that is none."""
+"""Check the arguments of `pellucid.train`; suggest the right name for a wrong one."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
@@ -14,13 +14,13 @@ PEERS = {
     "num_train_epochs": "epochs",
     "per_device_train_batch_size": "batch_size",
 }
-"""Names of settings in other libraries."""
+"""Names of settings in other libraries, and Pellucid's names of them."""
 
 
 def refuse_unknown(given: Iterable[str], settings: Any, *own: str) -> None:
-    """Raise `UsageError` for an argument that is none of a call, naming the one that is meant.
+    """Raise `UsageError` for an unknown argument; the message suggests the one meant.
 
-    settings: the dataclass whose tables are arguments. own: the other arguments.
+    settings: the dataclass whose tables are arguments. own: names of the other arguments.
     """
     tables = [field.name for field in fields(settings)]
     dotted = sorted(_dotted(settings), key=lambda name: -name.count("."))
@@ -35,7 +35,7 @@ def refuse_unknown(given: Iterable[str], settings: Any, *own: str) -> None:
 
 
 def argument(dotted: str) -> str:
-    """Return how a setting is given to a call in Python.
+    """Return the Python argument that sets a setting.
 
     >>> argument("training.schedule.lr")
     'training={"schedule": {"lr": …}}'
@@ -48,6 +48,7 @@ def argument(dotted: str) -> str:
 
 
 def _dotted(settings: Any, table: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings in nested dataclasses."""
     for field in fields(settings):
         value = getattr(settings, field.name)
         if is_dataclass(value):

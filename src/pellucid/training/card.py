@@ -1,4 +1,4 @@
-"""The model card: README.md of a model folder."""
+"""Write and read the model card, the README.md of a model folder."""
 
 import re
 import shlex
@@ -31,11 +31,11 @@ def card(
     examples: Sequence[str] = (),
     unknown: str = "",
 ) -> str:
-    """Return the model card of a run as Markdown, in the layout that Hugging Face shows.
+    """Write the model card of a run in Markdown, as Hugging Face shows cards.
 
-    examples: texts that the model can be given. unknown: a sentence on targets that it cannot
-    write. A recipe's description is of its own data: a model of other files has none, unless the
-    user gave one.
+    examples: texts to try the model with. unknown: a sentence on targets that the model cannot
+    generate. The description of a recipe is about its own corpus, so a model trained on other files
+    has none, unless the user wrote one.
     """
     about = config.description
     if config.data.train:
@@ -68,10 +68,11 @@ def card(
 
 
 def examples_of(kind: str, data: DataConfig, pairs: Sequence[TextPair]) -> list[str]:
-    """Return a few short texts that a model can be given: held-out ones, cut to what it does.
+    """Return a few short held-out texts as examples for a model card.
 
-    None of the user's own: they are not for those whom a model is given to. None of a corpus whose
-    terms forbid copies.
+    For a model that continues texts, their first halves; for one that fills masks, with a mask.
+    There are none for the user's own files, because a model may be given to others, and none for a
+    corpus whose terms forbid copies.
 
     >>> data = DataConfig(corpus="g2p-en", max_tokens=11)
     >>> examples_of("continue", data, [TextPair("a b c d", ("",))])
@@ -94,7 +95,9 @@ def examples_of(kind: str, data: DataConfig, pairs: Sequence[TextPair]) -> list[
 
 
 def about_and_examples(card: str) -> tuple[str, list[str]]:
-    """Return a card's first paragraph and its examples; of another file "" and none.
+    """Read the first paragraph and the examples of a model card.
+
+    "" and [] for another file.
 
     >>> about_and_examples("# m\\n\\nIt reads.\\n\\n## Examples\\n\\n- a b\\n- c\\n\\n## Data\\n")
     ('It reads.', ['a b', 'c'])
@@ -107,11 +110,11 @@ def about_and_examples(card: str) -> tuple[str, list[str]]:
 
 
 def with_scores(card: str, scores: Mapping[str, str]) -> str:
-    """Return a card with these scores in its table, in place of those of the same names.
+    """Return a card with these scores in its table.
 
-    The rest stays as it is, a user's own text included, but for the note of `note_quantized` when
-    no score is left from before. A card without the table gets one, under its heading or, without
-    that too, at the end.
+    Scores of the same names are replaced. All other text stays, the user's included, except the
+    note of `note_quantized` when no earlier score is left. A card without a table gets one, under
+    its heading or else at the end.
     """
     if not _SCORES.search(card):
         card = card.rstrip("\n") + f"\n\n{SCORES_HEADING}\n"
@@ -135,9 +138,9 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
 
 
 def note_quantized(card: str, weights: WeightFormat) -> str:
-    """Return a card with a note that the weights were quantized after they were scored.
+    """Add a note that a card's scores were computed before the weights were quantized.
 
-    A card without scores stays as it is, and so does every card where nothing is rounded.
+    A card without scores, and weights in float32, need no note.
     """
     note = _note(weights)
     if weights == "float32" or note in card:
@@ -157,6 +160,7 @@ _NOTE = re.compile(rf"\n{_note('[a-z0-9]+')}\n")
 
 
 def _table(first: str, second: str, rows: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a Markdown table."""
     if not rows:
         return [NO_SCORES]
     body = [

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder each, written whole or not at all, and checked byte by byte when read.
+"""Checkpoints: each a folder, written completely or not at all, verified when read.
 
 checkpoints/step-00000500/
     model.safetensors      weights, torch's names
@@ -36,7 +36,10 @@ _NAME = re.compile(r"step-(\d{8,})")
 
 @dataclass
 class TrainerState:
-    """The loop's whole state; `batch` is the index of the next batch in `epoch`."""
+    """The complete state of the training loop.
+
+    `batch` is the index of the next batch in `epoch`.
+    """
 
     step: int = 0
     epoch: int = 0
@@ -46,39 +49,39 @@ class TrainerState:
     first_loss: float | None = None
     running_loss: float | None = None
     window: Tally = field(default_factory=Tally)
-    """Since the last record of the training loss."""
+    """Sums since the last record of the training loss."""
     pass_: Tally = field(default_factory=Tally)
-    """Since the epoch began."""
+    """Sums since the beginning of the epoch."""
     best_score: float | None = None
     best_step: int | None = None
     not_improved: int = 0
-    """Validations in a row without a new best."""
+    """Number of successive validations without a new best score."""
     checkpoints: tuple[int, ...] = ()
-    """Steps of the checkpoints due by the settings and kept, oldest first."""
+    """Steps of the regular checkpoints that are kept, oldest first."""
     stopped: str | None = None
-    """Why training is over."""
+    """The reason for the end of training; None while it goes on."""
 
 
 @dataclass(frozen=True)
 class SavedState:
-    """The content of state.json besides the format and the step."""
+    """The content of state.json, except the format and the step."""
 
     trainer: TrainerState
     metrics_lines: int
     environment: dict[str, str]
     judged_by: dict[str, str] = field(default_factory=dict)
-    """Settings and data that held-out scores depend on, besides the weights."""
+    """Settings and data that held-out scores depend on, in addition to the weights."""
     metrics_sha256: str | None = None
-    """The digest of the metrics' lines; 0.1.0 wrote none."""
+    """SHA-256 of the lines in metrics.jsonl; version 0.1.0 wrote none."""
     scored_since: int = 0
-    """The step after which held-out scores can be compared with those of now."""
+    """Held-out scores after this step are comparable with present ones: settings and data are
+    equal."""
 
 
 def _read_state(values: Mapping[str, Any], source: str) -> SavedState:
-    """Return a state that was written as JSON; `source` names the file in errors.
+    """Parse the content of state.json; `source` names the file in errors.
 
-    Raises `UsageError` for a key that is missing or unknown, and a value of another type or out of
-    its range.
+    Raises `UsageError` for a missing or unknown key, and for a value of a wrong type or range.
     """
     saved = from_mapping(SavedState, values, source)
     state, tallies = saved.trainer, (saved.trainer.window, saved.trainer.pass_)
@@ -103,7 +106,7 @@ def _read_state(values: Mapping[str, Any], source: str) -> SavedState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that resuming needs."""
+    """Everything that is needed to resume a run."""
 
     weights: Mapping[str, Array]
     optimizer: Mapping[str, Array]
@@ -113,7 +116,7 @@ class Checkpoint:
 
     @property
     def step(self) -> int:
-        """The steps that were taken."""
+        """Number of steps taken."""
         return self.state.trainer.step
 
 
@@ -123,9 +126,9 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint into `folder` whole or not at all; return its path.
+    """Write a checkpoint into `folder`, completely or not at all; return its path.
 
-    Raises `UserError` when it cannot be written; earlier checkpoints stay as they are.
+    Raises `UserError` if that fails; earlier checkpoints are unchanged.
     """
     state = {"format": FORMAT, "step": checkpoint.step, **asdict(checkpoint.state)}
     files = {
@@ -141,9 +144,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint and check every byte of it.
+    """Read a checkpoint and verify its checksums.
 
-    Raises `UserError` naming the file that is missing, damaged or not a checkpoint's.
+    Raises `UserError` naming a file that is missing, damaged or no part of a checkpoint.
     """
     files = _whole_files(path)
     try:
@@ -173,13 +176,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def checkpoint_paths(folder: Path) -> list[Path]:
-    """Return the checkpoints in a folder, oldest first."""
+    """Return the paths of all checkpoints in a folder, oldest first."""
     found = [p for p in folder.glob("step-*") if _NAME.fullmatch(p.name)]
     return sorted(found, key=step_of)
 
 
 def step_of(path: Path) -> int:
-    """Return the step in a checkpoint's name.
+    """Return the step in the name of a checkpoint.
+
+    Raises `UserError` for another name.
 
     >>> step_of(Path("checkpoints/step-00000500"))
     500
@@ -191,11 +196,10 @@ def step_of(path: Path) -> int:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest checkpoint, or None when there is none.
+    """Read the newest checkpoint of a folder; None if there is none.
 
-    A damaged newest one is an error, not skipped.
-
-    Raises `UserError` that also names the newest undamaged checkpoint.
+    A damaged newest checkpoint is an error, and not skipped: `UserError`, which also names the
+    newest undamaged one.
     """
     paths = checkpoint_paths(folder)
     if not paths:
@@ -218,7 +222,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:
-    """Delete every checkpoint but those of `steps`."""
+    """Delete all checkpoints except those of `steps`."""
     kept = set(steps)
     for path in checkpoint_paths(folder):
         if step_of(path) not in kept:
@@ -226,6 +230,7 @@ def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:
 
 
 def _whole_files(path: Path) -> dict[str, bytes]:
+    """Read the files of a checkpoint. Raises `UserError` for missing or damaged files."""
     if not (path / SUMS).is_file():
         raise UserError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})")
     averaged = [AVERAGE] if AVERAGE.encode() in read_file(path / SUMS) else []

@@ -1,7 +1,7 @@
-"""The settings of a run; a recipe is such settings in a TOML file.
+"""The settings of a run; a recipe is a TOML file of settings.
 
-A setting that is left out has its default. The text under a setting is also its help in `pellucid
-train RECIPE --help`. The model's settings are in `models.config`, the search's in `generation`.
+A setting that is left out has its default. The docstring of a setting is also its help in `pellucid
+train RECIPE --help`. The model's settings are in `models.config`, those of search in `generation`.
 """
 
 from collections.abc import Callable, Collection
@@ -128,13 +128,16 @@ class TokenizerConfig:
 
     @property
     def same(self) -> Callable[[str], str]:
-        """A function that maps texts that look or tokenize alike to one text."""
+        """Function that maps texts that look or tokenize alike to one text."""
         normal = normaliser([*self.normalise, *["whitespace"] * (self.kind == "word")])
         return lambda text: entry(normal(text))
 
     @property
     def group(self) -> Callable[[str], str]:
-        """A function that maps sources that must be on one side of a split to one text."""
+        """Function that maps sources that must be on the same side of a split to one text.
+
+        With features these are all forms of one word.
+        """
         same = self.same
         return same if self.kind != "features" else lambda text: same(text.rpartition("\t")[0])
 
@@ -227,9 +230,9 @@ class TrainingConfig(StepConfig):
         check_ranges(self, **above, ema="[0, 1)")
 
     def check(self, offered: Collection[str] | None) -> None:
-        """Raise `UsageError` when nothing ends training, or nothing gives the score asked for.
+        """Raise `UsageError` if training has no end, or if the score to monitor is missing.
 
-        offered: the names of the validation scores that there will be; None: no validation.
+        offered: names of the validation scores; None: there is no validation.
         """
         if self.steps is None and self.epochs is None and self.minutes is None:
             raise UsageError("training has no end: set steps, epochs or minutes")
@@ -254,15 +257,16 @@ class TrainingConfig(StepConfig):
             )
 
     def _budget(self, step: int, epochs: float, seconds: float) -> list[tuple[float, float]]:
-        """Return each limit that is set, with how much of it is used."""
+        """Return (limit, used so far) for each limit that is set."""
         minutes = None if self.minutes is None else 60 * self.minutes
         limits = ((self.steps, step), (self.epochs, epochs), (minutes, seconds))
         return [(limit, used) for limit, used in limits if limit is not None]
 
     def share_used(self, *, step: int, epochs: float, seconds: float) -> float:
-        """Return the share of the budget that is used, 0 to 1, by the limit that is nearest.
+        """Return the used share of the training budget, 0 to 1.
 
-        `epochs` counts passes over the data with their fraction, `seconds` training so far.
+        Of several limits the one that is nearest to its end counts. `epochs` is a number of passes
+        with its fraction, `seconds` the training time so far.
 
         >>> TrainingConfig(steps=100, epochs=4).share_used(step=10, epochs=2.0, seconds=0.0)
         0.5
@@ -270,10 +274,10 @@ class TrainingConfig(StepConfig):
         return min(max(used / limit for limit, used in self._budget(step, epochs, seconds)), 1.0)
 
     def total_steps(self, *, step: int, epochs: float, seconds: float) -> float:
-        """Return how many steps there will be: set, or projected from the share used so far.
+        """Return the total number of steps, as set or projected from the share used.
 
-        `epochs` and `seconds` are those at the end of `step`. A projection from seconds depends on
-        the clock.
+        `epochs` and `seconds` are those after `step` steps. A projection from seconds depends on
+        the clock, so it differs between repetitions.
 
         >>> TrainingConfig(epochs=4).total_steps(step=10, epochs=0.5, seconds=0.0)
         80.0
@@ -282,7 +286,7 @@ class TrainingConfig(StepConfig):
         return min(step * limit / used for limit, used in budget)
 
     def reason_to_stop(self, *, step: int, epochs: float, seconds: float) -> str | None:
-        """Return which limit is reached, or None; an epoch counts when it is complete.
+        """Return the limit that is reached, in words, or None; only complete epochs count.
 
         A resumed run may be past a limit that was lowered.
 
@@ -300,12 +304,12 @@ class TrainingConfig(StepConfig):
 
     @property
     def higher_wins(self) -> bool:
-        """Whether the best score is the highest, by the monitor's name or else a setting."""
+        """Whether a higher score is better, by the score's name or else by the setting."""
         return higher_is_better().get(self.monitor, self.higher_is_better)
 
     @property
     def checkpoints_kept(self) -> int:
-        """The number of latest checkpoints kept on disk: `keep`, or as many as `average` needs."""
+        """Number of latest checkpoints to keep: `keep`, and at least `average`, if used."""
         return max(self.keep, self.average) if self.use == "average" else self.keep
 
 
@@ -357,7 +361,7 @@ class RunConfig:
             )
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return the settings as a run's folder keeps them."""
+        """Return the settings as nested tables, as the run folder stores them."""
         settings = to_mapping(self)
         if self.start is not None and self.start.model_type:
             settings["tokenizer"] = {"shared": True}  # another program's: no more is known
@@ -372,9 +376,10 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name: str) -> RunConfig:
-    """Return a recipe by name, or the settings in a TOML file or a run folder.
+    """Load the settings of a recipe by name, of a TOML file, or of a run folder.
 
-    Raises `UsageError` when there is none (suggesting the nearest), or for an error in it.
+    Raises `UsageError` if there is none (the message suggests the nearest name), or for an error in
+    it.
     """
     values, source, _ = recipe_values(name)
     with naming_imports(Path(name)):
@@ -382,7 +387,10 @@ def load_recipe(name: str) -> RunConfig:
 
 
 def recipe_values(name: str) -> tuple[dict[str, Any], str, bool]:
-    """Return a recipe's values, its name in errors, and whether it is the user's own."""
+    """Read a recipe.
+
+    Return its values, its name in errors, and whether it is the user's.
+    """
     path = Path(name)
     if path.is_dir():
         path = path / "config.toml"

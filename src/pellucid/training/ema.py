@@ -35,7 +35,7 @@ class MovingAverage:
         self._averages = {name: _copy(p.learnt) for name, p in self._parameters.items()}
 
     def update(self, step: int) -> None:
-        """Follow the parameters after step `step`, counted from 1."""
+        """Update the averages after step `step`, counted from 1."""
         rest = 1.0 - min(self.decay, (1 + step) / (10 + step))
         for name, average in self._averages.items():
             difference = self._parameters[name].learnt - average
@@ -44,7 +44,7 @@ class MovingAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the parameters have their averages for a while."""
+        """Give the parameters their averages as values inside the `with`."""
         self.swap()
         try:
             yield
@@ -52,7 +52,7 @@ class MovingAverage:
             self.swap()
 
     def swap(self) -> None:
-        """Exchange the parameters and their averages."""
+        """Exchange the values of the parameters and their averages."""
         for name, average in self._averages.items():
             parameter = self._parameters[name]
             theta = parameter.learnt
@@ -62,11 +62,11 @@ class MovingAverage:
                 parameter.narrow(parameter.data.dtype)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return the averages, NumPy's, by the first name of each parameter."""
+        """Return the averages as NumPy arrays, by the first name of each parameter."""
         return {name: to_host(average) for name, average in self._averages.items()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from these averages, which have the parameters' names and shapes."""
+        """Load averages by name; the shapes are those of the parameters."""
         for name, average in self._averages.items():
             average[...] = like(np.array(state[name]), average)
 

@@ -1,6 +1,7 @@
-"""The events that the trainer sends to its listeners: callables that take an event.
+"""Events of training.
 
-Records without the fields in `TIME_FIELDS` are the same, bit for bit, in a run and its repetition.
+A listener is a function that the trainer calls with each event. Events without their `TIME_FIELDS`
+are equal, bit for bit, in a run and its repetition.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,11 +12,12 @@ from typing import Any
 from pellucid.system.language import Text, chosen_language
 
 TIME_FIELDS = frozenset({"seconds", "seconds_left", "tokens_per_second"})
+"""Fields of events that depend on the clock."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Steps taken and epochs completed, with fractions."""
+    """Base class of events: steps taken, and epochs completed with their fraction."""
 
     step: int
     epoch: float
@@ -33,7 +35,7 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Stepped(Event):
-    """One step was taken. `share`: of the budget used, 0 to 1."""
+    """A step was taken; `share` is the used share of the training budget, 0 to 1."""
 
     loss: float
     share: float
@@ -42,18 +44,18 @@ class Stepped(Event):
 
 @dataclass(frozen=True)
 class Trained(Event):
-    """The mean over the steps since the last such record; losses in nats, with dropout on."""
+    """Means over the steps since the last such event; losses in nats, with dropout on."""
 
     loss: float
-    """Per target token."""
+    """Mean loss per target token."""
     loss_per_sentence: float
     learning_rate: float
     gradient_norm: float
     """Norm of the last step's gradient, before clipping."""
     clipped: float
-    """Share of the steps whose gradient was shortened."""
+    """Share of steps whose gradient was clipped."""
     tokens: int
-    """Useful tokens, source and target without padding, since training began."""
+    """Source and target tokens without padding since training began."""
     tokens_per_second: float
     seconds: float
     """Seconds of training since it began, resumed parts included."""
@@ -62,7 +64,7 @@ class Trained(Event):
 
 @dataclass(frozen=True)
 class EpochEnded(Event):
-    """The running mean over one epoch, with dropout on and the weights changing meanwhile."""
+    """Mean losses over one epoch, with dropout on, while the weights were changing."""
 
     loss: float
     loss_per_sentence: float
@@ -71,7 +73,7 @@ class EpochEnded(Event):
 
 @dataclass(frozen=True)
 class Validated(Event):
-    """The held-out score: nats per target token without dropout or smoothing, and other metrics."""
+    """Held-out scores: loss in nats per target token without dropout; other metrics."""
 
     loss: float | None
     best: bool
@@ -81,14 +83,17 @@ class Validated(Event):
 
 @dataclass(frozen=True)
 class Saved(Event):
-    """A checkpoint is in place."""
+    """A checkpoint was written."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class Interrupted(Event):
-    """A signal came; the step was finished and saved. `resume` is the command that resumes."""
+    """A signal came.
+
+    The step was finished and saved. `resume` is the command that resumes.
+    """
 
     signal: str
     resume: str
@@ -106,7 +111,7 @@ class Ended(Event):
 
 @dataclass(frozen=True)
 class Chosen(Event):
-    """The weights that the model gets: best, last, the average of several checkpoints, or ema."""
+    """The weights that the trained model gets: best, last, average of several, or ema."""
 
     weights: str
     steps: tuple[int, ...]
@@ -119,7 +124,7 @@ RECORDED = (Trained, EpochEnded, Validated, Ended, Chosen)
 
 
 def as_record(event: Event) -> dict[str, Any]:
-    """Return the event as JSON can hold it, its name first.
+    """Convert an event to JSON values; its name is the field `event`.
 
     >>> as_record(EpochEnded(5, 1.0, 2.5, 9.0, 0.5))["event"]
     'epoch_ended'
@@ -129,7 +134,10 @@ def as_record(event: Event) -> dict[str, Any]:
 
 
 def show(news: Event | Text | str) -> None:
-    """Print what training says, a recorded event as a line of all that it has but times."""
+    """Print a text, or a recorded event without fields that depend on the clock.
+
+    Other events are not printed.
+    """
     if isinstance(news, Event):
         if not isinstance(news, RECORDED):
             return

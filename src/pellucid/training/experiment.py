@@ -1,4 +1,4 @@
-"""A run from its settings: read data, prepare, train, evaluate, save the model folder."""
+"""Do a run by its settings: read data, build, train, evaluate, save the model."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ from pellucid.training.trainer import Result, Trainer, ValidationMetric
 
 Say = Callable[[Text], None]
 Watch = Callable[[Task, Splits], Listener]
-"""Makes a listener that sees the model in training, and the data."""
+"""Function that makes a listener with access to the model and the data."""
 
 STILL_IMPROVES = 0.05
-"""By this share the last validation is better than the best before it, where more steps may help:
-a schedule that falls to 0 gains a little at the end of every run."""
+"""Relative improvement of the last validation over the best before from which longer training is
+suggested: a schedule that falls to 0 always gains a little at its end."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,17 +74,17 @@ class Outcome:
     trained: Task
     pairs: Splits
     scores: Scores | None
-    """On all held-out pairs; None when there are none, or when training was interrupted."""
+    """Scores on all held-out pairs; None if there are none or training was interrupted."""
     interrupted: str | None
-    """The signal that ended training, if one did: then there is no model folder yet."""
+    """The signal that ended training, if any; there is then no model folder yet."""
 
 
 def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
-    """Read the pairs that the settings name. Raises `UserError` naming file and line.
+    """Read the data that the settings name.
 
-    Sources of a file that the tokenizer makes one text are on one side of its split; the split of a
-    corpus depends on no setting. `data.more` is added to the training pairs afterwards. texts: the
-    files are of texts, as `read_split` has it.
+    Sources of a file that the tokenizer maps to the same text are on the same side of its split;
+    the split of a corpus depends on no setting. `data.more` is added to the training pairs. texts:
+    the files hold texts, see `read_split`. Raises `UserError` naming file and line.
     """
     data = config.data
     if data.stream and not texts:
@@ -116,8 +116,8 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
 def read_material(config: RunConfig) -> Splits:
     """Read the data of a run: pairs or, for a model of one text, texts.
 
-    Texts are the sources and the targets of pairs, or the lines of .txt files; each is a
-    pair with an empty source. Raises `UserError` naming file and line.
+    Texts are the sources and targets of pairs, or the lines of .txt files; each becomes a pair with
+    an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, config.tokenizer.same
     if (kind := task_of(config.model).kind) in ("answer", "label"):
@@ -134,7 +134,7 @@ def read_material(config: RunConfig) -> Splits:
 
 
 def balanced(pairs: Sequence[TextPair], share: float) -> tuple[TextPair, ...]:
-    """Return pairs of texts and labels, those with rare labels several times: `data.balance`.
+    """Repeat pairs with rare labels, by the setting `data.balance`.
 
     >>> pairs = [TextPair("a", ("x",)), TextPair("b", ("x",)), TextPair("c", ("y",))]
     >>> [pair.source for pair in balanced(pairs, 1.0)]
@@ -146,7 +146,10 @@ def balanced(pairs: Sequence[TextPair], share: float) -> tuple[TextPair, ...]:
 
 
 def check_scores(config: RunConfig, pairs: Splits) -> None:
-    """Raise `UserError` where scores cannot be computed, or none is the one to monitor."""
+    """Check that the scores of the settings, and the one to monitor, can be computed.
+
+    Raises `UserError` otherwise, before training rather than after it.
+    """
     usual = task_of(config.model).usual_metric
     metric = METRICS.get(config.evaluation.metric, METRICS.get(usual))  # none has no record
     if metric:
@@ -155,15 +158,19 @@ def check_scores(config: RunConfig, pairs: Splits) -> None:
 
 
 def _stripped(pairs: Sequence[TextPair]) -> tuple[TextPair, ...]:
+    """Remove white space at the edges of all targets."""
     return tuple(TextPair(p.source, tuple(t.strip() for t in p.targets)) for p in pairs)
 
 
 COMMENT = re.compile(r"(^|\s)(#|;|//)\s*\w")
-"""A comment in a lexicon, behind its phones."""
+"""A comment behind the phones in a lexicon."""
 
 
 def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
-    """Learn the source's and the target's tokenizer from the training side; they may be one."""
+    """Learn the source's and the target's tokenizers from the training data.
+
+    They may be the same.
+    """
     own = replace(config.tokenizer, shared=_has_one_tokenizer(config))
     sources = [pair.source for pair in pairs.train]
     targets = [text for pair in pairs.train for text in pair.targets]
@@ -200,6 +207,7 @@ def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokeni
 
 
 def _has_one_tokenizer(config: RunConfig) -> bool:
+    """Return whether source and target share a tokenizer."""
     return config.tokenizer.shared or len(task_of(config.model).vocabularies) == 1
 
 
@@ -216,16 +224,17 @@ def train_run(
     say: Say = lambda line: None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Train as `config` says, in a run folder, and write the model folder `model` inside it.
+    """Train as `config` says in a run folder, and write the folder `model` inside it.
 
-    `say` gets, a line at a time, what was read and how the model scores in the end. `device` and
-    `precision` are those of `kernels.device`; they are no settings of the run, which may be resumed
-    on another device. `weights` is float32 unless given or remembered by a run that is resumed. The
-    model that is returned is on the CPU. `watch` is called before anything is written.
+    say: receives lines on the data and on the final scores. device, precision: see
+    `kernels.device`; they are not stored, so that a run may be resumed on another device. weights:
+    format of the model folder; default, float32 or that of the resumed run. watch: called with the
+    model and its data before anything is written; makes one more listener. The returned model is on
+    the CPU.
 
-    Raises `UserError` for what the user can fix; what was saved before is whole. Raises
-    `BrokenPipeError` when nobody reads what `say` or a listener prints: a step that was begun is
-    then finished and saved, a trained model is written.
+    Raises `UserError` for errors that the user can fix; everything saved before stays usable.
+    Raises `BrokenPipeError` if the output of `say` or of a listener is no longer read: the present
+    step is then finished and saved, and a trained model is written.
     """
     check_device(device, precision)
     products = products_for(device, precision)
@@ -289,27 +298,27 @@ def train_run(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model and its data: all that training needs of a run's settings."""
+    """A model with its tokenized data, ready to be trained."""
 
     config: RunConfig
     """The settings, completed from the data."""
     pairs: Splits
     trained: Task
     examples: Examples
-    """The training pairs, tokenized."""
+    """The training pairs as token ids."""
     start: Start | None = None
-    """The model that the run begins with, if not a new one."""
+    """The existing model that the run begins with, if any."""
 
     @classmethod
     def of(
         cls, config: RunConfig, pairs: Splits, trained: Task, start: Start | None = None
     ) -> Prepared:
-        """Tokenize the training pairs as the model reads them."""
+        """Tokenize the training pairs for a model."""
         examples = encode(trained, pairs.train, config, pairs.first_target_only)
         return cls(replace(config, model=trained.model.config), pairs, trained, examples, start)
 
     def batches(self) -> Batches:
-        """Return the batches of every epoch: of batch_size pairs, or else of batch_tokens."""
+        """Return the batches of all epochs, of batch_size pairs or of batch_tokens tokens."""
         data, size = self.config.data, self.config.data.batch_size
         dropout, tokenizers = self.config.tokenizer.dropout, self.trained.tokenizers
         redraw = None
@@ -325,14 +334,17 @@ class Prepared:
         )
 
     def metric(self) -> ValidationMetric | None:
-        """Return the function that scores validation answers while training, or None."""
+        """Return the function that scores validation answers during training, or None."""
         how = self.config.evaluation
         return self.trained.validation(self.pairs.valid, how.metric, how.pairs)
 
     def trainer(
         self, run: RunFolder | None, listeners: Iterable[Listener], **options: Any
     ) -> Trainer:
-        """Return the trainer, with the validation batches. options: further ones of `Trainer`."""
+        """Make the trainer with its validation batches.
+
+        Options: further ones of `Trainer`.
+        """
         held_out: Sequence[Batch] = ()
         if valid := self.pairs.valid:
             examples = encode(self.trained, valid, self.config, True)
@@ -341,13 +353,16 @@ class Prepared:
         return Trainer(self.trained.model, self.batches(), self.config.training, **options)
 
     def final_scores(self) -> Scores | None:
-        """Return the scores on the test pairs, else the validation pairs; None without either."""
+        """Evaluate the model on the test pairs, or else the validation pairs.
+
+        None without.
+        """
         held_out = self.pairs.scored
         return score(self.trained, held_out, self.config) if held_out else None
 
 
 def _prepare(config: RunConfig, folder: Path, resume: bool, accept_changes: bool) -> Prepared:
-    """Read the data, tokenize it and build the model.
+    """Read and tokenize the data, and build or open the model.
 
     Raises, before anything is written, for settings, data or a model that do not fit the run.
     """
@@ -410,10 +425,10 @@ def _tokenizers(
     kept: Path | None,
     before: Task | None = None,
 ) -> Sequence[Tokenizer]:
-    """Return a tokenizer for each vocabulary of the model.
+    """Return the tokenizer of each vocabulary.
 
-    kept: the folder of a run that goes on with its tokenizers; None: they are learnt, or those of
-    the model `before` get what they lack. Raises `UserError` naming a file that is missing or
+    kept: folder of a resumed run with its tokenizers. If None, they are learned from the data, or
+    extended from those of the task `before`. Raises `UserError` naming a file that is missing or
     damaged.
     """
     if kept is not None:
@@ -427,6 +442,7 @@ def _tokenizers(
 def _write_model(
     prepared: Prepared, folder: Path, scores: Scores | None, weights: WeightFormat
 ) -> None:
+    """Write the model folder with its card."""
     config, trained = prepared.config, prepared.trained
     texts = examples_of(trained.kind, config.data, prepared.pairs.valid)
     made = note_quantized(card(folder, config, scores, texts, _unknown(prepared)), weights)
@@ -437,7 +453,7 @@ def _write_model(
 
 
 def _unknown(prepared: Prepared) -> str:
-    """Return a sentence on the targets that the tokenizer could not write whole, if there are."""
+    """Return a sentence on the share of target tokens that are unknown, or ""."""
     trained, targets = prepared.trained, prepared.examples.target.without_first().tokens
     if not (trained.generates and isinstance(trained.target, Tokenizer)):
         return ""
@@ -451,6 +467,7 @@ def _unknown(prepared: Prepared) -> str:
 
 
 def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) -> Iterable[Text]:
+    """Yield lines on the final scores and the size of the model folder."""
     if scores is not None:
         if (found := scores.measured) is not None:
             scores = replace(scores, measured=found._replace(details={}))
@@ -468,9 +485,9 @@ def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) ->
 
 
 def _longer(config: TrainingConfig, folder: Path, result: Result, since: int = 0) -> Iterable[Text]:
-    """Return how to train longer, where a limit ended a run whose score still improved.
+    """Suggest longer training if the score still improved when a limit was reached.
 
-    since: scores up to this step are not compared; data or settings changed there.
+    since: scores up to this step are not compared, because data or settings changed there.
     """
     limit = result.reason.rpartition(" ")[2].removesuffix("s") + "s"
     records = [each for each in read_metrics(folder) if each["step"] > since]
@@ -492,7 +509,7 @@ def _longer(config: TrainingConfig, folder: Path, result: Result, since: int = 0
 
 
 def _announce_stop(name: str) -> None:
-    """Acknowledge a signal at once: a step and its validation may take a while."""
+    """Acknowledge a signal at once: finishing the step and a validation may take long."""
     line = (
         f"pellucid: {name}: stopping after the current step, which is saved; a second Ctrl-C "
         "stops at once and saves nothing\n"
@@ -505,14 +522,14 @@ def _announce_stop(name: str) -> None:
 def encode(
     trained: Task, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
 ) -> Examples:
-    """Tokenize pairs as the model reads them; a model of one text reads their targets."""
+    """Tokenize pairs for a model with the run's `max_tokens`."""
     return trained.encode(
         pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
     )
 
 
 def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
-    """Evaluate a model on pairs with the run's metric and sizes: `Task.evaluate`."""
+    """Evaluate a model on pairs with the run's metric and sizes; see `Task.evaluate`."""
     return trained.evaluate(
         pairs,
         config.evaluation.metric,
@@ -522,9 +539,9 @@ def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores
 
 
 def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
-    """Return everything besides the weights that the best-weights score depends on.
+    """Return all that held-out scores depend on besides the weights, by name.
 
-    pairs: the validation pairs. Settings have their own names.
+    A resumed run compares it with that of its checkpoint. pairs: the validation pairs.
     """
     monitor = config.training.monitor
     answers = {"evaluation": to_mapping(config.evaluation), "search": to_mapping(config.search)}
@@ -547,7 +564,7 @@ def digest_of(*parts: Sequence[TextPair]) -> str:
 
 
 def _account(prepared: Prepared) -> Text:
-    """Return a line on how much data there is, and for what."""
+    """Return a line that states the amount of data and its use."""
     trained, pairs = prepared.trained, prepared.pairs
     noun, unit_ko = ("pair", "쌍") if trained.kind == "answer" else ("text", "텍스트")
     unit = Text(plural(len(prepared.examples), noun), unit_ko)

@@ -1,4 +1,7 @@
-"""One process at a time: a lock that the system releases when its holder dies, even by kill -9."""
+"""A lock for a folder.
+
+The system releases it when its process dies, even by kill -9.
+"""
 
 import os
 import sys
@@ -12,7 +15,7 @@ from pellucid.system.files import saving
 
 
 class InUseError(UserError):
-    """Another process, `holder`, has the lock."""
+    """The lock is held by another process, `holder`."""
 
     def __init__(self, message: str, holder: str) -> None:
         super().__init__(message)
@@ -20,7 +23,10 @@ class InUseError(UserError):
 
 
 class Lock:
-    """Hold `path` until `release`. Raises `InUseError` when another process holds it so long."""
+    """A lock on the file `path`, held from construction to `release`.
+
+    Raises `InUseError` if another process still holds it after so many seconds.
+    """
 
     def __init__(self, path: Path, seconds: float = 0.0) -> None:
         self._lock = FileLock(path, timeout=seconds, thread_local=False)
@@ -41,5 +47,8 @@ class Lock:
                 path.write_text(str(os.getpid()), encoding="utf-8")
 
     def release(self) -> None:
-        """Release the lock; the file stays, since deleting it would let two processes in."""
+        """Release the lock.
+
+        The file stays, because deleting it could let two processes in.
+        """
         self._lock.release()

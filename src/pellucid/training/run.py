@@ -1,9 +1,11 @@
-"""A run is a folder: config.toml as resolved, remembered.toml, metrics.jsonl, checkpoints/, model/,
-and what else resuming needs unchanged: its tokenizers, or start/, the model that it began with.
+"""A run is a folder with everything that is needed to resume it.
 
-Opening it takes its lock; resuming it finds the newest checkpoint and compares the settings with
-those it was made with. Nothing is written before every check has passed:
-config.toml, and metrics.jsonl truncated to the checkpoint.
+It holds config.toml (the resolved settings), remembered.toml, metrics.jsonl, checkpoints/, model/,
+and either the tokenizers or start/, the model that the run began with.
+
+Opening the folder takes its lock. Resuming finds the newest checkpoint and compares the settings
+with those it was made with. Only after all checks are config.toml written and metrics.jsonl
+truncated to the checkpoint.
 """
 
 from __future__ import annotations
@@ -53,18 +55,18 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Remembered:
-    """Facts that a run keeps besides its settings."""
+    """Facts that a run keeps in addition to its settings."""
 
     held_out: str = ""
-    """Digest of the data that its final scores are of."""
+    """Digest of the held-out data for the final scores."""
     weights: WeightFormat = "float32"
-    """How the model folder stores the weights."""
+    """Storage format of the weights in the model folder."""
     imports: tuple[str, ...] = ()
-    """The names of the files and modules of the user's parts; their code is not kept."""
+    """Names of the user's files and modules that were imported; their code is not kept."""
 
     @classmethod
     def of(cls, run: Path) -> Remembered:
-        """Read what a run remembers, or the defaults: older runs have no such file."""
+        """Read the remembered.toml of a run; defaults for older runs, which have none."""
         path = run / REMEMBERED
         try:
             return from_mapping(cls, read_toml(path) if path.exists() else {}, str(path))
@@ -72,12 +74,15 @@ class Remembered:
             raise UserError(str(error)) from None
 
     def file(self) -> dict[str, bytes]:
-        """Return the file, by its name."""
+        """Return the content of remembered.toml by its name."""
         return {REMEMBERED: tomli_w.dumps(to_mapping(self)).encode()}
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List how settings differ; one that is new since `before` was written had its default."""
+    """List the differences of two sets of settings.
+
+    A setting that is missing in `before` is newer, and had its default value.
+    """
     new, old = flat(now), flat(before)
     first = next(iter(TASKS))  # the type of a model without one
     kind = TASKS[new.get("model.model_type", first)].config_class
@@ -87,17 +92,20 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 class MetricsFile:
-    """A listener that appends each recorded event as one line of JSON."""
+    """A listener that appends each recorded event to a file as a line of JSON."""
 
     def __init__(self, path: Path, kept: bytes) -> None:
-        """Open `path`, truncated to the lines that it begins with."""
+        """Open `path` for appending.
+
+        Truncate it to the lines `kept`, with which it begins.
+        """
         self.path, self.lines, self.sha256 = path, kept.count(b"\n"), hashlib.sha256(kept)
         with saving(path):
             self._file = path.open("ab")
             self._file.truncate(len(kept))
 
     def __call__(self, event: Event) -> None:
-        """Append the event, if it is one of those recorded."""
+        """Append an event if it is one of `RECORDED`."""
         if isinstance(event, RECORDED):
             text = json.dumps(as_record(event), allow_nan=False, ensure_ascii=False)
             line = text.encode() + b"\n"
@@ -108,7 +116,7 @@ class MetricsFile:
             self.sha256.update(line)
 
     def flush(self) -> None:
-        """Make sure that the lines are on the disk."""
+        """Wait until all lines are on the disk."""
         with saving(self.path, "the checkpoints are whole"):
             os.fsync(self._file.fileno())
 
@@ -120,26 +128,26 @@ class MetricsFile:
 
 
 class RunFolder:
-    """The folder of one run, held by one process; a context manager.
+    """The folder of one run, locked by this process; a context manager.
 
-    path: made if absent. settings: everything that the run depends on, as TOML can hold it.
-    resume: continue from the newest checkpoint, or from the start when there is none yet.
-    accept_changes: resume although settings differ; the run is then no longer one that could be
-        repeated from its config.toml.
-    further: files that are written next to config.toml, by name.
-    scoring: what held-out scores depend on besides the weights; a setting has its own name.
-    device: what the bits depend on besides this processor's environment, by name.
+    path: created if it does not exist. settings: everything that the run depends on, as TOML
+    values. resume: continue from the newest checkpoint, or from the start if there is none.
+    accept_changes: resume although settings differ; the run can then no longer be repeated from its
+    config.toml.
+    further: contents of further files next to config.toml, by name.
+    scoring: everything that held-out scores depend on besides the weights, by name.
+    device: properties of the device that results depend on, by name.
 
-    A run that was stopped before it saved anything may also start again, with other settings.
+    A run that was stopped before it saved anything may also be started again, with other settings.
 
-    Raises `UserError` when the folder is in use, cannot be written, already holds a run or anything
-    else that a new one would overwrite (and `resume` is off), holds none (and `resume` is on),
-    holds a damaged checkpoint, or was made with other settings: each of these is listed.
-    `UsageError` for a name, of the folder or in the settings, that is not UTF-8.
+    Raises `UserError` if the folder is in use, cannot be written, holds a damaged checkpoint, or
+    was made with other settings, which are listed; without `resume`, if it holds a run or anything
+    that a new run would overwrite; with `resume`, if it holds no run. Raises `UsageError` for a
+    name, of the folder or in the settings, that is not UTF-8.
     """
 
     metrics: MetricsFile
-    """Records events, from `begin` on."""
+    """Records events once `begin` was called."""
 
     def __init__(
         self,
@@ -161,7 +169,7 @@ class RunFolder:
         self.checkpoint: checkpoint.Checkpoint | None = None
         self.changed = False
         self.rescored: set[str] = set()
-        """Changes since the checkpoint that make held-out scores incomparable."""
+        """Settings changed since the checkpoint, so that held-out scores are not comparable."""
         self.scored_since = 0
         self._scoring = {key: str(value) for key, value in flat(scoring or {}).items()}
         self._begun, self._kept = False, b""
@@ -179,9 +187,9 @@ class RunFolder:
             raise
 
     def begin(self) -> None:
-        """Write the settings, and open the metrics; called again, do nothing.
+        """Write the settings and open metrics.jsonl; a second call does nothing.
 
-        Before it nothing in the folder but its lock is written.
+        Before it, nothing in the folder but its lock is written.
         """
         if self._begun:
             return
@@ -204,14 +212,14 @@ class RunFolder:
         self.close()
 
     def close(self) -> None:
-        """Close the files and release the folder."""
+        """Close the files and release the lock."""
         if self._begun:
             self.metrics.close()
         self._lock.release()
 
     @property
     def resume_command(self) -> str:
-        """The command that resumes."""
+        """The command that resumes this run."""
         return command("train", self.path, resume=True)
 
     def save(
@@ -222,11 +230,10 @@ class RunFolder:
         keep: Iterable[int],
         average: Mapping[str, np.ndarray],
     ) -> Path:
-        """Write the checkpoint of the trainer's step, then delete those not in `keep`.
+        """Write a checkpoint, then delete those whose steps are not in `keep`.
 
-        average: the weights' moving average; empty where none is kept.
-
-        Raises `UserError` when it cannot be written; the earlier ones stay.
+        Return its path. average: the moving average of the weights, or empty. Raises `UserError` if
+        the checkpoint cannot be written; earlier ones are then kept.
         """
         self.metrics.flush()
         metrics = self.metrics
@@ -244,6 +251,10 @@ class RunFolder:
         return path
 
     def _resume(self, accept_changes: bool) -> None:
+        """Load the newest checkpoint.
+
+        Compare its settings, metrics and environment with the present.
+        """
         self.checkpoint = checkpoint.newest_checkpoint(self.checkpoints)
         before = read_settings(self.path) if self.checkpoint is None else self.checkpoint.settings
         if before is not None and (found := _changes(before, self.settings)):
@@ -284,7 +295,7 @@ class RunFolder:
             )
 
     def _check(self, resume: bool) -> None:
-        """Refuse a folder without a run to resume, and one in which a run would overwrite anything.
+        """Raise `UserError` for a folder that cannot be resumed, or would be overwritten.
 
         A run that has saved nothing may be replaced by a new one.
         """
@@ -315,9 +326,9 @@ class RunFolder:
 
 
 def read_settings(path: Path) -> dict[str, Any] | None:
-    """Return the settings of a run folder, or None when it was stopped before they were written.
+    """Read the settings of a run folder; None if the run stopped before writing them.
 
-    Raises `UserError` when config.toml is there but damaged.
+    Raises `UserError` if config.toml is damaged.
     """
     try:
         return read_toml(path / CONFIG) if (path / CONFIG).exists() else None
@@ -326,10 +337,10 @@ def read_settings(path: Path) -> dict[str, Any] | None:
 
 
 def check_resumed(path: Path, settings: Mapping[str, Any]) -> bool:
-    """Raise `UserError` for settings that are not those of a run's newest checkpoint.
+    """Compare settings with those of a run's newest checkpoint; is there a checkpoint?
 
-    Only those given are compared: this is for before a model is built of them. `RunFolder`
-    compares all settings. Returns whether there is a checkpoint.
+    This is done before a model is built, so only the settings given are compared; `RunFolder` later
+    compares all. Raises `UserError` that lists the differences.
     """
     made = checkpoint.checkpoint_paths(path / CHECKPOINTS)
     if not made or (made_with := read_settings(made[-1])) is None:
@@ -350,10 +361,10 @@ def _other_settings(path: Path, found: Sequence[str], remedy: str = "") -> UserE
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Return the records of a run's metrics.jsonl, none before its first.
+    """Read the records in a run's metrics.jsonl.
 
-    What follows the last line's end is a record that was not written whole, and left out. Raises
-    `UserError` for a file that is damaged, naming the line.
+    An empty list if there is no such file. An incomplete last line is left out. Raises `UserError`
+    naming a damaged line.
     """
     path, records = run / METRICS, list[dict[str, Any]]()
     try:
@@ -369,7 +380,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def _check_utf8(path: Path, settings: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for what neither config.toml nor the model card could be written with."""
+    """Raise `UsageError` for a name that a run's files, which are UTF-8, cannot hold."""
     names = {"run": [str(path), path.resolve().name], **flat(settings)}
     for name, value in names.items():
         for text in value if isinstance(value, list) else [value]:
@@ -382,11 +393,12 @@ def _check_utf8(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _holds_run(path: Path) -> bool:
+    """Return whether a folder holds the settings or a checkpoint of a run."""
     return (path / CONFIG).exists() or bool(checkpoint.checkpoint_paths(path / CHECKPOINTS))
 
 
 def _holds_any(path: Path) -> bool:
-    """Whether there is a file, or a folder with more in it than an interrupted write leaves."""
+    """Return whether a path is a file, or a folder with files of a finished write."""
     if not path.is_dir():
         return path.exists()
     return any(not entry.name.startswith(TEMPORARY) for entry in path.iterdir())

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end training after the step; a second Ctrl-C ends it at once."""
+"""Signals: Ctrl-C and SIGTERM end training after the step, a second Ctrl-C at once."""
 
 import signal
 import threading
@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 
 class StopRequest:
-    """Holds the name of the signal that came, or None."""
+    """The name of the signal that asked to stop, or None."""
 
     signal: str | None = None
 
 
 @contextmanager
 def handling(note: Callable[[int], object]) -> Iterator[None]:
-    """Call `note` with the number of every SIGINT and SIGTERM instead of dying of it.
+    """Call `note` with the number of every SIGINT and SIGTERM; the process goes on.
 
-    Outside the main thread, where Python allows no handlers, nothing changes.
+    Outside the main thread, where Python allows no handlers, it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -34,15 +34,15 @@ def handling(note: Callable[[int], object]) -> Iterator[None]:
 def stop_on_signals(
     notify: Callable[[str], object] = lambda name: None,
 ) -> Iterator[StopRequest]:
-    """Note SIGINT and SIGTERM instead of dying of them; a later SIGINT: `KeyboardInterrupt`.
+    """Record SIGINT or SIGTERM instead of ending the process.
 
-    notify: called at once with the first signal's name, in the middle of other work: it must not
-    print through a stream, which may be printing already.
+    Yield the request to stop. A later SIGINT raises `KeyboardInterrupt`. A second SIGTERM changes
+    nothing, because programs that stop a group of processes often send one to each process and
+    another through its parent.
 
-    A second SIGTERM changes nothing: what stops a group of processes often sends one to each and
-    one through its parent. SIGKILL ends the process at once.
-
-    Outside the main thread it does nothing, as `handling` does.
+    notify: called at once with the first signal's name, in the middle of other work. It must not
+    print through a stream, which may be in use. Outside the main thread this does nothing, as
+    `handling`.
     """
     request = StopRequest()
 

@@ -1,7 +1,7 @@
-"""An existing model to begin a run with, from Pellucid or Hugging Face.
+"""Begin a run with an existing model, of Pellucid or of Hugging Face.
 
 Its sizes, settings, weights and tokenizers are kept; a recipe gives the data and the training. The
-run keeps a copy of the folder, from which it is resumed.
+run keeps a copy of the model's folder, to resume from.
 """
 
 import hashlib
@@ -44,26 +44,30 @@ FREE = {
     ),
     "tokenizer": ("vocab_size", "dropout"),
 }
-"""Settings that may differ from the model's: neither its tensors nor its answers depend on them."""
+"""Settings that may differ from those of the model: its tensors and answers do not depend on
+them."""
 
 
 SPLIT = ("corpus", "split", "train", "valid", "test", "more", "columns", "leave_out", "held_out")
-"""The settings of data that say what is held out."""
+"""Data settings that determine which data is held out."""
 
 _log = logging.getLogger(__name__)
 
 
 class Start(NamedTuple):
-    """A model to begin with."""
+    """An existing model to begin a run with."""
 
     trained: Task
     config: StartConfig
     files: Mapping[str, Path]
-    """The files of its folder, by name."""
+    """Paths of the files of its folder, by name."""
 
     @property
     def tokenizer(self) -> TokenizerConfig:
-        """The tokenizer's settings; for another program's only that both sides share it."""
+        """The settings of its tokenizers.
+
+        For another program's only that both sides share one.
+        """
         made = self.trained.tokenizers
         source, target = made[0], made[-1]
         if not isinstance(source, Tokenizer):
@@ -78,9 +82,9 @@ class Start(NamedTuple):
         )
 
     def task(self, config: RunConfig) -> Task:
-        """Return the model to train, with the dropouts and the search of the settings.
+        """Return the task to train: this model with the settings' dropouts and search.
 
-        Raises `UsageError` naming a setting that is not the model's, or that would change it.
+        Raises `UsageError` naming a setting that contradicts the model.
         """
         here = self.config.folder
         model = self.trained.model
@@ -109,7 +113,7 @@ class Start(NamedTuple):
         return trained
 
     def keep(self, folder: Path) -> None:
-        """Copy the model's files into a folder, whole or not at all."""
+        """Copy the model's files into a folder, completely or not at all."""
         if self.config.folder == folder:
             return
         with folder_atomically(folder) as temporary:
@@ -118,10 +122,10 @@ class Start(NamedTuple):
 
 
 def open_start(folder: Path, accept_changes: bool = False) -> Start:
-    """Read the model to begin with: a model folder of any kind, or a run's.
+    """Load an existing model to train further, from a model folder or a run folder.
 
-    Raises `UserError` naming what is missing or damaged, a model that reads no texts or predicts no
-    tokens, and a tokenizer with more tokens than the model.
+    Raises `UserError` for files that are missing or damaged, for a model without tokenizer or
+    without a layer that predicts tokens, and for a tokenizer with more tokens than the model.
     """
     folder = find_model(folder)
     trained = load_model(folder, accept_changes)
@@ -145,7 +149,10 @@ def open_start(folder: Path, accept_changes: bool = False) -> Start:
 
 
 def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
-    """Return a model's tokenizers, with tokens for what of these pairs they have none."""
+    """Extend a model's tokenizers by tokens for the unknown units of pairs.
+
+    A warning lists the new tokens.
+    """
     sources = [pair.source for pair in pairs]
     targets = [text for pair in pairs for text in pair.targets]
     one = trained.source is trained.target
@@ -167,9 +174,10 @@ def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
 
 
 def enlarged(trained: Task, made: Sequence[Tokenizer], seed: int) -> Task:
-    """Return a model with further rows for the tokens that its tokenizers were given.
+    """Return a task whose model has further rows for the new tokens of its tokenizers.
 
-    The others are kept bit for bit. Tokens that are no tokenizer's stay the last.
+    Existing rows are kept bit for bit. Entries that belong to no tokenizer, such as the mask, stay
+    the last.
     """
     model, ends = trained.model, (made[0], made[-1])[-len(trained.vocabularies) :]
     sizes = [tokenizer.vocab_size for tokenizer in ends]
@@ -187,9 +195,9 @@ def enlarged(trained: Task, made: Sequence[Tokenizer], seed: int) -> Task:
 
 
 def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) -> Start:
-    """Open the model that a run begins with, from the run's copy if there is one.
+    """Open the model that a run begins with; a resumed run has a copy of it.
 
-    run: a run folder that is resumed. Raises `UserError` when it is not the model of `config`.
+    run: folder of the resumed run, or None. Raises `UserError` if it is not the model of `config`.
     """
     kept = config.folder if run is None or not (run / START).is_dir() else run / START
     start = open_start(kept, accept_changes or kept != config.folder)
@@ -202,9 +210,13 @@ def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) 
 
 
 def warn_of_other_data(data: DataConfig, others: Iterable[Path]) -> None:
-    """Warn about models that may have been trained on some of the data that is held out here."""
+    """Warn about models that may have been trained on data that is held out now.
+
+    others: run folders or checkpoints of those models.
+    """
 
     def split(own: DataConfig) -> DataConfig:
+        """Return data settings with those of `SPLIT` only."""
         return replace(DataConfig(), **{name: getattr(own, name) for name in SPLIT})
 
     for path in others:
@@ -220,17 +232,20 @@ def warn_of_other_data(data: DataConfig, others: Iterable[Path]) -> None:
 
 
 def folder_of(recipe: str) -> Path:
-    """Return the run folder of a recipe that has no other, or the run that it names."""
+    """Return the default run folder of a recipe.
+
+    A folder given as recipe is itself the run.
+    """
     return Path(recipe) if Path(recipe).is_dir() else Path("runs") / Path(recipe).stem
 
 
 def settings_of(
     recipe: str, folder: Path, start: Path | None, resume: bool, accept_changes: bool = False
 ) -> RunConfig:
-    """Return the settings to begin with: those of the resumed run, or of the recipe.
+    """Return the initial settings of a run: those of the resumed run, or of the recipe.
 
-    start: the folder of the model that a new run begins with. Raises `UsageError` for one where a
-    run is resumed.
+    start: folder of an existing model to begin a new run with. Raises `UsageError` if it is given
+    for a resumed run.
     """
     if resume and (folder / "config.toml").is_file():
         if start is not None:
@@ -245,9 +260,10 @@ def settings_of(
 
 
 def changed(config: RunConfig, base: RunConfig) -> RunConfig:
-    """Return a recipe's settings as changed; other data than its corpus lose its description.
+    """Complete a recipe's settings after the user changed some of them.
 
-    Raises `UsageError` for settings that would have no effect; the recipe's own may have none.
+    The description is removed if the user's files replace the recipe's corpus. Raises `UsageError`
+    for a changed setting that would have no effect.
     """
     _refuse_idle(config.data, base.data)
     replaced = bool(config.data.train and base.data.corpus and not base.data.train)
@@ -257,6 +273,7 @@ def changed(config: RunConfig, base: RunConfig) -> RunConfig:
 
 
 def _refuse_idle(data: DataConfig, base: DataConfig) -> None:
+    """Raise `UsageError` for a changed data setting that would have no effect."""
     own, corpus = "files of your own", bool(data.corpus) and not data.train
     for name, use, idle in (
         ("split", "a corpus; files of your own replace it", bool(data.train)),
@@ -269,12 +286,12 @@ def _refuse_idle(data: DataConfig, base: DataConfig) -> None:
 
 
 def load_recipe_from(name: str, start: Start) -> RunConfig:
-    """Return the settings that continue `start`'s model with a recipe's data and training.
+    """Return the settings to train an existing model with a recipe's data and training.
 
-    The model, tokenizers and search are those of `start`. The recipes that come with Pellucid
-    lose theirs, but for BPE-dropout, which is a matter of training; a TOML file of the user's that
-    sets them otherwise is an error. `max_tokens` falls to what the model can read. Raises
-    `UsageError` for such a file, and for a recipe of another family of models.
+    Model, tokenizers and search are those of `start`. A recipe of Pellucid loses its own, except
+    BPE-dropout, which concerns only training; in a TOML file of the user, settings that contradict
+    the model are an error. `max_tokens` is limited to what the model can read. Raises `UsageError`
+    for such a file, and for a recipe of another kind of model.
     """
     values, source, own = recipe_values(name)
     model, task = start.trained.model.config, start.trained

@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 # diverged. It is a running mean, so that one bad batch does not end a run.
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 UNSETTLED_STEPS, SETTLED = 3, 3.0
-"""Steps that a pace leaves out, and the seconds after them from which on it is known."""
+"""The pace leaves out this many first steps, and is known this many seconds after them."""
 
 
 class TrainingData(Protocol):
-    """The data: the batches of an epoch, a function of its number (from 0) and of nothing else."""
+    """Training data: the batches of an epoch depend on nothing but its number, from 0."""
 
     def epoch(self, number: int) -> Sequence[Batch]:
-        """Return the batches of one pass over the data, in order."""
+        """Return the batches of one epoch, in order."""
 
 
 ValidationMetric = Callable[[Any], Mapping[str, float]]
@@ -56,7 +56,7 @@ ValidationMetric = Callable[[Any], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Result:
-    """How training ended; `interrupted` names the signal, if one ended it."""
+    """How training ended; `interrupted` is the name of the signal, if one ended it."""
 
     step: int
     reason: str
@@ -68,15 +68,15 @@ class Result:
 class Trainer:
     """Train `model` on `batches`, sending events to `listeners`.
 
-    model: a `models.model.Model`, or what has its `loss`, the methods of a module and, for the
-    paper's schedule, `config.d_model`. validation: held-out batches. metric: called with the model
-    in eval mode at every validation; returns further scores by name. run: where checkpoints and
-    metrics go, begun by `fit`; if it was resumed, training continues from its checkpoint. Without a
-    run nothing is saved, and the model keeps its last weights. stopping: called with the signal
-    that ends training, before the step is finished (see `stop_on_signals`).
+    model: a `models.model.Model`, or an object with its `loss`, the methods of a module and, for
+    the paper's schedule, `config.d_model`. validation: held-out batches. metric: called with the
+    model in eval mode at every validation; returns further scores by name. run: folder for
+    checkpoints and metrics, begun by `fit`; if it was resumed, training continues from its
+    checkpoint. Without a run nothing is saved, and the model keeps its last weights. stopping:
+    called with the signal that ends training, before the step is finished (see `stop_on_signals`).
 
-    Raises `UsageError` when the settings name no end, when there is nothing to train on, or when
-    the score to monitor will not be there.
+    Raises `UsageError` if the settings set no end, if there is nothing to train on, or if nothing
+    computes the score to monitor.
     """
 
     def __init__(
@@ -120,6 +120,7 @@ class Trainer:
         self._report_rate()
 
     def _restore(self, checkpoint: Checkpoint) -> None:
+        """Load the state, the weights and the optimizer's state from a checkpoint."""
         self.state = checkpoint.state.trainer
         try:
             self.model.load_state_dict(checkpoint.weights)
@@ -135,7 +136,10 @@ class Trainer:
         self.average.load_state_dict(checkpoint.average or checkpoint.weights)
 
     def _apply_changes(self, run: RunFolder) -> None:
-        """Adapt the state to settings that are not those of the checkpoint."""
+        """Adapt the state to settings that differ from those of the checkpoint.
+
+        The best score is reset if it is no longer comparable, or if its checkpoint is gone.
+        """
         state, checkpoint = self.state, run.checkpoint
         if run.changed:  # a run that was over may have been given more to do
             state.stopped = self.config.reason_to_stop(**self._used())
@@ -163,7 +167,7 @@ class Trainer:
             state.stopped = self._out_of_patience()
 
     def _report_rate(self) -> None:
-        """Warn where a short run, or changed settings, give an unexpected learning rate."""
+        """Warn if a short run, or changed settings, give an unexpected learning rate."""
         warmup, step = self.config.schedule.warmup, self.state.step
         # minutes are no number of steps before the first
         total = self.config.total_steps(step=1, epochs=1 / len(self._batches), seconds=0.0)
@@ -187,16 +191,14 @@ class Trainer:
                 )
 
     def fit(self) -> Result:
-        """Train to the end, or until SIGINT or SIGTERM: then the step is finished and saved.
+        """Train to the end; SIGINT and SIGTERM end it after the present step, and save.
 
-        A listener that raises `BrokenPipeError` gets no more events, and training ends likewise, as
-        if by SIGPIPE.
+        At the end the model is in eval mode with the weights that `config.use` selects. A listener
+        that raises `BrokenPipeError` gets no more events, and training ends as if by SIGPIPE.
 
-        At the end the model is in eval mode with the weights that `config.use` asks for.
-
-        Raises `DivergedError` when a loss, a gradient or a weight to save is not finite or the loss
-        explodes; that step is not applied, or its weights not saved. Raises `UserError` when a
-        checkpoint cannot be written.
+        Raises `DivergedError` for a loss, a gradient or a weight that is not finite, and for a loss
+        that explodes; that step is not applied, or its weights are not saved. Raises `UserError` if
+        a checkpoint cannot be written.
         """
         state, config = self.state, self.config
         if self.run is not None:
@@ -232,6 +234,10 @@ class Trainer:
     # A step, and what falls due after it. The checkpoint comes last: it holds all the rest.
 
     def _step(self) -> None:
+        """Take one training step, then record, validate and save whatever is due.
+
+        The checkpoint comes last, because it contains the state of all the rest.
+        """
         state, config = self.state, self.config
         began = time.monotonic()
         if self._epoch != state.epoch:
@@ -268,6 +274,7 @@ class Trainer:
             self._save()
 
     def _advance(self, tally: Tally) -> None:
+        """Count a step in the state, and send `Stepped`."""
         state = self.state
         state.step += 1
         state.batch += 1
@@ -280,6 +287,7 @@ class Trainer:
         self._emit(events.Stepped, tally.loss, share, self._seconds_left())
 
     def _check_loss(self, loss: float, lr: float) -> None:
+        """Raise `DivergedError` if the running mean of the loss has exploded."""
         state = self.state
         if state.first_loss is None or state.running_loss is None:
             state.first_loss = state.running_loss = loss
@@ -292,6 +300,7 @@ class Trainer:
             )
 
     def _record(self, lr: float, norm: float) -> None:
+        """Send `Trained` with the means since the last record."""
         state, window = self.state, self.state.window
         self._emit(
             events.Trained,
@@ -308,6 +317,7 @@ class Trainer:
         state.window = Tally()
 
     def _validate(self) -> None:
+        """Score the held-out data, update the best score, and send `Validated`."""
         state, config = self.state, self.config
         began = time.monotonic()
         with self.average.in_place():
@@ -327,7 +337,11 @@ class Trainer:
             state.stopped = self._out_of_patience()
 
     def _score(self) -> tuple[float | None, dict[str, float]]:
-        """Score the weights the model has now, and return to train mode."""
+        """Compute the held-out loss and metrics of the present weights.
+
+        The model is in train mode afterwards. Raises `DivergedError` for a score that is not
+        finite.
+        """
         self.model.eval()
         loss = None
         if self.validation:
@@ -341,13 +355,14 @@ class Trainer:
         return loss, scores
 
     def _diverged(self, what: str) -> DivergedError:
-        """Return the error of weights that a step left, at its learning rate."""
+        """Make the error for weights that diverged at the last step."""
         step = self.state.step
         return DivergedError(what, step, self._learning_rate(max(step, 1)))
 
     # Saving, and the weights to leave with
 
     def _save(self) -> None:
+        """Write a checkpoint. Raises `DivergedError` if a weight is not finite."""
         if self.run is None:
             return
         state = self.state
@@ -361,11 +376,13 @@ class Trainer:
         self._emit(events.Saved, self.run.save(state, weights, optimizer, self._kept(), averages))
 
     def _kept(self) -> set[int]:
+        """Return the steps of the checkpoints to keep: regular ones, the best, the last."""
         state = self.state
         best = [] if state.best_step is None else [state.best_step]
         return {state.step, *state.checkpoints, *best}
 
     def _interrupted(self, signal: str) -> Result:
+        """Save after a signal, and return the result."""
         state = self.state
         if state.step not in state.checkpoints:
             self._save()
@@ -374,7 +391,7 @@ class Trainer:
         return Result(state.step, "interrupted", state.best_step, state.best_score, signal)
 
     def _choose_weights(self) -> None:
-        """Give the model the weights that `config.use` asks for."""
+        """Give the model the weights that `config.use` selects, and send `Chosen`."""
         state, config, use = self.state, self.config, self.config.use
         steps: Sequence[int] = [state.step]
         if self.run is not None and use == "average":
@@ -398,6 +415,7 @@ class Trainer:
     # How far along
 
     def _learning_rate(self, step: int, config: TrainingConfig | None = None) -> float:
+        """Return the learning rate of a step by the schedule."""
         config = config or self.config
         schedule = config.schedule
         width = self.model.config.d_model if "d_model" in SCHEDULES[schedule.name].reads else 1
@@ -406,14 +424,15 @@ class Trainer:
         return schedule.at(step, total=total, d_model=width)
 
     def _epochs(self) -> float:
+        """Return the number of epochs completed, with the fraction of the present one."""
         return self.state.epoch + self.state.batch / len(self._batches)
 
     def _used(self) -> dict[str, Any]:
-        """Return how much there is so far of what a budget may limit."""
+        """Return the amounts that limits may end: steps, epochs and seconds."""
         return {"step": self.state.step, "epochs": self._epochs(), "seconds": self.seconds}
 
     def _seconds_left(self) -> float | None:
-        """Return the time left at the pace so far; None before that is known.
+        """Return the time left at the present pace; None until the pace is known.
 
         The first steps do not count: kernels are compiled or loaded in them.
         """
@@ -426,6 +445,7 @@ class Trainer:
         return spent * (1 - share) / gained if spent >= SETTLED and gained > 0 else None
 
     def _out_of_patience(self) -> str | None:
+        """Return the reason to stop if too many validations brought no new best, else None."""
         config = self.config
         if config.patience is None or self.state.not_improved < config.patience:
             return None
@@ -433,6 +453,7 @@ class Trainer:
         return f"no better {config.monitor} in {config.patience} {times}"
 
     def _emit(self, kind: type[events.Event], *values: Any) -> None:
+        """Send an event to the run's metrics and to all listeners."""
         event = kind(self.state.step, self._epochs(), *values)
         if self.run is not None:
             self.run.metrics(event)
