@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         "one dropout used at several places: backward draws the mask of the last",
         "ops/dropout.py",
-        '    """Return dx = dy ⊙ m / (1 − p); the mask is drawn again, not stored."""\n',
+        '    """Return dx = dy ⊙ m / (1 − p); the same mask is drawn again instead of stored."""\n',
         "    global _last\n    saved = _last = globals().get('_last') or saved\n",
         GRADIENTS,
     ),

@@ -1,9 +1,9 @@
-"""Checks, on this machine, of the derivatives that are written by hand.
+"""Check the hand-written derivatives on this machine.
 
-`cases()` is the one table of derivatives: a row enrols an op or a layer in `pellucid check` and in
-every test that all of them must pass (gradients, used twice, dtype kept, arguments untouched, other
-libraries), and an op with a fused kernel in the comparison of that kernel with the op
-(`kernels.check`). `compiled.check` compares compiled generation with the layers.
+`cases()` is the table of all derivatives. A row adds an op or a layer to `pellucid check` and to
+every test that all of them must pass (gradients, calling it twice, dtypes, arguments not written
+to, other array libraries). It also adds the op's fused kernel, if there is one, to the comparison
+with the op (`kernels.check`). `compiled.check` compares compiled generation with the layers.
 """
 
 from pellucid.core.names import exported

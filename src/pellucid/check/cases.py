@@ -1,4 +1,4 @@
-"""Rows of the table: an op or a layer, the arrays that have gradients, and other arguments."""
+"""The rows of the table: an op or a layer, its arrays with gradients, and its other arguments."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from pellucid.ops.rules.function import Function
 
 @dataclass(frozen=True)
 class OpCase:
-    """A function of `ops`: `arrays` have gradients, `fixed` (integers, masks, options) do not."""
+    """A call of an op: `arrays` have gradients, `fixed` (integers, masks, options) do not."""
 
     kind: ClassVar[str] = "op"
     op: str
@@ -27,16 +27,16 @@ class OpCase:
     arrays: dict[str, Array]
     fixed: dict[str, Any]
     of: Pair | None = None
-    """The forward and backward; None: those of `ops` by this name."""
+    """The forward and backward; None: those of the function `op` in `ops`."""
 
     @property
     def name(self) -> str:
-        """The op, and what is special about the row."""
+        """The name of the op, with the note that distinguishes the row in parentheses."""
         return f"{self.op} ({self.note})" if self.note else self.op
 
     @property
     def pair(self) -> Pair:
-        """The plain forward and backward; a rule that is a function is made of its arrays."""
+        """The op's forward, its rule built from the arrays if need be (`ruled`), and backward."""
         f, f_backward = self.of or pair_of(getattr(ops, self.op))
         return Pair(lambda *args, **arguments: f(*args, **ruled(arguments)), f_backward)
 
@@ -46,22 +46,28 @@ class OpCase:
         return tuple(self.arrays.values())
 
     def forward(self, *inputs: Array) -> tuple[Any, Callable[..., Any]]:
-        """Call the op by its argument names."""
+        """Call the op with these arrays; return (y, backward)."""
         f, f_backward = self.pair
         y, saved = f(**dict(zip(self.arrays, inputs, strict=True)), **self.fixed)
         return y, lambda dy: f_backward(dy, saved)
 
     def errors(self) -> dict[str, float]:
-        """Return the errors of `gradient_check`."""
+        """Return the error of each gradient, as `gradient_check` does."""
         return gradient_check(self.forward, self.inputs)
 
     def enrolled(self) -> tuple[Forward, dict[str, Array]]:
-        """Return a function of all arrays that have a gradient, and these arrays by name."""
+        """Return a function of all arrays that have a gradient, and these arrays by name.
+
+        See `gradient.enrolled`.
+        """
         return enrolled(self.forward, self.inputs)
 
 
 def ruled(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return an op's arguments, a rule made of the arrays that its function names.
+    """Replace an argument `rule` that is a function by the rule it makes from other arguments.
+
+    The arguments that it takes, which are parameters of the rule, are removed. Without such a
+    function the arguments are returned unchanged.
 
     >>> ruled({"q": 1, "table": 2, "rule": lambda table: table + 1})
     {'q': 1, 'rule': 3}
@@ -76,9 +82,9 @@ def ruled(arguments: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LayerCase:
-    """A layer: `build(dtype)` makes it, `arrays` and its parameters have gradients.
+    """A call of a layer: `build(dtype)` makes it; `arrays` and its parameters have gradients.
 
-    The parameters are moved off their initial values, so that no norm weight is 1 and no bias 0.
+    Noise is added to the initial parameters, so that no norm weight is 1 and no bias 0.
     """
 
     kind: ClassVar[str] = "layer"
@@ -91,11 +97,11 @@ class LayerCase:
 
     @property
     def name(self) -> str:
-        """The layer, and what is special about the row."""
+        """The name of the layer, with the note that distinguishes the row in parentheses."""
         return f"{self.layer} ({self.note})" if self.note else self.layer
 
     def built(self, dtype: Any = np.float64) -> Module:
-        """Return the layer in `dtype`, its parameters moved."""
+        """Build the layer in `dtype`, with noise added to its parameters."""
         layer = self.build(dtype)
         generator = np.random.default_rng(7)
         for parameter in layer.parameters():
@@ -104,29 +110,32 @@ class LayerCase:
         return layer
 
     def errors(self) -> dict[str, float]:
-        """Return the errors of `gradient_check`: the arrays, then the parameters."""
+        """Return the error of each gradient, arrays first, as `gradient_check` does."""
         called = MethodType(self.call, self.built())  # bound to the layer, so it has parameters
         return gradient_check(called, self.arrays, **self.fixed)
 
     def enrolled(self) -> tuple[Forward, dict[str, Array]]:
-        """Return a function of all arrays that have a gradient, and these arrays by name."""
+        """Return a function of all arrays that have a gradient, and these arrays by name.
+
+        See `gradient.enrolled`.
+        """
         return enrolled(MethodType(self.call, self.built()), self.arrays, **self.fixed)
 
 
 Case = OpCase | LayerCase
-"""A row: its `name` (no two of a `kind` are the same), and `errors()`, those of its gradients."""
+"""A row of the table. Names are unique among the rows of one `kind`."""
 
 
 def cases() -> list[Case]:
-    """Return the table: the ops, then the layers."""
-    from pellucid.check.layer_cases import layer_cases  # which are made of these
+    """Return the table of all derivatives: the ops, then the layers."""
+    from pellucid.check.layer_cases import layer_cases  # here, since that module imports this one
     from pellucid.check.op_cases import op_cases
 
     return [*op_cases(), *layer_cases()]
 
 
 def run_checks(table: Iterable[Case]) -> Iterator[Result]:
-    """Check the gradients of cases of the table, one after another."""
+    """Check the gradients of rows of the table; yield the result of each."""
     for case in table:
         with checked():
             errors = case.errors().values()

@@ -1,26 +1,26 @@
-"""An op's derivative, compared exactly: over finite fields, where nothing is rounded.
+"""Check an op's derivative exactly, in finite fields, where nothing is rounded.
 
 The forward of the op runs on dual numbers of `field`, which gives ẏ, the derivative of y in the
-direction ẋ of one input. The backward runs on plain numbers and gives the gradient g. With a
-random projection r of the output both are numbers of the field of p0 = 2¹⁴¹ elements or more, and
-are equal or not:
+direction ẋ of one input. The backward runs on ordinary numbers and gives the gradient g. With a
+random projection r of the output, both sides are elements of a field with p0 > 2¹⁴¹ elements, and
+either equal or not:
 
     Σ r ⊙ ẏ = Σ g ⊙ ẋ        for each input
 
-**What a wrong term does.** The difference of the two sides is a quotient of polynomials in r, ẋ,
-the inputs and their exps. A right backward makes it 0 as a polynomial, so that it is 0 for any
-draw. Of a wrong one the numerator is another polynomial, of degree d, and by Schwartz and Zippel it
-is 0 for at most a share d / s of the draws, where every variable is drawn from s values or more.
-Inputs, r and ẋ are drawn from a whole field; an exp takes the p1 or p2 values of a subgroup, each
-equally often, since its exponent is uniform in the next field and independent of the others: the
-scores of attention are, while there are no more keys than a head is wide, and functions of one
-element are, up to the degree of the exponent. So s ≥ 2¹²⁷ − 1. A root exists for half of the draws
-of a row, which doubles d / s. The rows here have d far below 2⁴⁰: **a wrong term, of whatever
-size, passes with a probability below 2⁻⁸⁰.**
+**Why a wrong term is found.** The difference of the two sides is a quotient of polynomials in r, ẋ,
+the inputs and their exps. For a correct backward it is the polynomial 0, hence 0 for every draw.
+For a wrong one the numerator is another polynomial, of degree d. By the lemma of Schwartz and
+Zippel it is 0 for at most a share d / s of the draws, if every variable is drawn uniformly from at
+least s values. Inputs, r and ẋ are drawn from a whole field. An exp takes the p1 or p2 values of a
+subgroup equally often, since its exponent is uniform in the next field and independent of the
+others. (Scores of attention are independent if there are no more keys than a head is wide;
+functions of one element are, up to the degree of the exponent.) So s ≥ 2¹²⁷ − 1. A root exists for
+half of the draws of a row, which doubles d / s. The rows here have d far below 2⁴⁰: **a wrong term
+of any size passes with a probability below 2⁻⁸⁰.**
 
-**What it does not prove.** The shapes and options are those of the row, the branch that of its real
-numbers (their maximum, their signs), and constants are what the code's decimals say: 0.7978… in
-place of √(2/π), the same in forward and backward. Rounding, overflow and kernels are not looked at.
+**What is not proved.** Only the shapes and options of the row are tested, and only the branch that
+its real numbers take (their maximum, their signs). Constants are the decimals in the code: 0.7978…
+instead of √(2/π), in forward and backward. Rounding, overflow and kernels are not tested.
 """
 
 import random
@@ -37,12 +37,13 @@ from pellucid.check.gradient import Forward, listed
 from pellucid.check.result import Result
 
 ON_THE_HOST = ("cu_q", "cu_k", "offset")
-"""Arguments that stay NumPy arrays for any library."""
+"""The arguments of ops that are NumPy arrays for every library."""
 DRAWS = 400
+"""How often to draw inputs for which all roots exist."""
 
 
 def check_exact(case: Case) -> Result:
-    """Compare every gradient of a row exactly; the error is how many of them are wrong."""
+    """Compare every gradient of a row exactly; the result's error is the number of wrong ones."""
     name = f"{case.kind} {case.name}"
     if name.startswith("layer Transformer"):
         return Result("exact", name, 0, 0.0, 0.0, "a norm's root has no form as an exponent")
@@ -64,6 +65,7 @@ def check_exact(case: Case) -> Result:
 
 
 def _fixed(name: str, x: Any, kinds: str) -> Any:
+    """Convert an array argument without a gradient to exact numbers, unless it stays NumPy's."""
     moves = isinstance(x, np.ndarray) and x.dtype.kind in kinds and name not in ON_THE_HOST
     return field.asarray(x) if moves else x
 
@@ -89,18 +91,19 @@ _draw = random.Random()  # seeded anew by the system, so that no code can know t
 
 
 def _elements(shape: tuple[int, ...], p: int) -> np.ndarray:
+    """Draw elements of the field of p elements."""
     drawn = np.empty(shape, object)
     drawn.ravel()[...] = [_draw.randrange(p) for _ in range(drawn.size)]
     return drawn
 
 
 def _drawn(x: np.ndarray) -> Exact:
-    """Return random exact numbers, whose `real` is x."""
+    """Draw random exact numbers whose `real` values are x."""
     return Exact(x, [_elements(x.shape, p) for p in PRIMES])
 
 
 def _drawn_again(x: Exact, places: np.ndarray) -> Exact:
-    """Draw rows of an input again at these places, where they are places of its rows."""
+    """Draw those rows of an input again that have one of these places (of the same axes)."""
     new = _drawn(x.real)
     if x.ndim != places.ndim:
         return new

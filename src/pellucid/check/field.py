@@ -1,30 +1,30 @@
-"""Exact numbers: an array library whose real numbers are elements of finite fields.
+"""An array library that computes exactly, with elements of finite fields instead of floats.
 
-`namespace` finds this module for an `Exact` array, so that an op of `ops` runs on it unchanged.
+`namespace` returns this module for an `Exact` array, so that an op of `ops` runs on it unchanged.
 
-**A number** is (x₀, x₁, x₂), one element of each field Z_p0, Z_p1, Z_p2, independent of each other.
-It also has an ordinary float, `real`, computed by the same steps, and, while a derivative is taken,
-a tangent in Z_p0. Sums, products and quotients are those of each field. A Python float is the
-rational number that its shortest decimal says.
+**A number** is (x₀, x₁, x₂), one independent element of each of the fields Z_p0, Z_p1, Z_p2. It
+also has an ordinary float, `real`, computed by the same steps, and, for derivatives, a tangent in
+Z_p0. Sums, products and quotients are computed in each field. A Python float stands for the
+rational number given by its shortest decimal form.
 
-**exp** (Mirage, OSDI 2025, has it with two fields). p2 divides p1 − 1, which is p1's number of
-units, and p1 divides p0 − 1, so that Z_p0 has elements g₀ of order p1, and Z_p1 g₁ of order p2:
+**exp** (after Mirage, OSDI 2025, with two fields). p1 divides p0 − 1, so Z_p0 has an element g₀ of
+order p1; p2 divides p1 − 1, so Z_p1 has an element g₁ of order p2. Then
 
     exp(x) = (g₀^x₁, g₁^x₂, unknown),   d exp(x) = exp(x)₀ dx
 
-exp(x + y) = exp(x) exp(y) holds exactly, since exponents are added in the next field. Nothing else
-is known of exp: in x₀ it is a new independent variable, as eˣ is over the rational functions. Each
-exp uses up one field; three allow an exp of what was made from exps, as softmax has of capped
-scores. What has used up all of them raises `NoFormError`.
+exp(x + y) = exp(x) exp(y) holds exactly, because exponents are added in the next field. Otherwise
+exp(x) is independent of x₀, as eˣ is over the rational functions. Each exp uses up one field. Three
+fields allow an exp of a function of exps, such as the softmax of capped scores. One more raises
+`NoFormError`.
 
-**log** t is a hash of t₀, a new variable, of which is known that its exp is t and its derivative
-dt / t. That log(s t) = log s + log t is not known. **tanh** x = 1 − 2 / (exp(2x) + 1). **Roots**
-exist for half of the elements: √ raises `RedrawError`, with the places, where there is none, and so
-does a quotient by 0. A root is known in the first field alone.
+**log** t is a hash of t₀, that is a new variable. Its exp is t and its derivative dt / t, but
+log(s t) = log s + log t does not hold. **tanh** x = 1 − 2 / (exp(2x) + 1). **Square roots** exist
+for half of the elements: if one does not exist, sqrt raises `RedrawError` with its place, and so
+does a division by 0. Roots and logarithms are known only in the first field.
 
-**Comparisons**, max, and −∞ are those of `real`: the derivative is proved on the branch that `real`
-takes. exp(−∞) = 0. Cosine and sine are constants, as of rotary's angles; they have no
-derivative here. erf, floor and all else have no form in a finite field.
+**Comparisons**, max and −∞ are those of `real`: the derivative is proved on the branch that `real`
+takes. exp(−∞) = 0. Cosine and sine are constants (for the angles of rotary positions) and have no
+derivative. erf, floor and all other functions have no form in a finite field.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ import numpy as np
 
 _LAST = 2**127 - 1
 PRIMES = (234 * (114 * _LAST + 1) + 1, 114 * _LAST + 1, _LAST)
-"""Each divides the one before it, less 1; the first is 3 modulo 4, which gives its roots."""
+"""Each prime divides its predecessor − 1. The first is 3 modulo 4, which makes roots easy."""
 GENERATORS = tuple(pow(2, (p - 1) // q, p) for p, q in pairwise(PRIMES))
+"""g₀ and g₁: elements of the first two fields whose order is the next prime."""
 
 float64, int64, bool = np.float64, np.int64, np.bool_
 isdtype, iinfo = np.isdtype, np.iinfo
 
 
 class NoFormError(AttributeError):
-    """A function has no form in a finite field."""
+    """A function cannot be computed in a finite field."""
 
 
 class RedrawError(Exception):
-    """A root or a quotient does not exist; `places` (bool) says where. Other numbers have it."""
+    """A root or a quotient does not exist where `places` (bool) is True; draw other inputs."""
 
     def __init__(self, places: np.ndarray) -> None:
         super().__init__("no such root or quotient")
@@ -81,9 +82,9 @@ class Exact:
         self.real = np.asarray(real)
         self.fields: tuple[Any, ...] = tuple(fields)
         self.tangent = tangent
-        """None is 0."""
+        """The derivative in the first field; None means 0."""
         self.power = power
-        """exp of this in the first field, where it is known otherwise than by x₁."""
+        """The exp of this number in the first field, if it is a logarithm; None: by x₁."""
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         return sys.modules[__name__]
@@ -159,15 +160,15 @@ class Exact:
 
 @cache
 def _of_number(p: int, number: float) -> int:
-    """Return a number in a field, a float as the rational that its shortest decimal says."""
-    if number - number != 0:  # ±∞ or NaN, which the real twin keeps
+    """Convert a number, a float by its shortest decimal, to an element of the field Z_p."""
+    if number - number != 0:  # ±∞ or NaN, which only `real` represents
         return 0
     exact = Fraction(repr(number))
     return exact.numerator * pow(exact.denominator, -1, p) % p
 
 
 def asarray(x: Any, dtype: Any = None, device: Any = None) -> Exact:
-    """Return numbers or NumPy's arrays as constants."""
+    """Convert numbers or NumPy arrays to an `Exact` array without a tangent."""
     if isinstance(x, Exact):
         return x if dtype is None else astype(x, dtype)
     real = np.asarray(x, dtype)
@@ -178,19 +179,22 @@ def asarray(x: Any, dtype: Any = None, device: Any = None) -> Exact:
 
 
 def _objects(x: np.ndarray, f: Callable[[Any], Any]) -> np.ndarray:
-    """Return f of every element, as Python's integers."""
+    """Apply f to every element; return an array of Python integers."""
     made = np.empty(x.shape, object)
     made.ravel()[...] = [f(v) for v in x.ravel().tolist()]
     return made
 
 
 def _array(x: Any) -> np.ndarray:
-    """Return an array: NumPy returns a number for an array of objects without axes."""
+    """Return x as an array: NumPy returns a bare object for results without axes."""
     return x if isinstance(x, np.ndarray) else np.asarray(x, object)
 
 
 def _each(f: Callable[[Any], Any], *arrays: Exact) -> Exact:
-    """Move the elements of an array in all its parts alike, or those of several that are joined."""
+    """Apply a function that only moves elements to each part (real, fields, tangent, power).
+
+    f gets one part of an array, or a list of the same part of several arrays.
+    """
 
     def moved(parts: Sequence[Any]) -> np.ndarray:
         return _array(f(parts[0] if len(arrays) == 1 else list(parts)))
@@ -210,17 +214,22 @@ def _each(f: Callable[[Any], Any], *arrays: Exact) -> Exact:
 
 
 def _tangent(x: Exact) -> np.ndarray:
+    """Return the tangent as an array."""
     return np.zeros(x.shape, object) if x.tangent is None else x.tangent
 
 
 def _lifted(x: Any) -> Exact:
-    """Return integers and truth values as exact numbers."""
+    """Convert integers and truth values to exact numbers; return exact numbers unchanged."""
     x = asarray(x)
     return x if x.fields else asarray(x.real.astype(np.float64))
 
 
 def _both(x: Any, y: Any, by: Callable[[Any, Any], Any]) -> tuple[Exact, Exact, np.ndarray, Any]:
-    """Return two operands, the result of `by` on their floats, and its known part in each field."""
+    """Apply the operation `by` to two operands.
+
+    Returns both operands as exact numbers, the result for `real`, and that in each field (None
+    where unknown).
+    """
     x, y = _lifted(x), _lifted(y)
     with np.errstate(all="ignore"):
         real = by(x.real, y.real)
@@ -230,10 +239,12 @@ def _both(x: Any, y: Any, by: Callable[[Any, Any], Any]) -> tuple[Exact, Exact, 
 
 
 def _integers(x: Any, y: Any) -> Any:
+    """Return whether both are integers or truth values, not exact numbers."""
     return not (asarray(x).fields or asarray(y).fields)
 
 
 def _sum(x: Any, y: Any, by: Callable[[Any, Any], Any]) -> Exact:
+    """Return x + y or x − y, as `by` says."""
     if _integers(x, y):
         return Exact(by(asarray(x).real, asarray(y).real))
     x, y, real, fields = _both(x, y, by)
@@ -249,6 +260,7 @@ def _sum(x: Any, y: Any, by: Callable[[Any, Any], Any]) -> Exact:
 
 
 def _product(x: Any, y: Any, by: Callable[[Any, Any], Any]) -> Exact:
+    """Return the elementwise or the matrix product, as `by` says."""
     if _integers(x, y):
         return Exact(by(asarray(x).real, asarray(y).real))
     x, y, real, fields = _both(x, y, by)
@@ -260,13 +272,14 @@ def _product(x: Any, y: Any, by: Callable[[Any, Any], Any]) -> Exact:
 
 
 def _inverses(x: np.ndarray, p: int) -> np.ndarray:
+    """Return 1 / x in the field of p elements; raise `RedrawError` where x is 0."""
     if (x == 0).any():
         raise RedrawError(x == 0)
     return _objects(x, lambda v: pow(v, -1, p))
 
 
 def _inverse(x: Any) -> Exact:
-    """Return 1 / x and −dx / x²."""
+    """Return 1 / x, with the tangent −dx / x²."""
     x = _lifted(x)
     pairs = zip(PRIMES, x.fields, strict=True)
     fields = [None if a is None else _inverses(a, p) for p, a in pairs]
@@ -279,7 +292,7 @@ def _inverse(x: Any) -> Exact:
 
 
 def _raised(x: Exact, i: int) -> np.ndarray | None:
-    """Return exp(x) in field i: g to the power of x in the next field; exp(−∞) is 0."""
+    """Return exp(x) in field i: g_i to the power of x in field i + 1; exp(−∞) is 0."""
     exponents = x.fields[i + 1]
     if exponents is None:
         return None
@@ -288,11 +301,12 @@ def _raised(x: Exact, i: int) -> np.ndarray | None:
 
 
 def _power(x: Exact) -> np.ndarray | None:
+    """Return exp(x) in the first field, or None if it is unknown."""
     return _raised(x, 0) if x.power is None else x.power
 
 
 def exp(x: Exact) -> Exact:
-    """Return eˣ."""
+    """Return eˣ; raise `NoFormError` if x has no known exponent."""
     first = _power(x)
     if first is None:
         raise NoFormError("an exp of what three fields do not know has no form in them")
@@ -304,7 +318,7 @@ def exp(x: Exact) -> Exact:
 
 
 def log(x: Exact) -> Exact:
-    """Return the logarithm, a new variable whose exp is x."""
+    """Return the logarithm of x: a new variable whose exp is x."""
     first, p = x.fields[0], PRIMES[0]
 
     def hashed(v: int) -> int:
@@ -318,7 +332,7 @@ def log(x: Exact) -> Exact:
 
 
 def sqrt(x: Exact) -> Exact:
-    """Return the root that is itself a square."""
+    """Return the square root that is itself a square; raise `RedrawError` if there is none."""
     x, p = _lifted(x), PRIMES[0]
     roots = _objects(x.fields[0], lambda v: pow(v, (p + 1) // 4, p))
     wrong = np.asarray(roots * roots % p != x.fields[0], np.bool_)
@@ -340,6 +354,8 @@ def tanh(x: Exact) -> Exact:
 
 
 def _constant(name: str) -> Callable[[Exact], Exact]:
+    """Return NumPy's function of this name for arguments without a derivative."""
+
     def f(x: Exact) -> Exact:
         if x.tangent is not None:
             raise NoFormError(f"{name} of what is learnt has no form in a finite field")
@@ -379,7 +395,7 @@ def max(x: Exact, axis: Any = None, keepdims: Any = False) -> Exact:
 
 
 def min(x: Exact) -> Exact:
-    """Return the least integer."""
+    """Return the smallest element, of integers."""
     return Exact(np.min(x.real))
 
 
@@ -406,12 +422,12 @@ def abs(x: Exact) -> Exact:
 
 
 def isinf(x: Exact) -> Exact:
-    """Return whether `real` is infinite, for every element."""
+    """Return for every element whether `real` is infinite."""
     return Exact(np.isinf(x.real))
 
 
 def astype(x: Exact, dtype: Any, copy: Any = True) -> Exact:
-    """Return exact numbers for a float dtype, else `real` as integers or truth values."""
+    """Convert to exact numbers for a float dtype, else to integers or truth values."""
     return _lifted(x) if np.isdtype(dtype, "real floating") else Exact(x.real.astype(dtype))
 
 
@@ -446,7 +462,7 @@ def arange(stop: int, dtype: Any = None, device: Any = None) -> Exact:
 
 
 def concat(arrays: Sequence[Exact], axis: int = 0) -> Exact:
-    """Join arrays."""
+    """Concatenate arrays along an axis."""
     if len(arrays) == 1:
         return arrays[0]
     return _each(lambda parts: np.concatenate(parts, axis), *arrays)
@@ -473,15 +489,15 @@ def moveaxis(x: Exact, source: int, destination: int) -> Exact:
 
 
 def broadcast_to(x: Exact, shape: Any) -> Exact:
-    """Return x repeated along axes."""
+    """Broadcast x to a shape."""
     return _each(lambda part: np.broadcast_to(part, shape), x)
 
 
 def take(x: Exact, index: Exact, axis: int) -> Exact:
-    """Return the elements of an axis that an index names."""
+    """Select elements along an axis by their indices."""
     return _each(lambda part: np.take(part, index.real, axis), x)
 
 
 def repeat(x: Exact, times: int, axis: int) -> Exact:
-    """Return every element of an axis several times."""
+    """Repeat every element along an axis."""
     return _each(lambda part: np.repeat(part, times, axis), x)

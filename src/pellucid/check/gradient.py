@@ -17,27 +17,27 @@ Forward = Callable[..., tuple[Any, Callable[..., Any]]]
 def gradient_check(
     forward: Module | Forward, inputs: Sequence[Array], **fixed: Any
 ) -> dict[str, float]:
-    """Return how far each gradient is from a central difference, by the name of its array.
+    """Compare each gradient with central differences; return the relative errors by array name.
 
-    forward: a layer, or a function like a layer's `forward`. The arrays are "input 0", "input 1", …
-    and, of a layer, every parameter that is learnt, under its full name. Of a function that calls a
-    layer the parameters are not known: check the layer itself. fixed: further arguments, which have
-    no gradient (integers, masks, rng). What is called is a copy of the layer.
+    forward: a layer, or a function like a layer's `forward`. The arrays are named "input 0",
+    "input 1", …; those of a layer also include its learned parameters, by full name. (If a function
+    calls a layer, its parameters are not checked: check the layer itself.) fixed: further
+    arguments, without gradients (integers, masks, rng). A copy of the layer is used.
 
-    `forward` is called twice, on the inputs and on inputs a little away, before either backward is,
-    so that a layer that keeps on itself what its backward needs is wrong, and so is one that does
-    not add its parameters' gradients. With a random projection r of each output, L = Σ r ⊙ y, and a
-    random direction v for each array x with gradient g, the error is
-    |(L(x + hv) − L(x − hv)) / 2h − ⟨g, v⟩| / max(‖g‖, |the difference|).
-    ‖g‖ is the standard deviation of ⟨g, v⟩, so a projection that happens to cancel does no harm; it
-    counts as at least 1/1000 of the largest ‖g‖, as a gradient that is zero in exact arithmetic
-    (the bias of attention's keys) is rounding.
-    The difference is taken at h and at h / 2 and extrapolated, (4 D(h/2) − D(h)) / 3, which leaves
-    an error of order h⁴ and lets h stay far above rounding. A gradient that is NaN, or of
-    another shape than its array, is infinitely wrong.
+    `forward` is called twice, with the inputs and with slightly different ones, before either
+    backward. So an error is found in a layer that stores on itself what its backward needs, or that
+    overwrites gradients of parameters instead of adding them. With a random projection r of each
+    output, L = Σ r ⊙ y, and a random direction v for each array x with gradient g, the error is
+    |(L(x + hv) − L(x − hv)) / 2h − ⟨g, v⟩| / max(‖g‖, |the difference quotient|).
+    ‖g‖ is the standard deviation of ⟨g, v⟩, so that a value near 0 by chance does no harm. It
+    counts as at least 1/1000 of the largest ‖g‖, because a gradient that is zero in exact
+    arithmetic (that of the bias of attention's keys) consists of rounding errors.
+    The quotients at h and h / 2 are extrapolated, (4 D(h/2) − D(h)) / 3, which leaves an error of
+    order h⁴ and allows an h far above rounding. A gradient that has NaN or another shape than its
+    array gets the error ∞.
 
-    Raises `TypeError` for arrays that are not float64, `ValueError` where no gradient is to check
-    and where an input got none.
+    Raises `TypeError` for arrays that are not float64, `ValueError` if there is nothing to check or
+    an input gets no gradient.
 
     >>> square = lambda x: (x * x, lambda dy: 2 * x * dy)
     >>> gradient_check(square, [np.ones((2, 3))])["input 0"] < 1e-9
@@ -52,8 +52,12 @@ def gradient_check(
 def enrolled(
     forward: Module | Forward, inputs: Sequence[Array], **fixed: Any
 ) -> tuple[Forward, dict[str, Array]]:
-    """Return a function of all arrays that have a gradient, called twice; and these arrays."""
-    forward = copy.deepcopy(forward)  # its parameters will be moved
+    """Turn a layer or function into a function of all arrays that have a gradient.
+
+    Returns (function, the arrays by name). The arrays are the inputs and the learned parameters.
+    The function calls the layer twice, as `gradient_check` describes.
+    """
+    forward = copy.deepcopy(forward)  # its parameters will be changed
     layer = forward if isinstance(forward, Module) else getattr(forward, "__self__", None)
     named = layer.named_parameters() if isinstance(layer, Module) else ()
     learnt = {name: parameter for name, parameter in named if parameter.requires_grad}
@@ -69,7 +73,10 @@ def enrolled(
 
 
 def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> Forward:
-    """Return a function of the inputs and the parameters' arrays that calls `call` twice."""
+    """Return a function of the inputs and parameter arrays that calls `call` twice.
+
+    Its outputs are those of both calls, and its gradients are added up.
+    """
 
     def forward(*arrays: Array) -> tuple[Any, Callable[..., Any]]:
         for parameter, data in zip(learnt, arrays[count:], strict=True):
@@ -83,7 +90,7 @@ def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> For
             used = backward(*dys[:first]), other_backward(*dys[first:])
             dxs, others = (_of_inputs(dx, count) for dx in used)
             added = [a + b for a, b in zip(dxs, others, strict=True)]
-            # where no gradient came there must be none
+            # None means that the gradient is zero, which is checked as well
             return added + [np.zeros(p.shape) if p.grad is None else p.grad for p in learnt]
 
         return (*listed(y), *listed(other_y)), backwards
@@ -92,7 +99,7 @@ def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> For
 
 
 def _of_inputs(dx: Any, count: int) -> list[Array]:
-    """Return the gradients that a backward returned, one for each input."""
+    """Return the gradients that a backward returned; raise `ValueError` unless one per input."""
     given = listed(dx)
     found = [g for g in given if g is not None]
     if len(found) > count:
@@ -107,6 +114,7 @@ def _of_inputs(dx: Any, count: int) -> list[Array]:
 
 
 def _errors(forward: Forward, arrays: Mapping[str, Array]) -> dict[str, float]:
+    """Return the relative error of each gradient, as `gradient_check` describes."""
     values, generator = list(arrays.values()), np.random.default_rng(2)
     ys, backward = forward(*values)
     projections = [None if y is None else generator.standard_normal(np.shape(y)) for y in ys]
@@ -137,5 +145,5 @@ def _errors(forward: Forward, arrays: Mapping[str, Array]) -> dict[str, float]:
 
 
 def listed(values: Any) -> list[Any]:
-    """Return one array as a list of one, a tuple as a list."""
+    """Convert a tuple to a list, and a single array to a list of one."""
     return list(values) if isinstance(values, tuple) else [values]

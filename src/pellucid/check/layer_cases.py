@@ -1,4 +1,4 @@
-"""The rows for `nn`. A new layer is enrolled in every check by a row here; a test counts them."""
+"""The rows of the table for `nn`. Every layer needs one; a test finds layers without."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ P = 0.3  # dropout
 def _on_rows(
     layer: Any, x: Array, memory: Array | None = None, *, context: nn.Context, cu_k: Any = None
 ) -> Any:
-    """Call `run` on packed rows; `memory` is what cross-attention looks at."""
+    """Call a layer's `run` on packed rows, or `run_cross` of attention if there is a memory."""
     if memory is not None:
         context = replace(context, memory=nn.Memory(memory, cu_k))
     cross = memory is not None and isinstance(layer, nn.MultiheadAttention)
@@ -28,7 +28,7 @@ def _on_rows(
 
 
 def layer_cases() -> list[LayerCase]:
-    """Return the rows."""
+    """Return the rows of the table for layers."""
     return [*_small(), *_attention(), *_encoder(), *_decoder(), *_transformer()]
 
 

@@ -1,4 +1,4 @@
-"""The rows for `ops`. A new op is enrolled in every check by a row here; a test counts them."""
+"""The rows of the table for `ops`. Every op needs one; a test finds ops without."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from pellucid.ops.norms import NORMS
 from pellucid.ops.rotary import Angles
 from pellucid.ops.rules.function import FUNCTIONS, Function, PerHead, Table, minimum, tanh
 
-N, H, L, S, D, E, F, V = 2, 3, 5, 7, 11, 13, 17, 19  # primes: no axis passes for another
+N, H, L, S, D, E, F, V = 2, 3, 5, 7, 11, 13, 17, 19  # primes, so that mixed-up axes fail
 
 
 def normal(*shape: int) -> Array:
-    """Return normal numbers; another shape, other numbers."""
+    """Return standard normal numbers, seeded by the shape."""
     numbers: Array = np.random.default_rng(shape).standard_normal(shape)
     return numbers
 
 
 def off_the_kink(*shape: int) -> Array:
-    """Return numbers at least 0.2 away from 0, where ReLU has no derivative."""
+    """Return random numbers at least 0.2 away from 0, where ReLU has no derivative."""
     x = normal(*shape)
     moved: Array = x + np.copysign(0.2, x)
     return moved
@@ -37,12 +37,15 @@ _NEAR = Function(
 
 
 def op_cases() -> list[OpCase]:
-    """Return the rows. Dropout draws the same bits in every call, so it has a derivative too."""
+    """Return the rows of the table for ops.
+
+    Dropout draws the same bits in every call, so that it has a derivative as well.
+    """
     return [*_small(), *_norms(), *_attention(), *_packed_attention(), *_losses(), *_fused()]
 
 
 def case(op: str, note: str = "", **arguments: Any) -> OpCase:
-    """Return a row: float64 arrays get a gradient, in the order given, but for those in `held`."""
+    """Make a row: float arrays among the arguments have gradients, except those in `held`."""
     held, of = arguments.pop("held", {}), arguments.pop("of", None)
     arrays = {
         k: v for k, v in arguments.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"

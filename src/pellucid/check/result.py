@@ -1,25 +1,25 @@
-"""How one row of a table fared."""
+"""The result of one row of a table of checks."""
 
 from typing import NamedTuple
 
 TOLERANCE = 1e-7
-"""The largest relative error of a derivative."""
+"""The largest relative error of a derivative that passes."""
 
 
 class Result(NamedTuple):
-    """How one row fared."""
+    """The result of one row: the largest error of its arrays, and whether it passes."""
 
     kind: str
     name: str
     arrays: int
-    """How many arrays were compared."""
+    """The number of arrays that were compared."""
     error: float
-    """The largest of them."""
+    """The largest error."""
     tolerance: float = TOLERANCE
     reason: str = ""
-    """Why nothing was compared."""
+    """Why nothing was compared; "" if something was."""
 
     @property
     def passed(self) -> bool:
-        """Whether the error, if it is a number at all, keeps within the tolerance."""
+        """Whether the error is at most the tolerance; False for NaN."""
         return self.error <= self.tolerance

@@ -1,6 +1,6 @@
-"""Which array library an array comes from, and the few functions that the array API standard lacks.
+"""Find the array library of an array; supply the functions that the array API standard lacks.
 
-Every page in `ops` is written against the standard (`xp = namespace(x)`), so the same page runs on
+Every op in `ops` is written against the standard (`xp = namespace(x)`), so the same code runs on
 NumPy, PyTorch, CuPy and JAX arrays. This is the only file that names an array library.
 """
 
@@ -18,25 +18,26 @@ Array = Any
 host = np
 """The library of arrays that describe a batch (token ids, spans, positions, masks, random bits).
 
-They stay on the host for any library; `like` moves one to where it is needed.
+They stay in host memory, whichever library computes; `like` copies one to a layer's device.
 """
 
 float32 = np.float32
 """The dtype of parameters unless another is given."""
 
 LEAST_NORMAL = float(np.finfo(np.float32).tiny)
-"""The least normal number of float32, 2⁻¹²⁶; below it bits are lost, and quick roots are wrong."""
+"""The smallest normal float32, 2⁻¹²⁶. Smaller numbers lose bits; fast square roots fail on them."""
 
 LARGEST = 2.0**63
-"""The largest weight or scale taken for a real one: its square is still finite in float32."""
+"""The largest weight or scale that is accepted: its square is still finite in float32."""
 
 
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
-"""By the type of an array: asked a thousand times in a training step."""
+"""The namespace of each array type seen so far: a training step looks it up a thousand times."""
 
 
 def _namespace(array: Array) -> Any:
-    if isinstance(array, np.matrix | np.ma.MaskedArray):  # whose * and sums are others
+    """Find the namespace of an array whose type is not in `_NAMESPACES`, and add it there."""
+    if isinstance(array, np.matrix | np.ma.MaskedArray):  # their * and sums mean something else
         raise TypeError
     own = isinstance(array, np.ndarray | np.generic)  # a memmap, say
     return _NAMESPACES.setdefault(
@@ -45,7 +46,9 @@ def _namespace(array: Array) -> Any:
 
 
 def repeat(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return each value as often as its count says: `np.repeat`, where an index has 32 bits too.
+    """Repeat each value as many times as its count says, as `np.repeat` does.
+
+    Counts of 64 bits are converted, because NumPy refuses them where an index has 32 bits.
 
     >>> repeat(np.array([5, 7]), np.array([1, 2]))
     array([5, 7, 7])
@@ -54,21 +57,21 @@ def repeat(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def take(x: Array, index: Array, axis: int = 0) -> Array:
-    """Return the rows of x that an index names, or the like along another axis.
+    """Select elements of x by their indices along an axis, as `np.take` does.
 
     >>> take(np.array([5, 7]), np.array([1, 1, 0]))
     array([7, 7, 5])
     """
     if isinstance(index, np.ndarray):
-        index = index.astype(np.intp, copy=False)  # NumPy's own would be an error with 32 bits
+        index = index.astype(np.intp, copy=False)  # NumPy refuses int64 where an index has 32 bits
     return namespace(x).take(x, index, axis=axis)
 
 
 def namespace(*arrays: Array | None) -> Any:
-    """Return the array API namespace that all `arrays` come from; `None` is skipped.
+    """Return the array API namespace (the library) of all `arrays`; `None` is skipped.
 
-    NumPy's arrays may be beside JAX's, whose functions take them. Raises `TypeError` for what is no
-    array, and for other arrays of different libraries.
+    NumPy and JAX arrays may be mixed: JAX's functions take both. Raises `TypeError` for any other
+    mix of libraries, and for an argument that is not an array.
 
     >>> namespace(np.ones(3)) is not None
     True
@@ -90,7 +93,7 @@ def namespace(*arrays: Array | None) -> Any:
 
 
 def like(values: np.ndarray, x: Array) -> Array:
-    """Convert the NumPy array `values` to the library and the device of `x`; dtype is kept.
+    """Convert the NumPy array `values` to the library and device of `x`; its dtype is kept.
 
     >>> like(np.arange(3), np.ones(2))
     array([0, 1, 2])
@@ -102,9 +105,9 @@ def like(values: np.ndarray, x: Array) -> Array:
 
 
 def to_host(x: Array) -> np.ndarray:
-    """Return an array of any library as NumPy's; NumPy's own is returned as it is.
+    """Convert an array of any library to a NumPy array; a NumPy array is returned unchanged.
 
-    NumPy has no bfloat16, so that a tensor of it becomes float32.
+    NumPy has no bfloat16, so a bfloat16 tensor becomes float32.
 
     >>> to_host(np.ones(2))
     array([1., 1.])
@@ -118,7 +121,7 @@ def to_host(x: Array) -> np.ndarray:
 
 
 def host_dtype(x: Array) -> Any:
-    """Return NumPy's dtype of the same name as that of an array of any library, as `to_host` does.
+    """Return the dtype that `to_host(x)` would have, without converting the array.
 
     >>> host_dtype(np.ones(1, np.float32))
     dtype('float32')
@@ -130,9 +133,10 @@ def host_dtype(x: Array) -> Any:
 
 
 def locked(x: Array) -> Array:
-    """Return a read-only view of what a backward reads: writing to it would change gradients.
+    """Return a read-only view of an array that backward will read again.
 
-    Only NumPy has read-only arrays; an array of another library is returned as it is.
+    Writing to it in between would silently change the gradients. Only NumPy has read-only arrays;
+    an array of another library is returned unchanged.
     """
     if not isinstance(x, np.ndarray):
         return x
@@ -142,16 +146,19 @@ def locked(x: Array) -> Array:
 
 
 def unlocked(y: Any) -> Any:
-    """Return an output, or a tuple of them, whose backward is not kept, so that it is writeable."""
+    """Copy read-only NumPy outputs (one, or a tuple of them), so that the caller may write to them.
+
+    Use it when the backward is not kept, so that nothing reads the outputs again.
+    """
     if type(y) is tuple:
         return tuple(map(unlocked, y))
     return y.copy("K") if isinstance(y, np.ndarray) and not y.flags.writeable else y
 
 
 def own_number(value: Any) -> Any:
-    """Return a NumPy scalar as Python's own number, anything else as it is.
+    """Convert a NumPy scalar to a Python number; return anything else unchanged.
 
-    NumPy's float64 makes float64 of a float32 array, Python's float does not.
+    A float32 array times a NumPy float64 scalar is float64; times a Python float it stays float32.
 
     >>> np.ones(1, np.float32) * own_number(np.float64(0.5))
     array([0.5], dtype=float32)
@@ -160,9 +167,9 @@ def own_number(value: Any) -> Any:
 
 
 def real(x: Array) -> Array:
-    """Return integers as float64, any other dtype as it is.
+    """Convert integers to float64; return any other dtype unchanged.
 
-    NumPy's exp of int8 is float16, whose sums stop growing at 2048.
+    NumPy's exp of int8 is float16, in which a sum of ones stops growing at 2048.
 
     >>> real(np.ones(2, np.int8)).dtype
     dtype('float64')
@@ -172,32 +179,33 @@ def real(x: Array) -> Array:
 
 
 def widened(x: Array) -> Array:
-    """Return float16 and bfloat16 as float32, any other dtype as it is.
+    """Convert float16 and bfloat16 to float32; return any other dtype unchanged.
 
-    float16 ends at 65504: a square of 256, or a coefficient of a polynomial, is beyond it. bfloat16
-    has 8 bits, too few for a sum.
+    float16 ends at 65504, so that 256² already overflows. bfloat16 has 8 significant bits, too few
+    for a sum.
     """
     return namespace(x).astype(x, namespace(x).float32) if _is_half(x) else x
 
 
 def narrowed(y: Array, x: Array) -> Array:
-    """Return y in the dtype of x if that is one of 16 bits, else as it is, undoing `widened`."""
+    """Convert y back to the dtype of x if x has 16 bits, which undoes `widened`."""
     xp = namespace(x)
     return xp.astype(xp.asarray(y), x.dtype) if _is_half(x) else y
 
 
 def _is_half(x: Array) -> bool:
+    """Return whether the dtype of x is float16 or bfloat16."""
     halves = (getattr(namespace(x), name, None) for name in ("float16", "bfloat16"))
     return any(half is not None and x.dtype == half for half in halves)  # the standard has neither
 
 
 def scatter_add(index: Array, updates: Array, rows: int) -> Array:
-    """Return y with y[r] = Σ updates[i] over every i where index[i] = r.
+    """Add up the updates of each row: y[r] = Σ updates[i] over every i with index[i] = r.
 
     `index` is (T,) integers, `updates` (T, …); y is (rows, …). This is the gradient of a
-    table look-up. The standard has no such function and libraries differ in what indexed assignment
-    does to a repeated index. Each known library has a function for it; others get a
-    product with a one-hot matrix. In NumPy the additions happen in the order of `index`.
+    table look-up. The standard has no such function, and libraries differ in what an indexed
+    assignment does with a repeated index. NumPy, PyTorch and JAX use a function of their library,
+    any other library a product with a one-hot matrix. NumPy adds in the order of `index`.
 
     >>> scatter_add(np.array([0, 2, 0]), np.array([1.0, 10.0, 100.0]), 3)
     array([101.,   0.,  10.])
@@ -224,9 +232,9 @@ def scatter_add(index: Array, updates: Array, rows: int) -> Array:
 
 
 def spread(x: Array, index: np.ndarray, rows: int) -> Array:
-    """Return y (rows, …) with y[index[i]] = x[i] and zeros elsewhere; no index comes twice.
+    """Scatter the rows of x into zeros: y[index[i]] = x[i], y of shape (rows, …).
 
-    It is the gradient of taking the rows `index`.
+    No index may come twice. This is the gradient of selecting the rows `index`.
 
     >>> spread(np.array([1.0, 2.0]), np.array([2, 0]), 4)
     array([2., 0., 1., 0.])
@@ -293,6 +301,7 @@ _ONE_OVER_SQRT_PI = 5.6418958354775628695e-1
 
 
 def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+    """Evaluate a polynomial by Horner's rule; the coefficient of the highest power comes first."""
     total = coefficients[0] * x + coefficients[1]
     for coefficient in coefficients[2:]:
         total = total * x + coefficient
@@ -300,9 +309,10 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """Return the error function, (2/√π) ∫₀ˣ exp(−t²) dt; shape and dtype of `x`; float64 to 2 ulp.
+    """Return the error function, (2/√π) ∫₀ˣ exp(−t²) dt, in the shape and dtype of `x`.
 
-    Source: its series, and Cody 1969 (above). ±inf gives ±1, NaN stays NaN.
+    Accurate to 2 ulp in float64. ±inf gives ±1, NaN stays NaN. Source: the power series for small
+    x, and Cody 1969 (above).
 
     >>> float(erf(np.array(0.5))) == 0.5204998778130465
     True
@@ -328,7 +338,7 @@ def erf(x: Array) -> Array:
 
 
 def _exp_minus_square(x: Array) -> Array:
-    """exp(−x²) with x split in two, because rounding x² itself would cost digits (Cody)."""
+    """Return exp(−x²), with x split in two because rounding x² itself would lose digits (Cody)."""
     xp = namespace(x)
     head = xp.trunc(x * 16.0) / 16.0
     return xp.exp(-head * head) * xp.exp(-(x - head) * (x + head))

@@ -1,6 +1,6 @@
-"""A batch of sequences without padding: rows one after another, and where each sequence begins.
+"""A batch of sequences without padding: all tokens in one array, and where each sequence begins.
 
-`Packed` is the one definition of a batch for every use. A padded array is a view made from it.
+`Packed` is the only representation of a batch in the library; padded arrays are made from it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pellucid.core.rng import row_keys
 
 @dataclass(frozen=True)
 class Packed:
-    """N sequences of token ids in packed rows.
+    """N sequences of token ids, concatenated without padding; one token is one row.
 
     tokens: (T,) integers, the sequences one after another.
     cu_seqlens: (N + 1,) integers; sequence n is tokens[cu_seqlens[n] : cu_seqlens[n + 1]]
-        (flash-attention's name and meaning).
-    examples: (N,) integers: which example of the whole training step each sequence is. Dropout is
-        keyed by it, so that a batch in parts draws the same bits as the whole.
+        (the "cumulative sequence lengths" of flash attention).
+    examples: (N,) integers: the number of each sequence within the whole training step. Dropout is
+        keyed by it, so that a batch draws the same bits whole or split into parts.
 
     >>> batch = Packed.of([[5, 6, 7], [8]])
     >>> batch.cu_seqlens
@@ -58,45 +58,46 @@ class Packed:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """(N,) number of tokens of each sequence."""
+        """The number of tokens of each sequence, (N,)."""
         return np.diff(self.cu_seqlens)
 
     @cached_property
     def _numbers(self) -> np.ndarray:
-        """(N,) number of each sequence."""
+        """The indices of the sequences, 0 … N − 1, (N,)."""
         return np.arange(len(self))
 
     @cached_property
     def positions(self) -> np.ndarray:
-        """(T,) place of each row inside its sequence, from 0."""
+        """The position of each token inside its sequence, from 0, (T,)."""
         return positions_of(self.cu_seqlens)
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """(T,) uint32: the name of each row for `Rng.at`."""
+        """The uint32 key of each row, (T,), from which `Rng.at` derives its random bits."""
         return row_keys(repeat(self.examples, self.lengths), self.positions)
 
     def padded(self, fill: int) -> np.ndarray:
-        """Return the (N, L) view, L the longest, shorter sequences followed by `fill`."""
+        """Return the tokens as a padded array (N, L), L the longest length, filled with `fill`."""
         longest = int(self.lengths.max(initial=0))
         out = np.full((len(self), longest), fill, self.tokens.dtype)
         out[np.arange(longest) < self.lengths[:, None]] = self.tokens
         return out
 
     def without_last(self) -> Packed:
-        """Return every sequence without its last token: a decoder's input."""
+        """Drop the last token of every sequence, which gives a decoder's input."""
         return self._keep(self.positions != repeat(self.lengths - 1, self.lengths))
 
     def without_first(self) -> Packed:
-        """Return every sequence without its first token: what a decoder should say."""
+        """Drop the first token of every sequence, which gives a decoder's targets."""
         return self._keep(self.positions != 0)
 
     def _keep(self, kept: np.ndarray) -> Packed:
+        """Keep the tokens where the mask `kept`, (T,), is True."""
         ends = np.concatenate([[0], np.cumsum(kept)])[self.cu_seqlens]
         return Packed(self.tokens[kept], ends, self.examples)
 
     def followed_by(self, other: Packed) -> Packed:
-        """Return every sequence with the other's of the same place after it.
+        """Append to every sequence the sequence of the same index in `other`.
 
         >>> Packed.of([[5], []]).followed_by(Packed.of([[6, 7], [8]])).tokens
         array([5, 6, 7, 8])
@@ -106,10 +107,10 @@ class Packed:
         return Packed(tokens, self.cu_seqlens + other.cu_seqlens, self.examples)
 
     def select(self, index: np.ndarray | Sequence[int]) -> Packed:
-        """Return the sequences `index`, in that order; they keep their example numbers.
+        """Return the sequences named by `index`, in that order; they keep their example numbers.
 
-        `index` is read as NumPy reads it: negative numbers count from the end, a mask selects.
-        Raises `IndexError` for numbers outside, or that are not whole.
+        `index` works as in NumPy: negative numbers count from the end, a bool mask selects.
+        Raises `IndexError` for numbers that are out of range or not whole.
         """
         index = self._numbers[index if isinstance(index, np.ndarray) else list(index)]
         rows, cu_seqlens = selected(self.cu_seqlens, index)
@@ -118,7 +119,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs of sequences to learn from; a target carries its begin and end tokens."""
+    """Source and target sequences for training; each target has its begin and end tokens."""
 
     source: Packed
     target: Packed
@@ -128,11 +129,11 @@ class Batch:
 
     @property
     def useful_tokens(self) -> int:
-        """Source tokens and target tokens to be predicted; there is no padding to leave out."""
+        """The number of source tokens and of target tokens to predict (all but each first)."""
         return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
 
     def split(self, parts: int) -> list[Batch]:
-        """Return at most `parts` batches of whole pairs, which keep their example numbers.
+        """Split the pairs into at most `parts` smaller batches; pairs keep their example numbers.
 
         >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))
         >>> [part.source.examples.tolist() for part in batch.split(2)]
@@ -145,7 +146,7 @@ class Batch:
 
 
 def one_length(n: int, length: int) -> np.ndarray:
-    """Return the cu_seqlens of n sequences of one length: a padded batch, reshaped to rows.
+    """Return the cu_seqlens of n sequences of one length, as a padded batch reshaped to rows has.
 
     >>> one_length(2, 3)
     array([0, 3, 6])
@@ -154,7 +155,7 @@ def one_length(n: int, length: int) -> np.ndarray:
 
 
 def positions_of(cu_seqlens: np.ndarray) -> np.ndarray:
-    """Return (T,) the place of each row inside its sequence, from 0.
+    """Return the position of each row inside its sequence, from 0, (T,).
 
     >>> positions_of(np.array([0, 2, 5]))
     array([0, 1, 0, 1, 2])
@@ -165,7 +166,7 @@ def positions_of(cu_seqlens: np.ndarray) -> np.ndarray:
 
 
 def selected(cu_seqlens: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (the rows of the sequences `index`, in that order; their own cu_seqlens).
+    """Return the row indices of the sequences `index`, in that order, and the new cu_seqlens.
 
     >>> selected(np.array([0, 2, 5]), np.array([1, 0]))
     (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
@@ -176,10 +177,11 @@ def selected(cu_seqlens: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def followed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the source index of each row when every sequence is followed by another's rows.
+    """Return the row order that appends to each sequence of a first batch one of a second.
 
-    Rows of the second batch are counted after all of the first: the result indexes the two batches'
-    rows joined end to end. Its cu_seqlens are `first + second`.
+    `first` and `second` are the cu_seqlens of the two batches. The result indexes the rows of both
+    batches concatenated (all of the first, then all of the second). Its cu_seqlens are
+    `first + second`.
 
     >>> followed(np.array([0, 1, 2]), np.array([0, 2, 3]))  # a b, then cd e: a cd b e
     array([0, 2, 3, 1, 4])
@@ -190,17 +192,17 @@ def followed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _slots(cu_seqlens: np.ndarray, length: int) -> np.ndarray:
-    """Return where each packed row stands among the N · length places of the padded array."""
+    """Return the index of each packed row in the padded array (N, length), flattened."""
     return np.flatnonzero(np.arange(length) < np.diff(cu_seqlens)[:, None])
 
 
 def _is_padded(cu_seqlens: np.ndarray, length: int) -> bool:
-    """Whether every sequence has this length, so that rows and padded array are one reshape."""
+    """Return whether every sequence has this length, so that padding is a reshape."""
     return int(cu_seqlens[-1]) == length * (len(cu_seqlens) - 1)
 
 
 def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
-    """Lay packed rows (T, …) out as (N, L, …), L the longest, zeros after the shorter sequences.
+    """Pad packed rows (T, …) with zeros to an array (N, L, …), L the longest length.
 
     >>> pad_rows(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 3]))
     array([[1., 2.],
@@ -215,7 +217,7 @@ def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
 
 
 def pack_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
-    """Undo `pad_rows`: (N, L, …) to packed rows (T, …); what stood in the padding is dropped.
+    """Remove the padding of an array (N, L, …), which gives packed rows (T, …); undoes `pad_rows`.
 
     >>> pack_rows(np.array([[1.0, 2.0], [3.0, 9.0]]), np.array([0, 2, 3]))
     array([1., 2., 3.])

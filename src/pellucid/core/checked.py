@@ -1,8 +1,8 @@
-"""A checking mode: nothing that a forward read may change before its backward has run.
+"""A checking mode that detects arrays which change between a forward and its backward.
 
 A backward uses arrays that its forward was given. Writing into one of them in between, as an
 optimizer step does, makes the gradient silently wrong. Inside `checked()` each forward takes a
-digest of its arrays and each backward compares.
+digest of its arrays, and its backward compares the digests again.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ class ChangedError(RuntimeError):
 def checked(module: Any = None) -> Iterator[None]:
     """Check that no array changes between a forward and its backward, both inside this block.
 
-    Every array that goes into an op counts, whether or not the backward reads it. With `module`, a
-    parameter is named as in its `state_dict`. It costs one digest of each array, forward and
-    backward; outside the block nothing.
+    It checks every array that goes into an op, whether or not the backward reads it. With `module`,
+    errors name a parameter as in the module's `state_dict`. It costs one digest of each array in
+    forward and one in backward, and nothing outside the block.
 
     The backward raises `ChangedError` (a `RuntimeError`) naming the array.
 
@@ -62,7 +62,10 @@ def checked(module: Any = None) -> Iterator[None]:
 
 
 def _arrays(call: Call, names: Mapping[int, str]) -> Iterator[tuple[Array, str]]:
-    """Yield the arrays that go into a call, those of a rule too, with their names."""
+    """Yield the arrays that go into a call, each with its name for an error message.
+
+    Arrays inside an attention rule count too.
+    """
     for argument, value in call.arguments.items():
         held = [value]
         if hasattr(value, "allowed"):

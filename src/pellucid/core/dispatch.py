@@ -1,12 +1,12 @@
-"""`dispatch`, the one door of every op, through which a fused kernel may take a call.
+"""Run an op by a fused kernel if one takes the call, otherwise by the reference op itself.
 
-`kernels/<name>.py` has `kernel(call) -> (y, backward) | Declined` for an op of that name, for
-NumPy's float32 on a CPU; `kernels/torch/<name>.py` is for tensors of torch. It reads the arguments
-off the call (`call.x`, `call.weight`), and what it declines the op itself computes. What backward
-reads again of y is read-only.
+`kernels/<name>.py` has `kernel(call) -> (y, backward) | Declined` for the op of that name, for
+NumPy's float32 arrays on a CPU; `kernels/torch/<name>.py` is for PyTorch tensors. A kernel reads
+the arguments off the call (`call.x`, `call.weight`). If it returns `Declined`, the reference op
+runs. An output y that backward reads again is read-only.
 
-Kernels are found by name, never imported here: without that package every op computes itself. A
-kernel's file is imported when it is first called, and no compiler before.
+Kernels are found by name and imported when first called. Without the package `pellucid.kernels`
+every op runs as its reference.
 """
 
 import os
@@ -26,7 +26,7 @@ from pellucid.core.vjp import Call, Declined, Result, observed, pair_of
 
 _PACKAGE = "pellucid.kernels"
 AVAILABLE: bool = find_spec(_PACKAGE) is not None and import_module(_PACKAGE).AVAILABLE
-"""Whether there are kernels for NumPy's arrays."""
+"""Whether kernels for NumPy arrays are installed and can run."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
 
@@ -47,20 +47,20 @@ def reference() -> Iterator[None]:
 
 
 def enabled() -> bool:
-    """Return whether kernels for NumPy's arrays may run.
+    """Return whether kernels for NumPy arrays may run.
 
-    They do not inside `reference()`, with PELLUCID_KERNELS=off, and where Numba is not installed.
-    Those for tensors of torch need no Numba.
+    They do not run inside `reference()`, with the environment variable PELLUCID_KERNELS=off, or
+    where they are not available. Kernels for PyTorch tensors do not count.
     """
     return AVAILABLE and _enabled.get()
 
 
 def dispatch(op: Callable[..., Any], *args: Any, path: str = "", **options: Any) -> Result:
-    """Run an ops function; return (y, backward), where backward(dy) gives the inputs' gradients.
+    """Run an op; return (y, backward), where backward(dy) gives the inputs' gradients.
 
-    A kernel runs if there is one for the arrays' kind and it takes the call; otherwise the page of
-    `ops` itself. A y that backward reads again is read-only. `path` is the name of the layer that
-    calls, for observers.
+    A kernel runs if there is one for these arrays and it takes the call; otherwise the reference
+    op runs. A y that backward reads again is read-only. `path` is the name of the calling layer,
+    which observers see.
 
     >>> from pellucid import ops
     >>> y, backward = dispatch(ops.relu, np.array([-1.0, 2.0]))
@@ -71,13 +71,13 @@ def dispatch(op: Callable[..., Any], *args: Any, path: str = "", **options: Any)
 
 
 def fused(call: Call) -> Result | Declined:
-    """Run the call by the kernel for its arrays, or say why none takes it."""
+    """Run a call by a kernel; return `Declined` with the reason if no kernel takes it."""
     if call.keep:
         return Declined("an observer asked for what the reference op saves")
     if not _enabled.get():
         return Declined("kernels are off")
     first = next(iter(call.arguments.values()))
-    if isinstance(first, list) and first:  # of all parameters, as an optimizer's step has it
+    if isinstance(first, list) and first:  # an optimizer's step gets a list of all parameters
         first = first[0]
     family = family_of(first)
     if family is None:
@@ -94,6 +94,7 @@ def fused(call: Call) -> Result | Declined:
 
 
 def _run(call: Call) -> Result:
+    """Run a call by a kernel, or else by the reference op, with its saved values for backward."""
     result = fused(call)
     if not isinstance(result, Declined):
         return result
@@ -107,14 +108,14 @@ def _run(call: Call) -> Result:
 
 
 def _is_among(saved: Any, y: Any, base: Any) -> bool:
-    """Whether y, or the array that it is a view of, was saved."""
+    """Return whether y, or the array of which it is a view, is among the saved values."""
     if isinstance(saved, tuple):
         return any(_is_among(part, y, base) for part in saved)
     return saved is not None and (saved is y or saved is base)
 
 
 def family_of(x: Any) -> str | None:
-    """Return the package of kernels for an array: NumPy's, torch's, or None for any other.
+    """Return the package of kernels for an array: for NumPy, for PyTorch, or None for others.
 
     >>> family_of(np.ones(1))
     'pellucid.kernels'
@@ -125,7 +126,7 @@ def family_of(x: Any) -> str | None:
 
 
 def has_kernel(op: str, family: str = _PACKAGE) -> bool:
-    """Return whether a family has a kernel for the op of this name, without importing it.
+    """Return whether a package of kernels (`family_of`) has one for this op; imports nothing.
 
     >>> has_kernel("linear"), has_kernel("softmax")
     (True, False)
@@ -135,7 +136,7 @@ def has_kernel(op: str, family: str = _PACKAGE) -> bool:
 
 @cache
 def kernel_of(op: str, family: str = _PACKAGE) -> Callable[[Call], Result | Declined] | None:
-    """Return a family's kernel for the op of this name, or None.
+    """Import and return the kernel for an op in a package of kernels, or None if there is none.
 
     >>> kernel_of("softmax") is None
     True
@@ -147,6 +148,6 @@ def kernel_of(op: str, family: str = _PACKAGE) -> Callable[[Call], Result | Decl
 
 
 def compiled(module: str) -> Any:
-    """Import a module that is made of kernels, while nobody else imports or compiles one."""
+    """Import a module of compiled kernels, under the lock that only one thread can hold."""
     with import_module(_PACKAGE).compiling:
         return import_module(module)

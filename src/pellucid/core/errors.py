@@ -1,4 +1,4 @@
-"""Errors that the user can fix. The command line prints their message and no traceback."""
+"""Errors that the user can fix. The command line prints the message without a traceback."""
 
 import importlib
 import shlex
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class UserError(Exception):
-    """Something the user can fix: the message says what was expected, what came, what to do.
+    """An error that the user can fix: the message says what was expected, what came, what to do.
 
-    The command line exits with 1.
+    The command line exits with code 1.
     """
 
 
 class UsageError(UserError):
-    """Wrong use of a command or of a setting. The command line exits with 2."""
+    """Wrong use of a command or of a setting. The command line exits with code 2."""
 
 
 EXTRAS = {
@@ -23,16 +23,19 @@ EXTRAS = {
     "cli": ("rich", "tyro"),
     "kernels": ("llvmlite", "numba"),
 }
-"""The modules that an extra installs, of those that are imported without a message of their own."""
+"""For each extra of Pellucid, the modules it installs that are imported without a check.
+
+When one of them is missing, `without` turns the `ModuleNotFoundError` into a message.
+"""
 
 
 def optional(
     module: str, message: str, error: type[UserError] = UserError, *, extra: str | None = None
 ) -> Any:
-    """Import a module that not every installation has, or raise `error` with the message.
+    """Import an optional module; if that fails, raise `error` with the message.
 
-    The message of a module that is installed but cannot be imported also says why. With `extra`,
-    the extra of Pellucid that has the module, it says how to install what that requires.
+    For a module that is installed but cannot be imported, the message also says why. `extra` names
+    the extra of Pellucid that requires the module: the message then gives its install command.
 
     >>> optional("math", "the standard library is not installed").pi > 3
     True
@@ -47,7 +50,7 @@ def optional(
 
 
 def without(error: ModuleNotFoundError) -> str:
-    """Say how to install a module that is not there; "" where no extra of Pellucid has it.
+    """Return a message that says how to install a missing module; "" if no extra requires it.
 
     >>> without(ModuleNotFoundError(name="tyro.conf")).startswith("this needs tyro, which is not")
     True
@@ -60,18 +63,21 @@ def without(error: ModuleNotFoundError) -> str:
 
 
 def install(extra: str, module: str = "") -> str:
-    """Return the command that installs what an extra requires, the package of `module` first."""
+    """Return the command that installs an extra's packages, that of `module` first."""
     name = module.partition(".")[0]
     return pip_install(*sorted(_requirements(extra), key=lambda line: not line.startswith(name)))
 
 
 def pip_install(*packages: str) -> str:
-    """Return the command that installs packages for the Python that runs, from any folder."""
+    """Return the `pip install` command for these packages and the running Python."""
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
 
 
 def _requirements(extra: str) -> list[str]:
-    """Return the packages of an extra by name: Pellucid itself may be on no index."""
+    """Return the packages that an extra requires.
+
+    They are named one by one, since `pip install 'pellucid[extra]'` needs Pellucid on an index.
+    """
     from importlib.metadata import PackageNotFoundError, requires
 
     known: list[str] = []
@@ -80,7 +86,7 @@ def _requirements(extra: str) -> list[str]:
     mark = f"extra == '{extra}'"
     found = [line.removesuffix(mark) for line in known if line.endswith(mark)]
     found = [line.removesuffix("; ").removesuffix(" and ").replace("'", '"') for line in found]
-    if "pellucid[train]" in found:  # of the command line, which all the others have
+    if "pellucid[train]" in found:  # the extra `cli`, which others contain, contains `train`
         found = [*found, *_requirements("train")]
     found = [line for line in found if not line.startswith("pellucid[")]
     return found or [f"pellucid[{extra}]"]

@@ -1,4 +1,4 @@
-"""The public names of a package: its stub is the one table, for type checkers and for Python."""
+"""The public names of a package, read from its stub file, which type checkers read as well."""
 
 import ast
 import sys
@@ -10,9 +10,9 @@ from typing import Any
 
 
 def exported(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
-    """Return a package's `__all__` and `__getattr__`, by the imports of its stub.
+    """Return the `__all__` and `__getattr__` of a package whose stub (.pyi) imports its names.
 
-    A name is imported when it is first used, so that one module alone loads little else.
+    A name is imported when it is first used, so that importing the package stays fast.
 
     >>> from pellucid import ops
     >>> names, attribute = exported("pellucid.ops", ops.__file__)
@@ -32,8 +32,8 @@ def exported(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
             return sorted({*super().__dir__(), *homes})
 
         def __setattr__(self, name: str, value: Any) -> None:
-            # Python puts a module here when it is first imported; one that has the name of what it
-            # holds would hide that.
+            # Importing pellucid.ops.softmax sets the attribute `softmax` of the package to that
+            # module, which would hide the function of the same name.
             own = isinstance(value, ModuleType) and homes.get(name) == value.__name__
             super().__setattr__(name, getattr(value, name) if own else value)
 

@@ -1,9 +1,10 @@
-"""Parts of a user's own: files and modules that put them into the registries when they are read.
+"""Registries of parts (activations, norms, optimizers, …), and how users add parts of their own.
 
 A `Registry` has parts by name: `ACTIVATIONS`, `NORMS`, `FUNCTIONS`, `OPTIMIZERS`, `METRICS`,
-`CORPORA` or `TASKS`. Parts come from `--import`, from PELLUCID_IMPORT, which processes that a
-command starts inherit, and from the entry points "pellucid.parts" of installed packages. A model
-folder only names them, and a run the files that it was started with: reading one runs no code.
+`CORPORA` or `TASKS`. A user's file or module adds parts when it is imported. It is named by
+`--import`, by the environment variable PELLUCID_IMPORT (inherited by child processes), or by an
+entry point "pellucid.parts" of an installed package. A model folder only names its parts, and a
+run folder the files that it was started with: reading either runs no code.
 """
 
 import os
@@ -26,9 +27,9 @@ GIVE = "`import` FILE reads a Python file that defines it"
 
 
 def use(part: str) -> None:
-    """Read a Python file or import a module, now and in processes that this one starts.
+    """Import a user's Python file or module, here and in every process that this one starts.
 
-    Raises `UsageError` naming what is missing, or the line that failed.
+    Raises `UsageError` naming the module that is missing, or the line that failed.
     """
     if part.endswith(".py"):
         part = str(Path(part).absolute())
@@ -38,7 +39,7 @@ def use(part: str) -> None:
 
 
 class Registry(dict[str, T]):
-    """Parts by name. The user's own are read before the answer about a name is no.
+    """A dict of parts by name. For an unknown name it first imports the user's parts.
 
     >>> shapes = Registry(relu=1)
     >>> shapes["relu"], "rel" in shapes, shapes.get("rel")
@@ -58,16 +59,18 @@ class Registry(dict[str, T]):
         raise KeyError(name)
 
     def get(self, name: Any, default: Any = None) -> Any:
-        """Return a part, or the default."""
+        """Return the part of this name, or the default."""
         return super().get(name, default) if name in self else default
 
     def find(self, name: str, setting: str) -> T:
-        """Return a part by its name. Raises `UsageError` naming the setting and what there is.
+        """Return the part of this name; raise `UsageError` listing the known names if absent.
+
+        `setting` is what the error calls the setting that had the name.
 
         >>> Registry(relu=1).find("relu", "activation_function")
         1
         """
-        from pellucid.core.settings import nearest  # whose names ask here for parts
+        from pellucid.core.settings import nearest  # here, because that module imports this one
 
         if name not in self:
             known = ", ".join(self) or "none"
@@ -79,19 +82,19 @@ class Registry(dict[str, T]):
 
 
 def imported() -> list[str]:
-    """Return the files and modules in use."""
+    """Return the user's files and modules that PELLUCID_IMPORT names."""
     return [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
 
 
 def imports() -> tuple[str, ...]:
-    """Return the files, as they are named from here, and modules in use."""
+    """Return the same as `imported`, with paths relative to the current folder where possible."""
     here, parts = Path.cwd(), map(Path, imported())
     return tuple(str(p.relative_to(here) if p.is_relative_to(here) else p) for p in parts)
 
 
 @cache
 def read_all() -> None:
-    """Read the parts that PELLUCID_IMPORT names and those of installed packages."""
+    """Import the parts that PELLUCID_IMPORT names, and those of installed packages, once."""
     from importlib.metadata import entry_points
 
     for part in imported():
@@ -102,7 +105,7 @@ def read_all() -> None:
 
 @cache
 def read(part: str) -> None:
-    """Read a Python file or import a module, once, in this process."""
+    """Import a Python file or a module, once, in this process."""
     path = Path(part)
     try:
         if not part.endswith(".py"):
@@ -111,7 +114,7 @@ def read(part: str) -> None:
         spec = spec_from_file_location(f"pellucid_part_{path.stem}", path)
         assert spec is not None
         assert spec.loader is not None  # it ends in .py
-        if (folder := str(path.parent)) not in sys.path:  # the files beside it, as Python's own
+        if (folder := str(path.parent)) not in sys.path:  # so that it can import its neighbours
             sys.path.append(folder)
         module = sys.modules[spec.name] = module_from_spec(spec)
         spec.loader.exec_module(module)

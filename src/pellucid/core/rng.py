@@ -1,8 +1,8 @@
-"""Randomness for dropout: one 32-bit hash of where a number stands, never of when it was drawn.
+"""Random bits for dropout: a 32-bit hash of an element's place, not a stateful generator.
 
-A dropout bit is a function of (seed, step, site, example, position, channel). So the same bits come
-out whether a batch is padded or packed, whole or in parts, forward or again in backward: nothing is
-stored and nothing reads global state.
+A dropout bit is a function of (seed, step, site, example, position, channel), where a site is one
+dropout of one layer. The bits are therefore the same whether a batch is padded or packed, whole or
+split, in forward or again in backward. No mask is stored, and there is no global state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UInt32Array = NDArray[np.uint32]
 
 
 def mix(h: UInt32Array) -> UInt32Array:
-    """Scramble 32-bit numbers, one to one (the finaliser of MurmurHash3, A. Appleby)."""
+    """Hash 32-bit numbers one to one, with the finaliser of MurmurHash3 (A. Appleby)."""
     with np.errstate(over="ignore"):  # meant to wrap; NumPy warns of it when h has no axes
         h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
@@ -28,13 +28,14 @@ def mix(h: UInt32Array) -> UInt32Array:
 
 
 def _mix_int(h: int) -> int:
+    """Compute `mix` of one Python integer."""
     h = ((h ^ (h >> 16)) * 0x85EBCA6B) & _MASK
     h = ((h ^ (h >> 13)) * 0xC2B2AE35) & _MASK
     return h ^ (h >> 16)
 
 
 def row_keys(example: np.ndarray, position: np.ndarray) -> UInt32Array:
-    """Name each row of a batch by its example and its position; the two broadcast.
+    """Hash example and position to a 32-bit key for each row of a batch; the two broadcast.
 
     >>> row_keys(np.array([[0], [1]]), np.arange(3)).shape
     (2, 3)
@@ -46,12 +47,12 @@ def row_keys(example: np.ndarray, position: np.ndarray) -> UInt32Array:
 
 @dataclass(frozen=True)
 class Rng:
-    """A source of random bits that is a value: using it changes nothing.
+    """An immutable source of random bits: drawing does not change it, so it gives the same again.
 
-    `fold(i)` gives the child for part i of a layer; a parent hands each of its parts its own.
-    `seed` is at least 0 and counts modulo 2³². `rows` names the rows (uint32, broadcastable to
-    `x.shape[:-1]`); without it they are counted in the order of the array, as the positions of one
-    example.
+    `fold(i)` derives the source of part i of a layer, so that every dropout has bits of its own.
+    `seed` is at least 0 and counts modulo 2³². `rows` are the keys of the rows (`row_keys`, uint32,
+    broadcastable to `x.shape[:-1]`); without it, row t of an array counts as position t of
+    example 0.
 
     >>> Rng(0).fold(1) == Rng(0).fold(1), Rng(0).fold(1) == Rng(0).fold(2)
     (True, False)
@@ -71,25 +72,26 @@ class Rng:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
     def fold(self, i: int) -> Rng:
-        """Return the source for site `i` below this one."""
+        """Return the source of part `i`, whose bits are independent of those of other parts."""
         child = _mix_int((self.site_key() + (operator.index(i) + 1) * _GOLDEN) & _MASK)
         made = object.__new__(Rng)  # `replace` would check the seed again, for every layer
         made.__dict__.update(seed=0, key=child, rows=self.rows)
         return made
 
     def at(self, rows: UInt32Array) -> Rng:
-        """Return the same source with the rows named."""
+        """Return this source with the given row keys, such as `Packed.rows`."""
         return replace(self, rows=rows)
 
     def site_key(self) -> int:
-        """Return the 32-bit number that stands for this site in the hash."""
+        """Return the 32-bit hash of the seed and of the folds that led to this source."""
         key, seed = map(operator.index, (self.key, self.seed))  # NumPy's integers would overflow
         return _mix_int((key + seed) & _MASK)
 
     def row_names(self, shape: tuple[int, ...]) -> UInt32Array:
-        """Return the names of the rows of an array, `rows` or else their count.
+        """Return a key for each row of an array; `shape` is the array's without the last axis.
 
-        Raises `ValueError` when the rows named do not fit the shape.
+        The keys are `rows`, or else derived from the row numbers. Raises `ValueError` when `rows`
+        does not broadcast to the shape.
         """
         if self.rows is None:
             return row_keys(np.zeros(1, int), np.arange(int(np.prod(shape)))).reshape(shape)
@@ -104,15 +106,15 @@ class Rng:
             ) from None
 
     def row_hash(self, shape: tuple[int, ...]) -> UInt32Array:
-        """Return, for rows of the given shape, the 32-bit start of each row's sequence.
+        """Return a 32-bit hash for each row, from which `random_bits` derives its elements' bits.
 
-        Raises `ValueError` when the rows named do not fit the shape.
+        `shape` is as in `row_names`. Raises `ValueError` when `rows` does not broadcast to it.
         """
         return mix(self.row_names(shape) ^ np.uint32(self.site_key()))
 
 
 def random_bits(rng: Rng, shape: tuple[int, ...]) -> UInt32Array:
-    """Return a 32-bit hash for every element of an array: mix(row start + channel · golden).
+    """Return 32 random bits for every element of an array: mix(row hash + channel · golden).
 
     >>> random_bits(Rng(3), (2, 5)).dtype
     dtype('uint32')
@@ -123,12 +125,12 @@ def random_bits(rng: Rng, shape: tuple[int, ...]) -> UInt32Array:
 
 
 def keep_threshold(p: float) -> np.uint32:
-    """Return the t for which `bits >= t` keeps an element with probability 1 − p (0 ≤ p < 1)."""
+    """Return the threshold t such that `bits >= t` has probability 1 − p (0 ≤ p < 1)."""
     return np.uint32(min(round(p * 2**32), _MASK))
 
 
 def keep_mask(rng: Rng, shape: tuple[int, ...], p: float) -> np.ndarray:
-    """Return True where dropout with probability `p` keeps an element."""
+    """Return a bool array, True where dropout with probability `p` keeps the element."""
     if p >= 1.0:
         return np.zeros(shape, bool)
     return random_bits(rng, shape) >= keep_threshold(p)

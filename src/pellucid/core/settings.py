@@ -1,11 +1,11 @@
-"""Settings between TOML and frozen dataclasses.
+"""Convert settings between TOML tables and frozen dataclasses.
 
-A dataclass is a table, a field is a key, and the field's type says what is allowed. Reading is
-strict: an unknown key, a value of another type or a value out of range is an error that names the
-file and the key, and the nearest key that exists. TOML has no null: a field whose type allows None
-has None as its default, and None is left out when writing. Where one of several dataclasses is
-allowed, the field's type is their base class, and their tag tells which: a field that is no
-argument, with one value each.
+A dataclass is a table, a field is a key, and the field's type says which values are allowed.
+Reading is strict: an unknown key, a value of another type or a value out of range is an error that
+names the file, the key and the nearest known key. TOML has no null: a field whose type allows None
+has None as its default, and None is left out when writing. If a field may hold one of several
+dataclasses, its type is their base class, and each has a tag: a field with `init=False` and a fixed
+value. A table selects the class by the tag's value.
 """
 
 import difflib
@@ -42,7 +42,9 @@ class _Text(type):
 
 
 class Name(str, metaclass=_Text):
-    """A text that names a part: it is one of the names that a registry has when it is read.
+    """The type of a setting that names a part of a registry; values are plain `str`.
+
+    A subclass sets `registry`; the names allowed are those that it has when the setting is read.
 
     >>> class Fruit(Name):
     ...     registry = Registry(apple=1)
@@ -52,11 +54,11 @@ class Name(str, metaclass=_Text):
 
     registry: ClassVar[Registry[Any]] = Registry()
     others: ClassVar[tuple[str, ...]] = ()
-    """Further allowed texts."""
+    """Texts that are allowed in addition to the names of the registry."""
 
     @classmethod
     def words(cls, wanted: object = None) -> tuple[str, ...]:
-        """Return all names. Those of the user's own parts are there if `wanted` needs them."""
+        """Return all allowed names; imports the user's parts first if `wanted` is not known yet."""
         if wanted not in cls.others:
             cls.registry.get(wanted)
         return (*cls.others, *cls.registry)
@@ -80,10 +82,10 @@ def from_mapping(
     key: str = "",
     beside: Sequence[str] = (),
 ) -> T:
-    """Build the dataclass `kind` from `values`; what is absent stays as in `base`, if given.
+    """Build the dataclass `kind` from a mapping; keys that are absent are taken from `base`.
 
-    `source` names the file in errors, `key` the table within it. `beside`: further keys
-    that are allowed in the table; they are read elsewhere.
+    `source` names the file in errors, `key` the table within it. `beside` lists keys that are not
+    fields, to be named among the known ones in an error.
 
     Raises `UsageError` for an unknown key, one that is missing and has no default, a wrong type, or
     a value that the dataclass refuses.
@@ -125,9 +127,10 @@ def from_mapping(
 
 
 def check_ranges(settings: Any, **ranges: str) -> None:
-    """Raise `UsageError` for a field that is out of its range, or not one of its words.
+    """Raise `UsageError` for a field that is out of range, or is not one of its allowed words.
 
-    ranges: by field, as "[0, 1)": from 0, which is allowed, to below 1. None is in every range.
+    ranges: an interval for each field, such as "[0, 1)": at least 0 and below 1. A field that is
+    None is always accepted.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -161,13 +164,15 @@ def check_ranges(settings: Any, **ranges: str) -> None:
 
 @cache
 def _worded(kind: type) -> dict[str, Any]:
-    """Return the types of the fields that allow only a fixed set of words, keyed by field name."""
+    """Return the types of the fields that allow only certain words, by field name."""
     hints = get_type_hints(kind).items()
     return {name: hint for name, hint in hints if words_of(hint) is not None}
 
 
 def words_of(kind: Any, wanted: object = None) -> tuple[Any, ...] | None:
-    """Return the words that a type allows, of a `Name` with `wanted` if there is one; else None.
+    """Return the words that a `Literal` or `Name` type allows, or None for any other type.
+
+    For a `Name`, the user's parts are imported first if `wanted` is not among its words.
 
     >>> words_of(Literal["pre", "post"]), words_of(str)
     (('pre', 'post'), None)
@@ -178,7 +183,7 @@ def words_of(kind: Any, wanted: object = None) -> tuple[Any, ...] | None:
 
 
 def to_mapping(settings: Any) -> dict[str, Any]:
-    """Return the dataclass as nested mappings that TOML can hold; None is left out.
+    """Convert a dataclass to nested mappings that TOML can hold; None is left out.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -193,7 +198,7 @@ def to_mapping(settings: Any) -> dict[str, Any]:
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested mappings as one, under dotted names.
+    """Flatten nested mappings to one with dotted names.
 
     >>> flat({"seed": 3, "model": {"width": 64}})
     {'seed': 3, 'model.width': 64}
@@ -210,7 +215,7 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 def changes(
     before: Mapping[str, Any], now: Mapping[str, Any], absent: str = "unknown"
 ) -> list[str]:
-    """List what differs, as `name: before -> now`; `absent` is written for a missing one.
+    """List the values that differ, as `name: before -> now`; a missing value is `absent`.
 
     >>> changes({"blas threads": "2"}, {"blas threads": "4", "numba": "0.61"})
     ['blas threads: 2 -> 4', 'numba: unknown -> 0.61']
@@ -228,7 +233,7 @@ def _join(key: str, name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return what TOML can hold: a dataclass as a mapping, a tuple as a list, a path as text."""
+    """Convert a value to what TOML can hold: dataclass to mapping, tuple to list, path to text."""
     if is_dataclass(value) and not isinstance(value, type):
         return to_mapping(value)
     if isinstance(value, Mapping):
@@ -239,7 +244,7 @@ def plain(value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
-    """Check `value` against the type `kind` and convert what TOML has no word for."""
+    """Check a value against the type `kind`; convert it to a dataclass, tuple, path or float."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(value, Mapping):
         kind = _table(kind, value, source, key, base)
@@ -276,7 +281,10 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
 
 
 def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any) -> Any:
-    """Return which dataclass a table is: by its tag one derived from `kind`, or that of `base`."""
+    """Return the dataclass that a table describes: a tagged subclass of `kind`, or `kind` itself.
+
+    A table without a tag is of the class of `base`, or else of the first subclass.
+    """
     if not (kinds := _tagged(kind)):
         return kind
     usual = type(base) if type(base) in kinds else kinds[0]
@@ -284,7 +292,7 @@ def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any
     if name is None:
         return usual
     tag, by_tag = value[name], Registry({_tags(each)[name]: each for each in kinds})
-    if tag not in by_tag:  # now the user's own are there
+    if tag not in by_tag:  # the failed look-up has imported the user's parts
         by_tag |= {_tags(each)[name]: each for each in _tagged(kind)}
     if tag not in by_tag:
         raise UsageError(
@@ -295,7 +303,7 @@ def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any
 
 
 def _tagged(kind: Any) -> list[Any]:
-    """Return the dataclasses with a tag that derive from one without, in any number of steps."""
+    """Return all dataclasses with a tag below `kind`; none if `kind` itself has a tag."""
 
     def derived(kind: Any) -> list[Any]:
         found = [each for each in kind.__subclasses__() if is_dataclass(each)]
@@ -305,7 +313,7 @@ def _tagged(kind: Any) -> list[Any]:
 
 
 def _tags(kind: Any) -> dict[str, str]:
-    """Return the tag fields of a dataclass, with their values."""
+    """Return the tag fields (`init=False`) of a dataclass, with their values."""
     return {field.name: str(field.default) for field in fields(kind) if not field.init}
 
 

@@ -1,7 +1,7 @@
-"""An op, its VJP (vector-Jacobian product), and a call of it.
+"""An op with its VJP (vector-Jacobian product), calls of ops, and observers of these calls.
 
-A page of `ops` holds `f(x, …) -> (y, saved)` and, right under it, `f_backward(dy, saved) -> dx, …`.
-`core.dispatch` runs a call of it: by a kernel, or by the page itself, the reference op.
+A file of `ops` holds `f(x, …) -> (y, saved)` and, right under it, `f_backward(dy, saved) -> dx, …`.
+`core.dispatch` runs a call, by a kernel or by this reference op.
 """
 
 import inspect
@@ -21,14 +21,14 @@ Result = tuple[Any, Backward]
 
 
 class Pair(NamedTuple):
-    """f(x, …) -> (y, saved) and f_backward(dy, saved) -> the gradients of the inputs."""
+    """A function f(x, …) -> (y, saved) and its VJP, f_backward(dy, saved) -> inputs' gradients."""
 
     forward: Callable[..., tuple[Any, Any]]
     backward: Callable[..., Any]
 
 
 def pair(f: Callable[..., tuple[Any, Any]], f_backward: Callable[..., Any]) -> Pair:
-    """Join a function of your own to its derivative, to be used as an `activation`.
+    """Combine a function of your own with its derivative, for use as an `activation`.
 
     >>> import numpy as np
     >>> square = pair(lambda x: (x * x, x), lambda dy, x: 2 * x * dy)
@@ -40,23 +40,23 @@ def pair(f: Callable[..., tuple[Any, Any]], f_backward: Callable[..., Any]) -> P
 
 
 def pair_of(f: Callable[..., tuple[Any, Any]]) -> Pair:
-    """Return an ops function with the backward that is under it on the same page."""
+    """Return an op f together with f_backward, which is in the same module."""
     return Pair(f, getattr(sys.modules[f.__module__], f"{f.__name__}_backward"))
 
 
 class Declined(NamedTuple):
-    """Returned by a kernel for a call that it does not take; the reference op then runs."""
+    """The answer of a kernel to a call that it does not take; the reference op then runs."""
 
     reason: str
 
 
 class Call:
-    """One call of an op: its arguments by name (`call.x`, `call.weight`), and who computed it.
+    """One call of an op: its arguments by name (`call.x`, `call.weight`), and what computed it.
 
-    An observer reads `op` (the function), `path` (the full name of the layer that called),
-    `kernel` (the module of the kernel that took the call, None for the reference op) and `declined`
-    (why no kernel took it). An observer that sets `keep` before the call runs gets the reference
-    op, and its `saved`.
+    An observer may read `op` (the function), `path` (the full name of the calling layer), `kernel`
+    (the module of the kernel that took the call, None for the reference op) and `declined` (the
+    reason why no kernel took it). An observer that sets `keep` before the call runs forces the
+    reference op, and finds its saved values in `saved`.
 
     >>> from pellucid import ops
     >>> call = Call(ops.linear, (np.ones((2, 3)), np.ones((5, 3))), {})
@@ -91,7 +91,7 @@ class Call:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments by name, defaults too."""
+        """The arguments by name, including defaults."""
         return self.__dict__
 
     def __getattr__(self, name: str) -> Any:
@@ -100,7 +100,7 @@ class Call:
 
 @cache
 def _signature(op: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return the names of an op's arguments, and the defaults of those that have one."""
+    """Return the names of an op's arguments, and the default values by name."""
     parameters = inspect.signature(op).parameters
     defaults = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
     return tuple(parameters), defaults
@@ -108,16 +108,16 @@ def _signature(op: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]
 
 Run = Callable[[Call], Result]
 Observer = Callable[[Call, Run], Result]
-"""observer(call, run) -> run(call); it may wrap the backward."""
+"""observer(call, run) returns run(call); it may look at the result or wrap the backward."""
 _observers: ContextVar[tuple[Observer, ...]] = ContextVar("pellucid_observers", default=())
 _prefix: ContextVar[str] = ContextVar("pellucid_prefix", default="")
 
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Pass every call of an op inside this block, in this thread, through the observer.
+    """Pass every call of an op inside this block, in this thread, through an observer.
 
-    A backward is observed where its forward was, also after the block.
+    A backward that the observer has wrapped stays wrapped after the block.
 
     >>> from pellucid import nn
     >>> def log(call, run):
@@ -137,7 +137,7 @@ def observing(observer: Observer) -> Iterator[None]:
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Keep the calls inside this block, and their backwards, from the observers around it."""
+    """Hide the calls inside this block, and their backwards, from all observers."""
     token = _observers.set(())
     try:
         yield
@@ -146,11 +146,11 @@ def unobserved() -> Iterator[None]:
 
 
 class Observing(ABC):
-    """An observer that observes inside `with Observer() as observer:`."""
+    """Base class of observers that are used as `with Observer() as observer:`."""
 
     @abstractmethod
     def __call__(self, call: Call, run: Run) -> Result:
-        """Run one call."""
+        """Run one call with `run(call)` and return its result."""
 
     def __enter__(self) -> Self:
         self._blocks = [*getattr(self, "_blocks", []), observing(self)]
@@ -163,7 +163,7 @@ class Observing(ABC):
 
 @contextmanager
 def inside(name: str) -> Iterator[None]:
-    """Put a part's name before the paths of the calls inside this block."""
+    """Prefix a part's name to the paths of the calls inside this block."""
     token = _prefix.set(joined(_prefix.get(), name))
     try:
         yield
@@ -172,7 +172,7 @@ def inside(name: str) -> Iterator[None]:
 
 
 def joined(*names: str) -> str:
-    """Return the path of a part of a part.
+    """Join the names of nested parts to a path, skipping empty names.
 
     >>> joined("encoder", "layers.0", "")
     'encoder.layers.0'
@@ -191,18 +191,22 @@ def observed(call: Call, run: Run) -> Result:
 
 
 def _around(observer: Observer, run: Run) -> Run:
+    """Wrap `run` so that the observer sees the call."""
     return lambda call: observer(call, run)
 
 
 def composite(x: Any) -> tuple[Any, Any]:
-    """Be, in a `Call`, a part of a model that is made of several ops, as a residual step is."""
+    """Mark a `Call` as a part made of several ops, such as a residual step; it cannot be called.
+
+    Observers recognise such a part by `call.op is composite`.
+    """
     raise TypeError("a composite part has no op of its own")
 
 
 def part(f: Callable[..., Result], x: Any, *more: Any, path: str) -> Result:
-    """Run f(x, …) -> (y, backward), a part made of several ops, where observers see it.
+    """Run f(x, …) -> (y, backward), a part made of several ops, and show it to observers.
 
-    To them it is a call of `composite`, with x alone.
+    Observers see it as a call of `composite` with x as its only argument.
     """
     if not _observers.get():
         return f(x, *more)
@@ -210,14 +214,15 @@ def part(f: Callable[..., Result], x: Any, *more: Any, path: str) -> Result:
 
 
 def no_backward(*gradients: Any) -> Any:
-    """Refuse to run: the backward of a kernel that has no derivative."""
+    """Raise `TypeError`: the backward of an optimizer's step, which has no derivative."""
     raise TypeError("an optimizer's step has no derivative")
 
 
 def check_gradient(dy: Any, shape: tuple[int, ...], of: str = "the output") -> None:
-    """Raise `ValueError` unless a gradient has the shape of what it is the gradient of.
+    """Raise `ValueError` unless a gradient has the shape of the array it belongs to.
 
-    Another shape could broadcast, or be reshaped, and silently give a wrong answer.
+    Another shape could broadcast, or be reshaped, and silently give a wrong result. `of` names
+    that array in the message.
     """
     if getattr(dy, "shape", None) != shape and np.shape(dy) != shape:
         raise ValueError(f"a gradient has the shape of {of}: expected {shape}, got {np.shape(dy)}")

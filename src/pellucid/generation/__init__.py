@@ -1,4 +1,4 @@
-"""From a trained model to sentences."""
+"""Generate answers with a trained model: greedy and beam search, sampling, ensembles."""
 
 from pellucid.core.names import exported
 

@@ -1,4 +1,4 @@
-"""Several models that answer as one: the mean of their probabilities."""
+"""Ensembles: several models that generate together, by the mean of their probabilities."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from pellucid.models.decoding import Array, Decodes
 
 
 def mean_probability(log_p: Sequence[Array]) -> Array:
-    """Return log (1/K Σₖ exp log pₖ), of K arrays of one shape.
+    """Return the log of the mean probability, log (1/K Σₖ exp log pₖ), of K arrays of one shape.
 
     >>> mean_probability([np.log([0.5, 0.5]), np.log([0.1, 0.9])]).round(3)
     array([-1.204, -0.357])
     """
     most: Array = np.maximum.reduce(log_p)
     floor = np.where(np.isneginf(most), 0, most)
-    with np.errstate(divide="ignore"):  # no model has the token: −∞
+    with np.errstate(divide="ignore"):  # log 0 = −∞ for a token that every model excludes
         mean: Array = np.log(sum(np.exp(each - floor) for each in log_p) / len(log_p))
     return mean + floor
 
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """The state of every model between two tokens."""
+    """The decoding state of an ensemble: those of its models."""
 
     states: tuple[Any, ...]
 
     def select(self, rows: Array) -> EnsembleState:
-        """Return the state of these hypotheses, in this order; one may come several times."""
+        """Return the state of the hypotheses `rows`, in that order; indices may repeat."""
         return EnsembleState(tuple(state.select(rows) for state in self.states))
 
 
 class Ensemble:
-    """Models of one vocabulary that generate together: p(token) = 1/K Σₖ pₖ(token).
+    """Models with the same vocabulary that generate together: p(token) = 1/K Σₖ pₖ(token).
 
-    Begin, end and padding are those of the first. Source: Hansen and Salamon 1990; in translation
-    Sutskever et al. 2014, 3.6.
+    The config (begin, end and padding tokens) is that of the first model. Source: Hansen and
+    Salamon 1990; for translation Sutskever et al. 2014, 3.6.
     """
 
     def __init__(self, models: Sequence[Decodes]) -> None:
         self.models, self.config = tuple(models), models[0].config
 
     def room(self, source: Packed) -> Array:
-        """Return the most tokens that the answer to each of these can have: (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,)."""
         rooms: Array = np.minimum.reduce([model.room(source) for model in self.models])
         return rooms
 
     def start(self, source: Packed) -> EnsembleState:
-        """Return the state before the first token, one hypothesis per source."""
+        """Return the state before the first token, with one hypothesis per source."""
         return EnsembleState(tuple(model.start(source) for model in self.models))
 
     def step(self, state: EnsembleState, tokens: Array) -> tuple[Array, EnsembleState]:
-        """Return the log-probabilities (B, V) of the next token, and the state after it."""
+        """Feed a token to every hypothesis; return the next log-probabilities and the state."""
         steps = [
             model.step(each, tokens) for model, each in zip(self.models, state.states, strict=True)
         ]

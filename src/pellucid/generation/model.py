@@ -1,4 +1,4 @@
-"""The model that generation runs: compiled where that can be done."""
+"""Compile a model for generation if that is possible."""
 
 import copy
 import logging
@@ -17,14 +17,15 @@ _log = logging.getLogger(__name__)
 
 
 def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes:
-    """Return a copy of a model for the compiled kernels, or the model itself.
+    """Return a compiled copy of a model, or the model itself if it cannot be compiled.
 
-    The kernels multiply in float32, or with all matrices rounded to int8: faster, and near.
+    The compiled model multiplies in float32 or, faster and approximately, with all matrices rounded
+    to int8 (`arithmetic`). It always runs on the CPU: one token at a time is too little work for a
+    GPU. It is a copy: further training of the original does not change it.
 
-    The kernels take float32 models all of whose parts they support, and run on this processor
-    wherever the model is: a token at a time is too little work for a GPU. All others (a wrapper,
-    another program's model, `PELLUCID_KERNELS=off`) generate by their own steps, on their device.
-    The copy does not follow the model when it is trained further.
+    A model can be compiled if it is a float32 `Module` of Pellucid all of whose parts are supported
+    (a warning names a part that is not), and kernels are enabled. Any other model generates with
+    its own `step`, on its device.
     """
     if not isinstance(model, Module) or not dispatch.enabled():
         return model
@@ -44,5 +45,5 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
 
 @cache
 def _warn_once(reason: str) -> None:
-    """Warn, once for each reason, that answers take long."""
+    """Log a warning, once for each reason, that generation is slow."""
     _log.warning("answers come from the layers, many times slower than compiled: %s", reason)

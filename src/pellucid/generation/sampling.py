@@ -1,4 +1,4 @@
-"""Sampling: the next token drawn from the model's distribution."""
+"""Sampling: draw each next token from the model's distribution."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -48,9 +48,10 @@ class SampleConfig:
 
 
 def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array]:
-    """Return (tokens, probabilities) to draw from, likeliest first, ties to the lower token.
+    """Apply temperature, top-k, top-p and min-p; return (tokens, probabilities) to draw from.
 
-    top-k: Fan et al. 2018; top-p: Holtzman et al. 2020; min-p: Nguyen et al. 2024.
+    log_p: (V,). Tokens are sorted, likeliest first, equal ones by number; probabilities sum to 1.
+    Source: Fan et al. 2018 (top-k); Holtzman et al. 2020 (top-p); Nguyen et al. 2024 (min-p).
 
     >>> tokens, p = kept_probabilities(np.log([0.1, 0.6, 0.3]), SampleConfig(top_p=0.8))
     >>> tokens, p.round(3)
@@ -60,7 +61,7 @@ def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array
     if config.top_k:
         order = order[: config.top_k]
     z = log_p[order].astype(np.float64)
-    with np.errstate(over="ignore"):  # below the likeliest by more than float64 holds: -inf, p = 0
+    with np.errstate(over="ignore"):  # a difference too large for float64 is -inf, so p = 0
         p = np.exp((z - z[0]) / config.temperature)
     p /= p.sum()
     before = np.cumsum(p) - p
@@ -69,10 +70,10 @@ def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array
 
 
 def likeliest_first(log_p: Array) -> Array:
-    """Return the tokens (V,) by falling log-probability, ties to the lower token.
+    """Return all tokens (V,), sorted by falling log-probability; equal ones by number.
 
-    In float32, whose bits order as whole numbers do, value and token are packed into one number:
-    sorting those takes an eighth of the time of a stable argsort.
+    For float32, whose bits sort as integers do, value and token are packed into one integer: to
+    sort these takes an eighth of the time of a stable argsort.
     """
     if log_p.dtype != np.float32:
         return np.argsort(-log_p, kind="stable")
@@ -85,14 +86,20 @@ def likeliest_first(log_p: Array) -> Array:
 
 
 def uniform_draws(seed: int, step: int, examples: Array) -> Array:
-    """Return a number in (0, 1) for each example: (N,), keyed by (seed, example, step)."""
+    """Return a uniform random number in (0, 1) for each example, (N,).
+
+    Each depends only on (seed, example, step), so answers do not depend on the batch.
+    """
     rng = Rng(seed).fold(step).at(examples.astype(np.uint32))
     draws: Array = (random_bits(rng, (len(examples), 1))[:, 0] + 0.5) / 2.0**32
     return draws
 
 
 def choose(log_p: Array, config: SampleConfig, u: float) -> int:
-    """Return the token (V,) at which the kept probabilities, summed in order, reach u."""
+    """Choose a token: the first whose cumulative probability (`kept_probabilities`) reaches u.
+
+    log_p: (V,). For a uniform u in (0, 1) this draws from the distribution.
+    """
     candidates, p = kept_probabilities(log_p, config)
     place = min(int(np.searchsorted(np.cumsum(p), u)), len(candidates) - 1)
     return int(candidates[place])
@@ -105,9 +112,10 @@ def sample_stream(
     prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield, step by step, the (input, token) pairs just generated, end tokens left out.
+    """Sample answers token by token; yield the (input, token) pairs of each step, without ends.
 
-    `source.examples` are the inputs' numbers that key the draws. first: as in `search`.
+    Draws depend on the inputs' numbers `source.examples`. `prefixes` and `first` are as in
+    `search`.
     """
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     model = compile_model(model)
@@ -146,7 +154,7 @@ def sample(
     prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> list[tuple[int, ...]]:
-    """Return one sampled answer for each input, in order."""
+    """Sample an answer to each input; return their tokens. Arguments are as in `sample_stream`."""
     generated: list[list[int]] = [[] for _ in range(len(source))]
     for kept in sample_stream(model, source, config, prefixes, first):
         for i, token in kept:

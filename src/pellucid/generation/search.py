@@ -1,9 +1,9 @@
-"""From a model to sentences: greedy and beam search over a batch.
+"""Greedy and beam search over a batch of inputs.
 
-Answers do not depend on the batch. In the compiled kernels a row depends on no other, and search
-runs inside them (`compiled.engine`). On other paths values depend on the batch in their last digits
-(BLAS rounds a row differently with the number of rows). So the margin of every decision is kept,
-and an input with a margin that rounding could have crossed is answered again alone.
+The answers do not depend on the batch. A compiled model searches by itself (`compiled.engine`), and
+its rows do not depend on each other. For any other model the last digits of a row depend on the
+batch, because BLAS rounds differently with the number of rows. So the search notes the margin of
+every decision, and answers an input again alone if rounding could have changed a decision.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from pellucid.models.prefix import Prefix
 
 @runtime_checkable
 class Searches(Protocol):
-    """A model whose rows keep their bits in any batch, and which searches by itself."""
+    """A model that searches by itself; its results do not depend on the batch, bit for bit."""
 
     def search(
         self,
@@ -40,17 +40,17 @@ class Searches(Protocol):
         first: Array | None = None,
         prefixes: Sequence[Prefix | None] = (),
     ) -> list[list[Hypothesis]]:
-        """Return each input's best answers, by the rules of `search`."""
+        """Return the best answers to each input, as the function `search` does."""
 
 
-# How close two sums of log-probabilities may come before rounding could have swapped them: over ten
-# times the largest difference seen between batches of 1, 7 and 64 (benchmarks/invariance.py).
+# If two sums of log-probabilities differ by less, rounding may have swapped them: over ten times
+# the largest difference seen between batches of 1, 7 and 64 (benchmarks/invariance.py).
 MARGIN = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-10}
 
 
 @dataclass
 class Search:
-    """The hypotheses of one input while it is being answered, its answers, and their margin."""
+    """The search for one input: its unfinished hypotheses, its answers, and the smallest margin."""
 
     limit: int
     prefix: Prefix | None
@@ -58,15 +58,15 @@ class Search:
     done: list[Hypothesis] = field(default_factory=list)
     margin: float = float("inf")
     dtype: Any = None
-    """That of its log-probabilities, once it has begun."""
+    """The dtype of its log-probabilities; None before the first step."""
 
     @property
     def close(self) -> bool:
-        """Whether rounding could have swapped a decision."""
+        """Whether rounding could have changed a decision."""
         return self.margin < MARGIN[self.dtype]
 
     def decided(self, values: Sequence[float] | Array) -> None:
-        """Note that the order of these sums, best first, was relied on."""
+        """Note that a decision depends on the order of these sums, given best first."""
         finite = np.asarray(values)[np.isfinite(values)]
         if len(finite) > 1:
             self.margin = min(self.margin, float((finite[:-1] - finite[1:]).min()))
@@ -79,18 +79,17 @@ def search(
     prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return, for each input in order, its best answers, best first.
+    """Search for the best answers to each input; return them best first.
 
-    Keeps the `beam` most likely unfinished hypotheses of each input. An input is answered when
-    `beam` hypotheses have ended and none unfinished can still rank above the worst returned, or
-    at `max_length` (or where the model's positions end). Answered inputs leave the batch. Ties
-    go to the hypothesis that came first and to the lower token. Answers begin with `prefixes`, one
-    for each input.
+    Keeps the `beam` most likely unfinished hypotheses of each input. An input is finished when
+    `beam` hypotheses have ended and no unfinished one can still rank above the worst answer to
+    return, or at `max_length` or the model's last position. Finished inputs leave the batch. Ties
+    are decided for the earlier hypothesis, then for the lower token.
 
-    first: (N,) the token that is fed before each answer; None: the begin token.
+    prefixes: a required beginning of the answer to each input, or None; empty: none has one.
+    first: the token to feed before each answer, (N,); None: the begin token.
 
-    The model is compiled first (`compile_model`); the owner of one that answers many batches
-    compiles it once.
+    The model is compiled first (`compile_model`); to answer many batches, compile it once yourself.
     """
     model = compile_model(model)
     if isinstance(model, Searches):
@@ -114,7 +113,7 @@ def search_once(
     prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> list[Search]:
-    """Search step by step; return every input's search with its margin."""
+    """Search with the model's `step`; return the finished `Search` of every input."""
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     limits = limits_of(model, source, config.max_length, prefixes)
     searches = [
@@ -123,12 +122,12 @@ def search_once(
     if not searches:
         return []
     state = model.start(source)
-    active = np.arange(len(source))  # the input each row of the state belongs to
+    active = np.arange(len(source))  # the input to which each row of the state belongs
     tokens = np.full(len(source), bos) if first is None else first
     for length in range(1, int(limits.max()) + 2):
         log_p, state = model.step(state, tokens)
         log_p = to_host(log_p)
-        kept: list[tuple[int, int, int]] = []  # the row, token and input of each that goes on
+        kept: list[tuple[int, int, int]] = []  # row, token and input of each surviving hypothesis
         for i in np.unique(active):
             own = np.flatnonzero(active == i)
             survivors = extend(searches[i], log_p[own], eos, config, length)
@@ -148,10 +147,11 @@ def extend(
 ) -> list[tuple[int, int]]:
     """Extend one input's hypotheses to `length` tokens; return (parent row, token) of each.
 
-    log_p: (rows, V), of the token after each hypothesis. Nothing is returned once it is answered.
+    log_p: (rows, V), the log-probabilities of the token after each hypothesis. Returns an empty
+    list when the input is finished.
     """
     one.dtype = log_p.dtype
-    if length > one.limit:  # each is ranked as if it ended here
+    if length > one.limit:  # rank each hypothesis as if it ended here
         for (tokens, total), row in zip(one.beams, log_p, strict=True):
             score = _score(total + float(row[eos]), tokens, config)
             one.done.append(Hypothesis(tokens, total, score, False))
@@ -187,7 +187,7 @@ def extend(
 
 
 def _top(values: Array, k: int) -> Array:
-    """Return the indices of the k largest values, largest first, ties to the lower index."""
+    """Return the indices of the k largest values, largest first; ties by lower index."""
     k = min(k, len(values))
     bound = np.partition(values, len(values) - k)[len(values) - k]
     rows = np.flatnonzero(values >= bound)
@@ -195,23 +195,24 @@ def _top(values: Array, k: int) -> Array:
 
 
 def _score(log_p: float, tokens: tuple[int, ...], config: SearchConfig) -> float:
-    """Return the score that ranks an answer; log_p sums over its tokens and the end token."""
+    """Return the score that ranks an answer: log_p, including the end token, over the penalty."""
     return log_p / penalty(len(tokens) + 1, config.length_penalty)
 
 
 def ranked(done: list[Hypothesis]) -> list[Hypothesis]:
-    """Return answers by score, best first; ties go to the one that came first."""
+    """Sort answers by score, best first; ties keep their order."""
     return sorted(done, key=lambda h: -h.score)
 
 
 def _answered(one: Search, config: SearchConfig) -> bool:
-    """Whether nothing unfinished can still enter the answers returned."""
+    """Return whether no unfinished hypothesis can still become one of the answers to return."""
     finished = ranked([h for h in one.done if h.finished])
     if config.beam == 1:
         return bool(finished)
     if len(finished) < config.beam:
         return False
-    # log p only falls; the largest penalty a longer answer can meet is that of the longest
+    # log p can only fall, so the best reachable score is that of today's log p and the largest
+    # penalty (the divisor)
     longest = max(len(tokens) for tokens, _ in one.beams) + 1
     alpha = config.length_penalty
     largest = penalty(one.limit + 1 if alpha > 0 else longest, alpha)

@@ -1,4 +1,4 @@
-"""Models to train."""
+"""Transformer models: encoder-decoder, decoder-only, encoder-only, and classifier."""
 
 from pellucid.core.names import exported
 

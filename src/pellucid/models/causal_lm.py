@@ -1,4 +1,4 @@
-"""The decoder alone, which continues a text: the GPT half of the Transformer."""
+"""A decoder-only language model, as GPT: it continues a text."""
 
 from typing import Any, ClassVar
 
@@ -15,12 +15,12 @@ from pellucid.nn.module import Forward
 
 
 class CausalLM(GenerativeModel):
-    """A Transformer whose rows look back only: p(token | the tokens before it).
+    """A decoder-only Transformer that predicts the next token: p(token | the tokens before it).
 
-    A decoder layer without a memory to look at is an encoder layer under a causal mask. A training
-    pair is read as one text, source then target; the target's tokens after its first are predicted.
-    With empty sources it is a plain language model, with others it answers as a `Seq2Seq` does.
-    Source: Radford et al. 2018, 2019 (GPT, GPT-2); article 001.
+    Without cross-attention, a decoder layer is an encoder layer with a causal mask. A training pair
+    is one text, the source followed by the target; the loss is that of the target's tokens after
+    its first. With empty sources this is a language model; with sources it answers them, as a
+    `Seq2Seq` does. Source: Radford et al. 2018, 2019 (GPT, GPT-2); article 001.
 
     >>> config = CausalLMConfig(vocab_size=11, d_model=8, num_attention_heads=2, ffn_dim=17)
     >>> model = CausalLM(config, seed=0).eval()
@@ -44,23 +44,26 @@ class CausalLM(GenerativeModel):
         cache: nn.Cache | None = None,
         inference: bool = False,
     ) -> Forward:
-        """Return (rows (T, E), each of which predicts the token after it; backward).
+        """Compute the hidden states; return (rows (T, E), backward). Row t predicts token t + 1.
 
-        With a cache the keys and values of the text are kept in it. `inference`: dropout is off,
-        whatever mode the model is in.
+        With a cache, the keys and values of the text are appended to it. `inference` switches
+        dropout off even in training mode.
         """
         return self.stacks()["decoder"].run(text, rng, cache=cache, inference=inference)
 
     def forward(self, text: Packed, *, rng: Rng | None = None) -> Forward:
-        """Return (logits (T, V) of the token after each, backward)."""
+        """Return (logits (T, V), backward); row t has the logits of the token after token t."""
         return self.logits(*self.rows(text, rng))
 
     def reads(self, batch: Batch) -> dict[str, Packed]:
-        """Return the texts: each source and its target."""
+        """Return the decoder's input: each source followed by its target without the last token."""
         return {"decoder": batch.source.followed_by(batch.target.without_last())}
 
     def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
-        """Return the rows before the target's tokens, these tokens, and backward."""
+        """Return the rows that predict the target's tokens, these tokens, and backward.
+
+        See `Model.predicting`.
+        """
         text = self.reads(batch)["decoder"]
         rows, rows_backward = self.rows(text, rng, inference=inference)
         sources = repeat(batch.source.lengths, text.lengths)
@@ -69,14 +72,14 @@ class CausalLM(GenerativeModel):
         return asked, wanted, lambda dasked: rows_backward(asked_backward(dasked))
 
     def room(self, source: Packed) -> Array:
-        """Return the most tokens that each of these texts can be continued by: (N,)."""
+        """Return the maximum number of tokens that can follow each of these texts, (N,)."""
         room: Array = self.config.max_position_embeddings - 1 - source.lengths
         return room
 
     def start(self, source: Packed) -> State:
-        """Return the state after reading each source, which may be empty.
+        """Run the sources, which may be empty; return the state for the first generated token.
 
-        Raises `ValueError` past the last position.
+        Raises `ValueError` if a source is longer than the model's positions.
         """
         cache = nn.Cache()
         if len(source.tokens):

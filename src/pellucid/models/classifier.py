@@ -1,4 +1,4 @@
-"""The encoder with a layer of labels: one for a text, or one for each of its tokens."""
+"""An encoder with a classification layer: a label for each text, or for each of its tokens."""
 
 from typing import Any, ClassVar
 
@@ -14,10 +14,11 @@ from pellucid.nn.module import Forward, single_use
 
 
 class Classifier(Model):
-    """p(label | text), or p(label | token and those around it): logits of a layer over the rows.
+    """An encoder that predicts a label for each text, or for each token (`config.labels`).
 
-    The row of a text is the mean of its tokens'. Of a training pair the source is the text, and the
-    target is its label, or a label for each token, with a begin and an end, which are not read.
+    A linear layer maps the hidden states to logits; for a text it is applied to the mean of its
+    tokens' hidden states. In a training pair the source is the text. The target is its label, or a
+    label for each token, between a begin and an end token, which are ignored.
 
     >>> config = ClassifierConfig(vocab_size=11, label_vocab_size=7, d_model=8, ffn_dim=17,
     ...     num_attention_heads=2)
@@ -39,9 +40,9 @@ class Classifier(Model):
     def labelled_rows(
         self, text: Packed, rng: Rng | None = None, inference: bool = False
     ) -> Forward:
-        """Return (the rows that have labels, backward): (N, E) of texts, or (T, E) of tokens.
+        """Return the hidden states to classify, (N, E) of texts or (T, E) of tokens, and backward.
 
-        `inference`: dropout is off, whatever mode the model is in. Raises `ValueError` for a text
+        `inference` switches dropout off even in training mode. Raises `ValueError` for a text
         without tokens, which has no mean.
         """
         rows, rows_backward = self.stacks()["encoder"].run(text, rng, inference=inference)
@@ -51,17 +52,17 @@ class Classifier(Model):
         return mean, single_use(lambda dmean: rows_backward(mean_backward(dmean)))
 
     def forward(self, text: Packed, *, rng: Rng | None = None, inference: bool = False) -> Forward:
-        """Return (logits (N, labels) of texts or (T, labels) of tokens, backward)."""
+        """Return the logits, (N, labels) of texts or (T, labels) of tokens, and backward."""
         return self.logits(*self.labelled_rows(text, rng, inference))
 
     def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
-        """Return the rows that have labels, these labels, and backward."""
+        """Return the hidden states to classify, their labels, and backward."""
         rows, rows_backward = self.labelled_rows(batch.source, rng, inference)
         return rows, wanted(batch), rows_backward
 
 
 def wanted(batch: Batch) -> Array:
-    """Return the labels of a batch: its targets without their begin and end.
+    """Return the labels of a batch: all target tokens except each begin and end.
 
     >>> wanted(Batch(Packed.of([[5]]), Packed.of([[1, 6, 2], [1, 4, 2]])))
     array([6, 4])

@@ -1,4 +1,4 @@
-"""Settings of models; everything that article 003 varies is a setting here."""
+"""The settings of models as dataclasses; everything that article 003 varies is a setting here."""
 
 import math
 from dataclasses import dataclass, field, fields
@@ -16,7 +16,7 @@ from pellucid.ops.rotary import Angles
 from pellucid.ops.rule import EVERYTHING
 from pellucid.ops.rules.function import FUNCTIONS
 
-# The choices are the registries' own.
+# The allowed names are those of the registries.
 if TYPE_CHECKING:
     Activation = str
     NormType = str
@@ -34,11 +34,11 @@ else:
 
 
 MOST_POSITIONS = 2**20
-"""The most positions of any model: a larger number is damaged, and its table would not fit."""
+"""The maximum number of positions: a larger one is a damaged file, and needs too much memory."""
 MOST_NUMBERS = 2**24
-"""The most numbers of a fixed table of positions, which takes about 0.5 s."""
+"""The maximum size of a fixed table of positions, which takes about 0.5 s to compute."""
 CHOSEN = ("eos_token_id", "end_token_ids", "suppress_tokens")
-"""The settings that hold tokens which a model generates, or must not."""
+"""The settings that list tokens of the generated vocabulary."""
 RANGES = {
     name: interval
     for interval, names in {
@@ -57,18 +57,18 @@ RANGES = {
     }.items()
     for name in names.split()
 }
-"""Allowed ranges of these settings, where a model has them."""
+"""The allowed range of each numeric setting; a model need not have all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """The settings that every model has; Hugging Face's key names where it has them.
+    """The settings that every model has, named as in Hugging Face's configs where those have them.
 
-    Raises `UsageError` for a value that cannot be, naming it.
+    Raises `UsageError` naming the setting whose value is not allowed.
     """
 
     depths: ClassVar[dict[str, str]] = {}
-    """By the name of each stack, the setting that is its number of layers."""
+    """For each stack, by name, the setting that is its number of layers."""
 
     d_model: int = 256
     """Width E of every row between the layers."""
@@ -227,7 +227,10 @@ class StackConfig:
             )
 
     def _tokens_of(self, vocabulary: str, *names: str) -> None:
-        """Refuse tokens that a vocabulary does not have; one of 0 entries is not known yet."""
+        """Raise `UsageError` for a setting (of `names`) with a token outside the vocabulary.
+
+        A vocabulary of 0 entries is not known yet, so that any token passes.
+        """
         entries = getattr(self, vocabulary)
         for name in names:
             value = getattr(self, name)
@@ -239,18 +242,18 @@ class StackConfig:
                 )
 
     def dropout_of(self, what: Literal["embedding", "attention", "activation"]) -> float:
-        """Return this dropout if it is set, else that of the sublayers."""
+        """Return the setting `{what}_dropout`, or `dropout` if it is None."""
         own: float | None = getattr(self, f"{what}_dropout")
         return self.dropout if own is None else own
 
     @property
     def head_width(self) -> int:
-        """D = d_k, the width of one head."""
+        """The width D = d_k of one head."""
         return self.head_dim or self.d_model // self.num_attention_heads
 
     @property
     def angles(self) -> Angles:
-        """How far rotary positions turn."""
+        """The rotation frequencies of rotary positions."""
         return Angles(
             self.rope_theta,
             self.rope_factor,
@@ -261,7 +264,7 @@ class StackConfig:
 
     @property
     def attention(self) -> AttentionConfig:
-        """The configuration of self-attention."""
+        """The settings of self-attention, as `Attention` takes them."""
         scheme, rule = POSITIONS[self.positions], EVERYTHING
         if self.attention_softcap is not None:
             rule = rules.soft_cap(self.attention_softcap)
@@ -290,7 +293,7 @@ class StackConfig:
 
     @property
     def score_factor(self) -> float:
-        """The factor of q·k; 1 where the queries carry a learned scale already."""
+        """The factor of q·k; 1 if it is learned, since it is then applied to the queries."""
         if isinstance(self.attention_scale, str):
             d_k = self.head_width
             powers = {"sqrt_d_k": 0.5, "d_k": 1.0, "d_k^2": 2.0, "none": 0.0, "learned": 0.0}
@@ -299,13 +302,13 @@ class StackConfig:
 
     @property
     def token_factor(self) -> float:
-        """The factor of the token embeddings: √d_model, or the number that is set."""
+        """The factor of the token embeddings: `embedding_scale` as a number."""
         scale = self.embedding_scale
         return float(self.d_model**0.5) if isinstance(scale, str) else scale
 
     @property
     def position_factor(self) -> float:
-        """The factor of the positions: 1/√d_model, or the number that is set."""
+        """The factor of the position embeddings: `position_scale` as a number."""
         scale = self.position_scale
         return float(self.d_model**-0.5) if isinstance(scale, str) else scale
 
@@ -345,19 +348,18 @@ class Seq2SeqConfig(StackConfig):
 
     @property
     def ties_source(self) -> bool:
-        """Whether source and target tokens have one table."""
+        """Whether source and target tokens share one embedding table."""
         return self.tie_embeddings in ("input", "all")
 
     @property
     def ties_output(self) -> bool:
-        """Whether target tokens and output layer have one table."""
+        """Whether the output layer shares the embedding table of the target tokens."""
         return self.tie_embeddings in ("output", "all")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageConfig(StackConfig):
-    """The settings of a model of one text: one vocabulary, one stack, GPT-2's and BERT's
-    initialisation."""
+    """The settings of a model with one stack and one vocabulary; initialised as GPT-2 and BERT."""
 
     vocab_size: int = 0
     """Entries of the vocabulary; 0 = as many as the tokenizer has."""
@@ -383,8 +385,9 @@ class LanguageConfig(StackConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLMConfig(LanguageConfig):
-    """The settings of a `CausalLM`; the defaults are GPT-2's, at a smaller size, with
-    the exact GELU in place of the tanh form and Xavier's initialisation in the stack.
+    """The settings of a `CausalLM`. The defaults are a smaller GPT-2.
+
+    It differs from GPT-2 by the exact GELU, and by Xavier's initialisation of the layers.
 
     >>> CausalLMConfig().norm
     'pre'
@@ -420,8 +423,9 @@ class ClassifierConfig(LanguageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(LanguageConfig):
-    """The settings of a `MaskedLM`; the defaults are BERT's, at a smaller size, but for
-    Xavier's initialisation in the stack.
+    """The settings of a `MaskedLM`. The defaults are a smaller BERT.
+
+    It differs from BERT by Xavier's initialisation of the layers.
 
     >>> MaskedLMConfig().norm
     'post'
@@ -453,5 +457,5 @@ class MaskedLMConfig(LanguageConfig):
 
     @property
     def mask_id(self) -> int:
-        """The mask's token."""
+        """The id of the mask token: `mask_token_id`, or the last of the vocabulary."""
         return self.mask_token_id or self.vocab_size - 1

@@ -1,6 +1,6 @@
-"""Decoding: what it asks of a model, the settings of a search, and what is found.
+"""Decoding: the interface of a generating model, the settings of a search, and its results.
 
-`compiled` and `generation` both read it.
+`compiled` and `generation` both use them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pellucid.models.prefix import Prefix
 Array = np.ndarray
 
 MOST_PENALTY = 10
-"""Length penalties beyond it rank by length alone, and can overflow float64."""
+"""The largest length penalty: larger ones rank by length alone, and can overflow float64."""
 WIDEST = 4096
-"""Largest beam: a wider one only fills the memory."""
+"""The largest beam: a wider one only fills the memory."""
 
 
 def limits_of(
@@ -56,7 +56,9 @@ def limits_of(
 
 
 def penalty(length: int, alpha: float) -> float:
-    """Return ((5 + length) / 6)^α. Source: Wu et al. 2016 (GNMT), 7.
+    """Return the length penalty ((5 + length) / 6)^α, by which a score is divided.
+
+    Source: Wu et al. 2016 (GNMT), 7.
 
     >>> penalty(1, 0.6)
     1.0
@@ -70,27 +72,28 @@ class Decodes(Protocol):
     config: Any
 
     def room(self, source: Packed) -> Array:
-        """Return the most tokens that the answer to each of these can have: (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,)."""
 
     def start(self, source: Packed) -> Any:
-        """Return the state before the first token, one hypothesis per source."""
+        """Return the state before the first token, with one hypothesis per source."""
 
     def step(self, state: Any, tokens: Array) -> tuple[Array, Any]:
-        """Return the log-probabilities (B, V) of the next token, and the state after it.
+        """Append a token to each hypothesis; return the next token's log-probabilities and state.
 
-        The model may be on another device: `core.array.to_host`.
+        tokens: (B,). The log-probabilities are (B, V), possibly on another device
+        (`core.array.to_host`).
         """
 
 
 class Hypothesis(NamedTuple):
-    """One answer: its tokens without begin and end, and its probability under the model."""
+    """A generated answer: its tokens without begin and end, and its log-probability."""
 
     tokens: tuple[int, ...]
     log_p: float
     """Σ log p of the tokens, the end token included if it was generated."""
     score: float
-    """Score that ranks answers: log p of the tokens and of the end, generated or not, divided by
-    the length penalty."""
+    """The score that ranks answers: log p including the end token, even if it was not generated,
+    divided by the length penalty."""
     finished: bool
     """Whether the end token was generated; False at the maximum length."""
 
@@ -115,13 +118,13 @@ class Constraints:
 
     @property
     def active(self) -> bool:
-        """Whether any constraint does anything."""
+        """Whether any constraint differs from its default, which has no effect."""
         forced = self.forced_bos_token_id is not None
         lengths = self.no_repeat_ngram > 0 or self.min_length > 0
         return forced or lengths or self.repetition_penalty != 1.0
 
     def forced(self, entries: int) -> int | None:
-        """Return the forced token. Raises `UsageError` for one beyond a vocabulary's entries."""
+        """Return `forced_bos_token_id`; raise `UsageError` unless it is below `entries`."""
         if self.forced_bos_token_id is not None and self.forced_bos_token_id >= entries:
             raise UsageError(
                 f"forced_bos_token_id must be a token of the vocabulary, below {entries}, got "
@@ -164,11 +167,12 @@ def constrain(
     eos: int,
     left: int,
 ) -> Array:
-    """Return the log-probabilities (V,) of the token after `generated`, under the constraints.
+    """Apply constraints to the log-probabilities (V,) of the token after `generated`.
 
-    Inside `prefix` only the tokens that agree with it are left, and a forced first token has
-    probability 1. The repetition penalty is Keskar et al. 2019's (CTRL, 4.1) on log-probabilities,
-    which are never positive. The end token is always free. left: how many more tokens there may be.
+    Forbidden tokens get −inf. Within `prefix` only tokens that agree with it are allowed, and a
+    forced first token has probability 1. The repetition penalty, of Keskar et al. 2019 (CTRL, 4.1),
+    multiplies log-probabilities; it never applies to the end token. left: the number of tokens that
+    may still be generated.
 
     >>> constrain(np.log([0.5, 0.25, 0.25]), [0], Constraints(no_repeat_ngram=1), None, 2, 9)
     array([       -inf, -1.38629436, -1.38629436])
@@ -191,7 +195,7 @@ def constrain(
         log_p[eos] = -np.inf
     seen = [token for token in set(generated) if token != eos]
     if constraints.repetition_penalty != 1.0:
-        with np.errstate(over="ignore"):  # -inf is what a penalty that large means
+        with np.errstate(over="ignore"):  # a huge penalty gives -inf, which is right
             log_p[seen] *= constraints.repetition_penalty
     n = constraints.no_repeat_ngram
     if n:

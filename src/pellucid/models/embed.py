@@ -1,4 +1,4 @@
-"""The input of a stack: tokens and their positions, as rows."""
+"""The embeddings that enter a stack: tokens, positions and segments."""
 
 from typing import Any
 
@@ -14,8 +14,9 @@ from pellucid.nn.module import Forward, single_use
 
 
 class Embed(nn.Module):
-    """dropout(norm(token · s + position · p + segment)), norm and segments where a model has them.
+    """Embeds tokens: dropout(norm(token · s + position · p + segment)).
 
+    s and p are the config's factors. Norm, added positions and segments are optional.
     Source: Vaswani et al. 2017, 3.4 and 3.5; Devlin et al. 2019, 3.
     """
 
@@ -50,10 +51,10 @@ class Embed(nn.Module):
         inference: bool = False,
         segments: Array | None = None,
     ) -> Forward:
-        """Return (rows (T, E), backward). tokens, positions and segments: (T,), segments 0 if not
-        given.
+        """Embed tokens; return (rows (T, E), backward).
 
-        Raises `ValueError` for a position past the last, and for segments where there are none.
+        tokens, positions, segments: (T,) integers; segments are 0 by default. Raises `ValueError`
+        for a position that the model does not have, and for segments if it has none.
         """
         x, sum_backward = self.sum(tokens, positions, segments)
         norm_backward = None
@@ -70,7 +71,7 @@ class Embed(nn.Module):
         return y, backward
 
     def sum(self, tokens: Array, positions: Array, segments: Array | None = None) -> Forward:
-        """Return (token · s + position · p + segment, backward): rows before norm and dropout."""
+        """Return the rows before norm and dropout, token · s + position · p + segment; backward."""
         if segments is not None and self.segments is None:
             raise ValueError("segments were given, but the model has none (type_vocab_size = 0)")
         check_positions(positions, self.config)
@@ -97,7 +98,7 @@ class Embed(nn.Module):
         return x, backward
 
     def _table_like(self, weight: Array) -> Array:
-        """Return the fixed table where the weights are and in their dtype; it is moved once."""
+        """Return the fixed table on the device and in the dtype of the weights (cached)."""
         assert self.table is not None
         if isinstance(weight, host.ndarray):
             return self.table
@@ -109,12 +110,12 @@ class Embed(nn.Module):
 
     @property
     def places(self) -> Array:
-        """The table of positions (longest, E), learned or not; None where nothing is added."""
+        """The table of positions (longest, E), learned or fixed; None if no table is added."""
         return self.table if self.positions is None else self.positions.weight.data
 
 
 def check_positions(positions: Array, config: StackConfig) -> None:
-    """Raise `ValueError` for a position past the last."""
+    """Raise `ValueError` for a position that the model does not have."""
     longest = config.max_position_embeddings
     if len(positions) and int(positions.max()) >= longest:
         raise ValueError(
@@ -124,5 +125,5 @@ def check_positions(positions: Array, config: StackConfig) -> None:
 
 
 def _times(x: Array, factor: float) -> Array:
-    """Return x times a factor; x itself for 1, which saves a pass over memory."""
+    """Return x times a factor, or x itself if the factor is 1, which saves time."""
     return x if factor == 1.0 else x * factor

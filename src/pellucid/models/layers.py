@@ -1,5 +1,4 @@
-"""Encoder and decoder layers with more feed-forward networks, before and after attention, and how
-their weights are initialised."""
+"""Encoder and decoder layers as a model's settings describe them, and their initialisation."""
 
 from typing import Any
 
@@ -13,14 +12,17 @@ from pellucid.nn.transformer import Stack
 
 
 def table_init(how: str | float, width: int) -> Init:
-    """Return the initialiser of a table of embeddings."""
+    """Return the initialiser of an embedding table for the setting `token_init` or the like."""
     if how == "xavier":
         return xavier_uniform
     return normal(width**-0.5 if isinstance(how, str) else how)
 
 
 def choose_inits(config: StackConfig, stack: nn.Module) -> None:
-    """Xavier for every matrix of a stack, as torch's Transformer and article 003 do."""
+    """Set Xavier's initialisation for every matrix of a stack, as torch and article 003 do.
+
+    With `attention_init = "separate"`, q, k and v are initialised as three matrices.
+    """
     for parameter in stack.parameters():
         if len(parameter.shape) > 1:
             parameter.init = xavier_uniform
@@ -31,7 +33,7 @@ def choose_inits(config: StackConfig, stack: nn.Module) -> None:
 
 
 def _separate(attention: Attention) -> None:
-    """Draw q, k and v apart: each Xavier by itself, biases like a Linear's (article 003)."""
+    """Initialise q, k and v by Xavier as three matrices, biases as in `Linear` (article 003)."""
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     assert weight is not None
     e = attention.config.embed_dim
@@ -43,7 +45,7 @@ def _separate(attention: Attention) -> None:
 
 
 class FurtherNetwork(nn.Module):
-    """One more position-wise network with a norm; article 004's exercise."""
+    """An additional feed-forward network with its norm and dropout; article 004's exercise."""
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         e, f = config.d_model, config.ffn_dim
@@ -57,26 +59,29 @@ class FurtherNetwork(nn.Module):
         self.dropout1 = nn.Dropout(config.dropout)
 
     def block(self) -> Block:
-        """Return the residual step."""
+        """Return the residual step of this network."""
         network = FeedForward(self.linear1, self.activation, self.dropout, self.linear2)
         return Block("", network, self.norm, self.dropout1)
 
 
 def norm_of(config: StackConfig, dtype: Any) -> Norm:
-    """Return a norm of the kind that the settings name."""
-    if config.norm_type == "layer_norm":  # torch's own class, so that it converts to torch
+    """Return a new norm layer of the kind that the settings name."""
+    if config.norm_type == "layer_norm":  # the class that can be converted to torch's
         return nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
     return Norm(config.norm_type, config.d_model, config.layer_norm_eps, dtype=dtype)
 
 
 class VariedLayer(TransformerLayer):
-    """A layer of torch's with the settings of a model: its attention, its norms, and `ffn_before`
-    and `ffn_after − 1` networks more."""
+    """Base class of a model's layers: torch's layer, changed by the settings of a `StackConfig`.
+
+    The settings determine attention, norms and dropouts, and add `ffn_before` feed-forward networks
+    before attention and `ffn_after` − 1 at the end.
+    """
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(
             config.d_model,
-            1,  # its attention gives way to that of the settings
+            1,  # heads; the attention is replaced below
             config.ffn_dim,
             config.dropout,
             config.activation_function,
@@ -99,23 +104,23 @@ class VariedLayer(TransformerLayer):
         self.after = nn.ModuleList(FurtherNetwork(config, dtype) for _ in after)
 
     def blocks(self) -> list[Block]:
-        """Return the layer's residual blocks in the order in which they run."""
+        """Return the layer's residual steps in the order in which they run."""
         before, after = ([each.block() for each in more] for more in (self.before, self.after))
         return [*before, *super().blocks(), *after]
 
 
 class EncoderLayer(VariedLayer, nn.TransformerEncoderLayer):
-    """torch's encoder layer, with the parts that a `StackConfig` chooses."""
+    """An encoder layer as torch's, with the parts that a `StackConfig` selects."""
 
 
 class DecoderLayer(VariedLayer, nn.TransformerDecoderLayer):
-    """torch's decoder layer, with the parts that a `StackConfig` chooses."""
+    """A decoder layer as torch's, with the parts that a `StackConfig` selects."""
 
 
 def stack_of(config: StackConfig, layers: int, dtype: Any, memory: bool = False) -> Stack:
-    """Return a stack, each of whose parameters has its initialiser; `memory`: it attends to one.
+    """Build a stack of layers and set its initialisers; with `memory`, it has cross-attention.
 
-    All layers use one table of distances, where they have one.
+    With relative positions all layers share one table, as in T5.
     """
     norm = norm_of(config, dtype) if config.final_norm else None
     stack: Stack

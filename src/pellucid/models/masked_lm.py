@@ -1,4 +1,4 @@
-"""The encoder alone, which fills what is masked and turns a text to a vector: the BERT half."""
+"""An encoder-only masked language model, as BERT: it predicts masked tokens and embeds texts."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -20,26 +20,26 @@ from pellucid.nn.module import Forward, single_use
 Pooling = Literal["mean", "first", "pooler"]
 
 MASKED, CHANGED = 0.8, 0.1
-"""Shares of the chosen tokens that become the mask, and a random token; the rest stay."""
+"""Of the chosen tokens, the share that becomes the mask, and the share that becomes random."""
 
 
 class Masked(NamedTuple):
-    """A text with some of its tokens hidden."""
+    """A batch of texts with some tokens masked."""
 
     text: Packed
     chosen: Array
-    """(M,) the rows to predict, ascending."""
+    """The rows to predict, ascending, (M,)."""
     wanted: Array
-    """(M,) the tokens that stood there."""
+    """The original tokens of these rows, (M,)."""
 
 
 def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
-    """Choose `config.masked_share` of each sequence's tokens and hide them, keyed by their rows.
+    """Mask a share `config.masked_share` of the tokens of each sequence, for training.
 
-    Begin, end and padding are never chosen. Of a sequence with n other tokens, round(share · n)
-    are, and at least one: the ones whose random bits are smallest. 80 % of the chosen become the
-    mask, 10 % a random token, which may be the same, 10 % stay as they are.
-    Source: Devlin et al. 2019 (BERT), 3.1 and A.1.
+    Begin, end and padding tokens are never chosen. Of n other tokens, round(share · n) but at least
+    one are chosen: those with the smallest random bits, which `rng` derives from the row keys. Of
+    the chosen, 80 % become the mask token, 10 % a random token (possibly the same), 10 % stay
+    unchanged. Source: Devlin et al. 2019 (BERT), 3.1 and A.1.
 
     >>> config = MaskedLMConfig(vocab_size=11)
     >>> masked = mask_tokens(Packed.of([[1, 5, 6, 7, 2]]), config, Rng(0))
@@ -68,7 +68,7 @@ def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
 
 
 class MaskedHead(nn.Module):
-    """norm(activation(dense(x))): what stands before the output layer."""
+    """The layer before the output layer, as in BERT: norm(activation(dense(x)))."""
 
     def __init__(self, config: MaskedLMConfig, dtype: Any) -> None:
         self.activation = config.activation_function
@@ -78,7 +78,7 @@ class MaskedHead(nn.Module):
         choose_inits(config, self)
 
     def forward(self, input: Array) -> Forward:
-        """Return (y, backward)."""
+        """Compute the layer; return (y, backward)."""
         h, dense_backward = self.dense.forward(input)
         a, act_backward = dispatch(ops.bias_act_dropout, h, None, activation=self.activation)
         y, norm_backward = self.norm.forward(a)
@@ -92,10 +92,10 @@ class MaskedHead(nn.Module):
 
 
 class MaskedLM(Model):
-    """A Transformer whose rows look both ways: p(token | the tokens around it).
+    """An encoder-only Transformer that predicts masked tokens: p(token | the tokens around it).
 
-    Of a training pair the target is the text, with its begin and end; the source is not read. With
-    `config.head` off it gives rows and embeddings only.
+    In a training pair the target is the text, with its begin and end tokens; the source is ignored.
+    Without `config.head` it computes only hidden states and embeddings.
     Source: Devlin et al. 2019 (BERT); article 001.
 
     >>> config = MaskedLMConfig(vocab_size=11, d_model=8, num_attention_heads=2, ffn_dim=17)
@@ -126,9 +126,9 @@ class MaskedLM(Model):
         rng: Rng | None = None,
         inference: bool = False,
     ) -> Forward:
-        """Return (the encoder's rows (T, E), backward). segments: (T,), 0 unless given.
+        """Compute the encoder's hidden states; return (rows (T, E), backward).
 
-        `inference`: dropout is off, whatever mode the model is in.
+        segments: (T,), 0 by default. `inference` switches dropout off even in training mode.
         """
         return self.stacks()["encoder"].run(text, rng, inference=inference, segments=segments)
 
@@ -140,17 +140,20 @@ class MaskedLM(Model):
         rng: Rng | None = None,
         inference: bool = False,
     ) -> Forward:
-        """Return (logits (T, V) of each token itself, backward). `inference` is as in `rows`."""
+        """Return (logits (T, V), backward); row t has the logits of token t itself.
+
+        The arguments are those of `rows`.
+        """
         head = self._head()
         rows, rows_backward = self.rows(text, segments, rng, inference)
         y, head_backward = part(head.forward, rows, path="head")
         return self.logits(y, lambda dy: rows_backward(head_backward(dy)))
 
     def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
-        """Hide some tokens of the targets; return the rows to output there, the tokens, backward.
+        """Mask tokens of the targets; return the rows that predict them, these tokens, backward.
 
-        What is hidden is keyed by `rng` and the batch's example numbers and positions; without an
-        rng it is the same every time.
+        Which tokens are masked depends on `rng`, the example numbers and the positions; without an
+        rng the choice is always the same.
         """
         head = self._head()
         text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
@@ -162,13 +165,13 @@ class MaskedLM(Model):
     def embeddings(
         self, text: Packed, pooling: Pooling = "mean", segments: Array | None = None
     ) -> Array:
-        """Return one vector (N, E) for each sequence.
+        """Return a vector for each sequence, (N, E), computed without dropout.
 
-        "mean" of its rows, its "first" row, or BERT's "pooler": tanh of a layer over the first.
-        Dropout is off. A sequence without tokens has none: `ValueError`.
+        It is the "mean" of the sequence's rows, its "first" row, or BERT's "pooler": tanh of a
+        linear layer of the first row. Raises `ValueError` for a sequence without tokens.
         """
         rows, _ = self.rows(text, segments, inference=True)
-        mean, _ = means(rows, text)  # refuses a text without tokens, whatever the pooling
+        mean, _ = means(rows, text)  # raises for a text without tokens, with any pooling
         if pooling == "mean":
             return mean
         first, _ = taken(rows, text.cu_seqlens[:-1])
@@ -180,6 +183,7 @@ class MaskedLM(Model):
         return namespace(pooled).tanh(pooled)
 
     def _head(self) -> MaskedHead:
+        """Return the head; raise `UserError` if the model has none."""
         if self.head is None:
             raise UserError(
                 "this model has no layer that predicts tokens (config.head is off); it gives rows "

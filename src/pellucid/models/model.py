@@ -1,4 +1,4 @@
-"""Base of all models: stacks, the loss of the predicting rows, and decoding."""
+"""The base classes of all models: stacks, the loss, and token-by-token decoding."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pellucid.models.stack import ModelStack
 from pellucid.nn.module import Forward, single_use
 
 Predicting = tuple[Array, Array, Callable[[Array], Any]]
-"""The rows (M, E) that predict, the tokens or labels (M,) that they should, and backward."""
+"""The hidden states (M, E) that predict, the tokens or labels to predict (M,), and backward."""
 
 
 class Model(nn.Module):
-    """Stacks of layers, the embeddings that enter them, and an output layer."""
+    """Base class of models: stacks of layers with their embeddings, and an output layer."""
 
     entrances: ClassVar[Mapping[str, str]]
-    """By the name of each stack, the attribute of the embeddings that enter it."""
+    """For each stack, by name, the attribute that holds its embeddings."""
     output: Any
 
     def stacks(self) -> dict[str, ModelStack]:
-        """Return every stack with the embeddings that enter it."""
+        """Return the stacks, with their embeddings, by name."""
         return {
             name: ModelStack(name, getattr(self, embed), getattr(self, name))
             for name, embed in self.entrances.items()
@@ -42,16 +42,18 @@ class Model(nn.Module):
 
     @abstractmethod
     def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
-        """Return the rows (M, E) that predict, the tokens (M,) that they should, and backward.
+        """Return the hidden states that predict, what they should predict, and backward.
 
-        `inference`: dropout is off, whatever mode the model is in.
+        The hidden states are (M, E), those at the positions which count for the loss; the tokens or
+        labels are (M,). backward(drows) adds the gradients of the parameters. `inference` switches
+        dropout off even in training mode.
         """
 
     def predicted(self, batch: Batch, first: int = 0) -> tuple[Array, Array]:
-        """Return the likeliest token of each row that predicts, and the one that it should, (M,).
+        """Return the likeliest token at each predicted position, and the right one, both (M,).
 
-        Those below `first` are not predicted. Dropout is off, and nothing is drawn: a masked
-        language model always hides the same.
+        Tokens below `first` are never predicted. The result is deterministic: dropout is off, and a
+        masked language model always masks the same tokens.
         """
         rows, wanted, _ = self.predicting(batch, None, inference=True)
         logits = self.output(rows)[:, first:]
@@ -60,26 +62,27 @@ class Model(nn.Module):
     def loss(
         self, batch: Batch, rng: Rng | None = None, label_smoothing: float = 0.0
     ) -> tuple[LossSum, Callable[[float], None]]:
-        """Return the summed cross-entropy of what the batch wants predicted, and its backward.
+        """Return the cross-entropy summed over the predicted tokens of a batch, and its backward.
 
-        `backward(scale)` adds the gradients of scale · loss to every parameter. While training
-        with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
+        `backward(scale)` adds the gradients of scale · loss to every parameter. Training with
+        dropout needs an `rng`; its bits depend on the batch's example numbers and positions.
         """
         rows, wanted, rows_backward = self.predicting(batch, rng)
         loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
         return loss, single_use(lambda scale=1.0: rows_backward(loss_backward(scale)))
 
     def logits(self, rows: Array, rows_backward: Callable[[Array], Any]) -> Forward:
-        """Return (the output layer's logits of rows, backward through both)."""
+        """Apply the output layer to rows; return (logits, backward), continuing `rows_backward`."""
         logits, output_backward = self.output.forward(rows)
         return logits, single_use(lambda dlogits: rows_backward(output_backward(dlogits)))
 
 
 def choices(log_p: Array, config: StackConfig) -> Array:
-    """Return log p (B, V) as generation chooses by it: the likeliest end stands for all ends, and
-    tokens that are suppressed have −inf; on the host, if there are any.
+    """Apply a config's end and suppressed tokens to log-probabilities (B, V).
 
-    With the largest, and not the sum, greedy and beam search end where transformers' do.
+    The end token gets the largest log-probability of all end tokens, the others −inf. (With the
+    largest, instead of the sum, searches end where those of Hugging Face's transformers do.)
+    Suppressed tokens get −inf. The result is a NumPy array if anything changes.
     """
     eos, ends, never = config.eos_token_id, config.end_token_ids, config.suppress_tokens
     if not ends and not never:
@@ -93,9 +96,10 @@ def choices(log_p: Array, config: StackConfig) -> Array:
 
 @dataclass(frozen=True)
 class State:
-    """Where decoding stands: what every text has read and generated so far.
+    """The state of decoding after some tokens.
 
-    The key/value cache, each sequence's next position (B,), and the memory if there is one.
+    It holds the key/value cache, the next position of each sequence (B,), and the encoder's output
+    if there is one.
     """
 
     cache: nn.Cache
@@ -103,13 +107,13 @@ class State:
     memory: nn.Memory | None = None
 
     def select(self, index: Array) -> State:
-        """Return the state of these hypotheses, in this order; one may come several times."""
+        """Return the state of the hypotheses `index`, in that order; indices may repeat."""
         memory = None if self.memory is None else self.memory.select(index)
         return State(self.cache.select(index), self.positions[index], memory)
 
 
 class GenerativeModel(Model):
-    """A model that generates token by token, by its stack "decoder"."""
+    """Base class of models that generate token by token with their stack "decoder"."""
 
     @abstractmethod
     def reads(self, batch: Batch) -> dict[str, Packed]:
@@ -117,17 +121,17 @@ class GenerativeModel(Model):
 
     @abstractmethod
     def room(self, source: Packed) -> Array:
-        """Return the most tokens that the answer to each of these can have: (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,)."""
 
     @abstractmethod
     def start(self, source: Packed) -> State:
-        """Return the state before the first token, one hypothesis per source."""
+        """Return the state before the first token, with one hypothesis per source."""
 
     def step(self, state: State, tokens: Array) -> tuple[Array, State]:
-        """Feed one token to every hypothesis; return (log-probabilities (B, V) of the next, state).
+        """Feed a token to every hypothesis; return the next log-probabilities (B, V) and the state.
 
-        tokens: (B,). The given state stays as it is, so that several may go on from one. Raises
-        `ValueError` past the last position.
+        tokens: (B,). The given state does not change, so that several continuations can start from
+        it. Raises `ValueError` after the model's last position.
         """
         newest, cache = Packed.of([[token] for token in tokens]), state.cache.copy()
         rows, _ = self.stacks()["decoder"].run(

@@ -1,4 +1,4 @@
-"""The output layer and its loss, which every model ends in."""
+"""The output layer and the loss of a model, and poolings of rows before them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from pellucid.nn.module import Forward, learning
 
 
 class LossSum(NamedTuple):
-    """A loss before it is divided by anything."""
+    """A summed loss in nats, with the number of tokens it is summed over."""
 
     nats: float
     tokens: int
@@ -23,7 +23,10 @@ class LossSum(NamedTuple):
 def output_layer(
     config: LanguageConfig, entries: int, dtype: Any, table: nn.Embedding | None = None
 ) -> nn.Linear:
-    """Return the layer from rows (T, E) to logits (T, entries), tied to `table` if set so."""
+    """Build the layer from rows (T, E) to logits (T, entries).
+
+    If the config ties embeddings, its weight is that of `table`.
+    """
     output = nn.Linear(config.d_model, entries, config.output_bias, dtype=dtype, seed=None)
     output.weight.init = table_init(config.token_init, config.d_model)
     if output.bias is not None:
@@ -39,10 +42,10 @@ def output_loss(
     wanted: Array,
     label_smoothing: float,
 ) -> tuple[LossSum, Callable[[float], Array]]:
-    """Return the summed cross-entropy of output(rows) with the tokens wanted, and its backward.
+    """Return the summed cross-entropy of output(rows) and the right tokens, and its backward.
 
-    rows: (T, E), wanted: (T,). `backward(scale)` returns drows of scale · loss and adds the output
-    layer's gradients.
+    rows: (T, E), wanted: (T,) the right tokens. `backward(scale)` returns the gradient of
+    scale · loss for the rows, and adds that of the output layer's parameters.
     """
     total, back = dispatch(
         ops.linear_cross_entropy,
@@ -60,16 +63,16 @@ def output_loss(
 
 
 def taken(rows: Array, index: Array) -> Forward:
-    """Return (some of the rows, backward)."""
+    """Select the rows `index`; return (the selected rows, backward)."""
     count = rows.shape[0]
     some = take(rows, like(index, rows), axis=0)
     return some, lambda dsome: spread(dsome, index, count)
 
 
 def means(rows: Array, text: Packed) -> Forward:
-    """Return (the mean row of each sequence, (N, E); backward).
+    """Compute the mean row of each sequence; return (means (N, E), backward).
 
-    Raises `ValueError` for a sequence without tokens, which has none.
+    Raises `ValueError` for a sequence without tokens.
     """
     if not text.lengths.all():
         raise ValueError(f"text {int(text.lengths.argmin())} has no tokens")

@@ -1,4 +1,4 @@
-"""Position schemes: `POSITIONS` has the record of each by its name."""
+"""Position schemes: `POSITIONS` has a record for each, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from pellucid.ops.rule import EVERYTHING, Rule
 
 @dataclass(frozen=True)
 class Positions:
-    """How a model knows the positions of its tokens. A new scheme is an op and its row here.
+    """A way to tell a model the positions of its tokens. Add a new one to `POSITIONS`.
 
-    table: (length, width) -> a fixed table; its rows are added to the tokens' rows.
-    learned: a learned table's rows are added to the tokens' rows.
-    rotate: an op (x (T, H, D), positions (T,), angles) -> y (T, H, D) for queries and keys.
-    onnx: makes the ONNX nodes of `rotate` for x (N, H, L, D), the angles θ (N, 1, L, D) of its
-        numbers, those of the first half negated, and D.
-    rule: what is done to the scores.
-    relative: a learned number for every head and range of distances is added to the scores.
+    table: function (length, width) -> fixed table, whose rows are added to the token embeddings.
+    learned: whether the rows of a learned table are added to the token embeddings.
+    rotate: op f(x (T, H, D), positions (T,), angles) -> (y, saved), applied to queries and keys.
+    onnx: adds the ONNX nodes of `rotate`, given the names of x (N, H, L, D) and of its angles θ
+        (N, 1, L, D), negated for the first half of the channels, and D.
+    rule: attention rule that changes the scores.
+    relative: whether a learned bias for each head and bucket of distances is added to the scores.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Positions:
 
 
 def _halves(length: int, width: int) -> Array:
-    """The paper's table, all sines before all cosines: Marian's order."""
+    """Return the sinusoidal table with all sines before all cosines, the order of Marian."""
     table = ops.sinusoidal(length, width)
     return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
 

@@ -1,10 +1,10 @@
-"""A text that an answer must begin with, in any tokens that write it.
+"""Force an answer to begin with a given text, in any tokenization of that text.
 
-One text is written in many ways by byte-level tokens: "the" is one token, or "t" and "he". A prefix
-that is cut into tokens by itself allows one of them, and often the wrong one: a model that answers
-"there" with one token never writes "the" and "re". So what is prescribed is the bytes. At each step
-the tokens that agree with the bytes still to come are allowed: those that the rest begins with, and
-those that begin with the rest. Every answer that begins with the text can be written, no other.
+Byte-level tokens can spell a text in many ways: "the" is one token, or "t" and "he". Tokenizing the
+prefix alone would allow one of these ways, often the wrong one: a model that writes "there" as one
+token never writes "the" and then "re". So the prefix is a sequence of bytes. At each step a token
+is allowed if it is a prefix of the bytes still to come, or begins with all of them. Then exactly
+the answers that begin with the text can be generated.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from typing import NamedTuple
 import numpy as np
 
 FREE = -1
-"""The state behind the prefix, where every token is allowed."""
+"""The state after the end of the prefix, where every token is allowed."""
 NEVER = 10**9
-"""How many tokens the rest of a prefix takes that cannot be written."""
+"""The number of tokens still needed in a state from which the prefix cannot be completed."""
 
 
 class Spelling(list[bytes]):
-    """The bytes that each token writes, those that write nothing included."""
+    """The bytes of each token, by token id; empty for special tokens."""
 
     @cached_property
     def longest(self) -> int:
-        """The most bytes of a token."""
+        """The length of the longest token in bytes."""
         return max(map(len, self), default=0)
 
     @cached_property
     def _tokens(self) -> dict[bytes, list[int]]:
+        """The tokens that have each byte string."""
         found: dict[bytes, list[int]] = {}
         for token, own in enumerate(self):
             if own:
@@ -44,7 +45,7 @@ class Spelling(list[bytes]):
         return sorted(self._tokens)
 
     def agreeing(self, text: bytes) -> Iterator[int]:
-        """Yield the tokens that a text begins with, and those that begin with it.
+        """Yield the tokens that are a prefix of the text, and those that have it as a prefix.
 
         >>> [*Spelling([b"", b"t", b"he", b"the", b"them"]).agreeing(b"the")]
         [1, 3, 4]
@@ -57,37 +58,36 @@ class Spelling(list[bytes]):
             yield from self._tokens[self._sorted[place]]
 
     def reaches(self, text: bytes, length: int) -> bool:
-        """Return whether a token that agrees with a text has more than `length` bytes."""
+        """Return whether a token that agrees with a text is longer than `length` bytes."""
         return any(len(self[token]) > length for token in self.agreeing(text))
 
 
 Spelled = tuple[Spelling, Spelling]
-"""The bytes that each token writes at the beginning of a text, and elsewhere."""
+"""The bytes of each token at the beginning of a text, and anywhere else in it."""
 
 
 class Table(NamedTuple):
-    """A prefix, or several, as compiled search reads it."""
+    """One or several prefixes in flat arrays, for compiled search."""
 
     starts: np.ndarray
-    """(states + 1,): where the tokens that are allowed in each state begin; where the last end."""
+    """(states + 1,): `tokens[starts[s] : starts[s + 1]]` are the tokens allowed in state s."""
     tokens: np.ndarray
     after: np.ndarray
-    """The state after each of them."""
+    """The state after each of `tokens`."""
     fewest: np.ndarray
-    """(states,): how many tokens, at least, lead from each to the end."""
+    """The minimum number of tokens from each state to the end of the prefix, (states,)."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """A required beginning of an answer: the allowed tokens, state by state."""
+    """A required beginning of an answer, as a finite automaton over tokens."""
 
     steps: Sequence[Mapping[int, int]]
-    """The state after each token that is allowed in a state, from 0 on; `FREE` behind the end."""
+    """For each state, the allowed tokens and the state after each; `FREE` after the end."""
     fewest: Sequence[int]
-    """How many tokens, at least, lead from each state to the end."""
+    """The minimum number of tokens from each state to the end of the prefix."""
     rewritten: int = 0
-    """How many tokens of a text that is continued are written again: an answer may have as many
-    more."""
+    """Tokens of a continued text that the answer writes again; it may be longer by that many."""
 
     @staticmethod
     def of_text(
@@ -99,11 +99,11 @@ class Prefix:
         rewritten: int = 0,
         ends: int | None = None,
     ) -> Prefix:
-        """Return the prefix of all ways to write a text of one byte or more.
+        """Build the prefix that allows every tokenization of a non-empty text.
 
-        never: tokens that are not generated, and those that end an answer. frame: tokens that come
-        before the text and write nothing. closed_to: characters that would change the end of the
-        text, so that none may follow it. ends: the end token, where the text is a whole answer.
+        never: tokens that must not occur (suppressed tokens, end tokens). frame: special tokens
+        before the text. closed_to: characters that must not follow the text, since they would
+        change its last character. ends: the end token, if the text is the whole answer.
 
         >>> spelled = Spelling([b"", b"t", b"the", b"he", b"there", b"x"])
         >>> Prefix.of_text(b"the", (spelled, spelled)).steps
@@ -114,9 +114,9 @@ class Prefix:
         waiting: dict[bytes, int] = {}
 
         def behind(extra: bytes) -> int | None:
-            """Return the state of a text with these bytes behind it; None: they may not be there.
+            """Return the state after the text and these extra bytes, or None if they are forbidden.
 
-            A state waits for the rest of what may not follow.
+            If the bytes could be the beginning of a forbidden character, the state waits for more.
             """
             if ends is not None:
                 return None if extra else end
@@ -149,7 +149,7 @@ class Prefix:
 
     @cached_property
     def table(self) -> Table:
-        """The prefix as compiled search reads it."""
+        """The prefix as flat arrays."""
         counts = [len(step) for step in self.steps]
         return Table(
             np.cumsum([0, *counts]),
@@ -159,10 +159,10 @@ class Prefix:
         )
 
     def allowed(self, generated: Sequence[int], left: int) -> list[int] | None:
-        """Return the tokens that may follow those generated; None: all may.
+        """Return the tokens that may follow those generated, or None if all may.
 
-        left: how many more tokens an answer may have, this one counted: one after which the rest
-        could not be written in those that remain is not allowed.
+        left: the number of tokens that may still be generated, including this one. A token after
+        which the prefix could not be completed in the remaining number is not allowed.
         """
         state = 0
         for token in generated:
@@ -179,7 +179,7 @@ class Prefix:
 
 
 def joined(prefixes: Sequence[Prefix]) -> tuple[Table, list[int]]:
-    """Return several prefixes as one table, and the first state of each in it."""
+    """Concatenate the tables of several prefixes; return it and the first state of each."""
     tables, starts, first, tokens = [prefix.table for prefix in prefixes], list[int](), 0, 0
     parts: list[list[np.ndarray]] = [[np.zeros(1, np.int64)], [], [], []]
     for table in tables:

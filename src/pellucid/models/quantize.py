@@ -1,7 +1,7 @@
-"""Weights in fewer bytes: float16, or int8 with a scale for each row.
+"""Quantize weights: to float16, or to int8 with a scale for each row.
 
-Compiled decoding multiplies int8 weights as they are (`kernels.backend.int8`); everything else
-computes with the float32 numbers that they stand for.
+Compiled decoding multiplies int8 weights directly (`kernels.backend.int8`); everything else first
+converts the weights back to float32.
 """
 
 from collections.abc import Mapping
@@ -15,20 +15,20 @@ Array = np.ndarray
 
 WeightFormat = Literal["float32", "float16", "int8"]
 Arithmetic = Literal["float32", "int8"]
-"""Number type that compiled decoding multiplies."""
+"""The number type in which compiled decoding multiplies."""
 SCALE = ".int8_scale"
 
 
 class QuantizeError(UserError):
-    """Weights that cannot be quantized so, or quantized weights that cannot be read."""
+    """Weights cannot be quantized to this format, or quantized weights are damaged."""
 
 
 def quantize(state: Mapping[str, Array], weights: WeightFormat) -> dict[str, Array]:
-    """Return the arrays in another format; names that share an array share the result.
+    """Convert a state dict to another format; names that share an array share the result.
 
-    float16 rounds to nearest. int8 keeps round(w / s) of every matrix with s = max|w| / 127 of its
-    row, a float32 under the name + ".int8_scale"; the error of a weight is at most s / 2.
-    Vectors (biases, norms) stay float32.
+    float16 rounds to nearest. int8 stores every matrix as round(w / s), with a float32 scale
+    s = max|w| / 127 for each row under the name + ".int8_scale"; the error of a weight is at most
+    s / 2. Vectors (biases, norms) stay float32.
 
     Raises `QuantizeError` when a weight is too large for float16.
 
@@ -47,6 +47,7 @@ def quantize(state: Mapping[str, Array], weights: WeightFormat) -> dict[str, Arr
 
 
 def _quantized(name: str, array: Array, weights: WeightFormat) -> tuple[Array, Array | None]:
+    """Return one array in another format, and its scales or None."""
     if weights == "float16":
         with np.errstate(over="ignore"):
             half = array.astype(np.float16)
@@ -61,7 +62,7 @@ def _quantized(name: str, array: Array, weights: WeightFormat) -> tuple[Array, A
 
 
 def int8_rows(w: Array) -> tuple[Array, Array]:
-    """Return round(w / s) in int8, and s = max|w| / 127 of every row, (rows, 1) float32.
+    """Quantize a matrix to int8: return round(w / s), and s = max|w| / 127 of each row, (rows, 1).
 
     >>> int8_rows(np.float32([[1, -0.5], [0, 0]]))[0]
     array([[127, -64],
@@ -73,10 +74,10 @@ def int8_rows(w: Array) -> tuple[Array, Array]:
 
 
 def dequantize(stored: Mapping[str, Array]) -> dict[str, Array]:
-    """Return quantized arrays as float32; names that share an array share the result.
+    """Convert a quantized state dict to float32; names that share an array share the result.
 
-    Raises `QuantizeError` naming an int8 array that is no matrix, or whose scale is missing or does
-    not fit.
+    Raises `QuantizeError` naming an int8 array that is not a matrix, or whose scale is missing or
+    has the wrong shape.
 
     >>> dequantize(quantize({"w": np.float32([[1, -0.5]])}, "int8"))["w"].round(1)
     array([[ 1. , -0.5]], dtype=float32)
@@ -93,6 +94,7 @@ def dequantize(stored: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _dequantized(name: str, array: Array, scale: Array | None) -> Array:
+    """Return one quantized array as float32."""
     if array.dtype == np.int8:
         if array.ndim != 2:
             raise QuantizeError(

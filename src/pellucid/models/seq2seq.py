@@ -1,4 +1,4 @@
-"""The encoder-decoder: embeddings, positions, Transformer, output layer."""
+"""The encoder-decoder Transformer of the paper, with embeddings and output layer."""
 
 from typing import Any, ClassVar
 
@@ -15,10 +15,9 @@ from pellucid.nn.module import Forward, single_use
 
 
 class Seq2Seq(GenerativeModel):
-    """An encoder-decoder Transformer over packed batches.
+    """An encoder-decoder Transformer over packed batches: p(target | source).
 
-    Every parameter is initialised from (seed, its full name). Source: Vaswani et al. 2017; article
-    003.
+    Parameters are initialised from (seed, full name). Source: Vaswani et al. 2017; article 003.
 
     >>> config = Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17)
     >>> model = Seq2Seq(config, seed=0).eval()
@@ -53,9 +52,10 @@ class Seq2Seq(GenerativeModel):
         rng: Rng | None = None,
         inference: bool = False,
     ) -> Forward:
-        """Return (rows (T, E) that predict the target, backward).
+        """Compute the decoder's hidden states; return (rows (T, E), backward).
 
-        `inference`: dropout is off, whatever mode the model is in.
+        Row t predicts the target's token t + 1. `inference` switches dropout off even in training
+        mode.
         """
         (source, target), stacks = self.reads(batch).values(), self.stacks()
         memory, encoder_backward = stacks["encoder"].run(source, rng, (0, 2), inference=inference)
@@ -76,23 +76,26 @@ class Seq2Seq(GenerativeModel):
         return rows, backward
 
     def reads(self, batch: Batch) -> dict[str, Packed]:
-        """Return the sources and the targets."""
+        """Return the inputs: the sources, and the targets without their last tokens."""
         return {"encoder": batch.source, "decoder": batch.target.without_last()}
 
     def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
-        """Return the rows that predict the target, its tokens, and backward."""
+        """Return the rows that predict the target's tokens, these tokens, and backward.
+
+        See `Model.predicting`.
+        """
         rows, rows_backward = self.decode_rows(batch, rng, inference)
         return rows, batch.target.without_first().tokens, rows_backward
 
     def room(self, source: Packed) -> Array:
-        """Return the most tokens that the answer to each of these can have: (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,)."""
         return host.full(len(source), self.config.max_position_embeddings - 1)
 
     def encode(self, source: Packed) -> Array:
-        """Return the encoder's memory, packed rows (U, E)."""
+        """Run the encoder without dropout; return its output, packed rows (U, E)."""
         return self.stacks()["encoder"].run(source, inference=True)[0]
 
     def start(self, source: Packed) -> State:
-        """Return the decoder's state before the first token, one hypothesis per source."""
+        """Encode the sources; return the state before the first token of each."""
         memory = nn.Memory(self.encode(source), source.cu_seqlens)
         return State(nn.Cache(), host.zeros(len(source), host.int64), memory)

@@ -1,4 +1,4 @@
-"""How large a model is: whether arrays fit a config."""
+"""Check that arrays read from a file fit a config, before building the model."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -14,10 +14,10 @@ Array = np.ndarray
 
 
 def array_names(build: Callable[[Any], nn.Module], config: StackConfig) -> list[str]:
-    """Return the names of the arrays of the model that a config makes.
+    """Return the names of the parameters of the model that a config describes.
 
-    The model built for it has all layers, but is as narrow as can be: the sizes of a damaged config
-    need not fit into memory.
+    To find them it builds the model with all layers but minimal widths, because a damaged config
+    may have widths that do not fit into memory. `build` is the model's class.
 
     >>> from pellucid.models import CausalLM, CausalLMConfig
     >>> array_names(CausalLM, CausalLMConfig(num_hidden_layers=0))[:2]
@@ -45,14 +45,15 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "num_attention_heads",
     ),
 }
-"""By the end of an array's name, the settings that are its sizes; one layer shows those of all."""
+"""For arrays whose name ends so, the settings that are the sizes of their axes. The first layer
+stands for all."""
 
 
 def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
-    """Return what sizes of a config are not those of a state dict; nothing is built.
+    """Return an error for each size in a config that differs from the arrays of a state dict.
 
-    A damaged config may ask for a hundred thousand layers, which would take hours to build.
-    Missing or unexpected names and other shapes are left to `load_state_dict` to report.
+    No model is built: a damaged config may have a hundred thousand layers, which would take hours.
+    Missing or unexpected names and other shapes are reported by `load_state_dict`.
 
     >>> import numpy as np
     >>> from pellucid.models.config import CausalLMConfig
@@ -68,7 +69,7 @@ def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
 
 
 def _sizes(config: StackConfig, state: Mapping[str, Array]) -> dict[str, int]:
-    """Return the settings whose values the arrays show."""
+    """Return the values of those settings that can be read off the arrays."""
     sizes: dict[str, int] = {}
     for stack, depth in config.depths.items():
         layers = f"{stack}.layers."
@@ -86,5 +87,5 @@ def _sizes(config: StackConfig, state: Mapping[str, Array]) -> dict[str, int]:
 
 
 def _members(names: Iterable[str], prefix: str) -> int:
-    """Count the members of a list of modules."""
+    """Count the members of the module list whose parameters' names begin with `prefix`."""
     return len({name[len(prefix) :].split(".")[0] for name in names if name.startswith(prefix)})

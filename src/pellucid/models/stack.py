@@ -1,4 +1,4 @@
-"""A stack of layers with the embeddings that enter it; every model consists of these."""
+"""A stack of layers together with its embeddings; every model consists of one or two of them."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,17 +22,17 @@ class Step(NamedTuple):
 
     layer: int
     number: int
-    """Number of the step within its layer, from 0."""
+    """The number of the step within its layer, from 0."""
     block: Block
     norm_first: bool
 
 
 @dataclass(frozen=True)
 class ModelStack:
-    """A stack of a model with the embeddings that enter it."""
+    """A stack of a model together with its embeddings."""
 
     name: str
-    """Its attribute of the model: "encoder", or "decoder", whose rows look back only."""
+    """The model's attribute that holds it: "encoder", or "decoder", which is causal."""
     embed: Embed
     body: Stack
 
@@ -48,11 +48,11 @@ class ModelStack:
         segments: Array | None = None,
         positions: Array | None = None,
     ) -> Forward:
-        """Return (rows (T, E), backward); `backward(drows)` returns dmemory, None without one.
+        """Embed tokens and run the layers; return (rows (T, E), backward).
 
-        `positions` (T,) are the tokens', unless given their places in the text. `sites` key the
-        dropout of embeddings and of layers. `inference`: dropout is off, whatever mode the model is
-        in.
+        `backward(drows)` returns dmemory, None without a memory. `positions` (T,) are by default
+        counted from 0 in each sequence. `sites` are folded into the rng for the dropout of the
+        embeddings and of the layers. `inference` switches dropout off even in training mode.
         """
         named = None if rng is None else rng.at(text.rows)
         first, second = (None if named is None else named.fold(i) for i in sites)
@@ -85,19 +85,19 @@ class ModelStack:
 
     @property
     def causal(self) -> bool:
-        """Whether a row attends only to itself and to rows before it."""
+        """Whether self-attention is causal."""
         return self.name == "decoder"
 
     @property
     def norm(self) -> Norm | None:
-        """The norm at the end."""
+        """The norm at the end of the stack, or None."""
         norm = self.body.norm
-        assert norm is None or isinstance(norm, Norm)  # torch's own stacks may have any module
+        assert norm is None or isinstance(norm, Norm)  # `Stack` alone accepts any module
         return norm
 
     @property
     def steps(self) -> list[Step]:
-        """The residual steps, first to last."""
+        """The residual steps of all layers, in order."""
         return [
             Step(i, number, block, layer.norm_first)
             for i, layer in enumerate(self.body.layers)
@@ -105,24 +105,24 @@ class ModelStack:
         ]
 
     def attentions(self, memory: bool = False) -> list[Attention]:
-        """Return the attentions to the stack's own rows, or to the memory, layer by layer."""
+        """Return the self-attention of each layer or, with `memory`, its cross-attention."""
         blocks = (step.block for step in self.steps if step.block.memory == memory)
         return [block.body for block in blocks if isinstance(block.body, Attention)]
 
     def networks(self) -> list[FeedForward]:
-        """Return the feed-forward networks, first to last."""
+        """Return the feed-forward networks of all layers, in order."""
         return [step.block.body for step in self.steps if isinstance(step.block.body, FeedForward)]
 
     def rule(self, attention: Attention, memory: bool = False) -> Rule:
-        """Return the rule of one attention: which keys a query sees, and changes to the scores."""
+        """Return the attention rule of a layer; `memory`: the layer is cross-attention."""
         causal = self.causal and not memory
         return rule_of(attention, causal, EVERYTHING)
 
     def distances(self, attention: Attention) -> tuple[Array, int] | None:
-        """Return the score bias at distances −reach … reach, (H, 2 · reach + 1), and reach.
+        """Return the bias of the scores by distance, (H, 2 · reach + 1), and reach; None if none.
 
-        A distance is that of query from key; the outermost stand for all beyond. None where nothing
-        is added.
+        Its columns are the distances query − key from −reach to reach; the first and last also hold
+        for all larger distances.
         """
         longest, c = self.embed.config.max_position_embeddings, attention.config
         reach = longest - 1 if c.relative is None else c.relative.longest

@@ -1,11 +1,11 @@
-"""The parts of a built model in the order in which they run, for all code that reads a model.
+"""Walk through the parts of a model in the order in which they run.
 
-A module is its own description: its type, its config and its arrays are all that compiled decoding,
-the exporters and the page go by. A `Reader` lists the modules and settings that it supports and
-refuses all others by name.
+Compiled decoding, the exporters and the HTML viewer read a model this way: from the types, configs
+and arrays of its modules. Each of them is described by a `Reader`, which lists the modules and
+settings that it supports and refuses all others with an error.
 
-A new setting of a config has a default, the value that means "as before". Readers that do not list
-the setting then accept the default only.
+A new setting of a config gets a default that means "as before". A reader that does not list the
+setting then accepts only the default.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -37,14 +37,14 @@ Array = np.ndarray
 
 
 class UnsupportedError(UserError):
-    """A model has a part that one of its readers does not support."""
+    """A model has a part that a reader (an exporter, compiled decoding) does not support."""
 
 
 def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
-    """Return the stacks of a model, the encoder first.
+    """Return the stacks of a model, the encoder first, after checking that nothing is overlooked.
 
-    Raises `UnsupportedError` for a module that is no model, and naming what computes in a layer and
-    is not known, or an array that nothing reads.
+    Raises `UnsupportedError` for a module that is not a model, for a layer with an unknown kind of
+    sublayer, and for parameters that belong to no known part.
 
     >>> from pellucid.models import CausalLM, CausalLMConfig
     >>> model = CausalLM(CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=1))
@@ -73,6 +73,7 @@ def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
 
 
 def _read(step: Step) -> Iterator[nn.Module]:
+    """Yield the modules of a residual step; raise `UnsupportedError` for an unknown sublayer."""
     body = step.block.body
     yield step.block.norm
     if isinstance(body, FeedForward):
@@ -94,9 +95,9 @@ MODULES: frozenset[type] = frozenset(
         Attention, Norm, nn.LayerNorm, nn.Linear, nn.Embedding, nn.Dropout, nn.ModuleList,
     }
 )  # fmt: skip
-"""All that models consist of."""
+"""All modules that models consist of."""
 GENERATIVE = MODULES - {MaskedLM, MaskedHead}
-"""Those of models that generate."""
+"""The modules of models that generate."""
 
 Values = Collection[Any] | None
 
@@ -106,16 +107,16 @@ SIZES: Mapping[str, Values] = dict.fromkeys(
 EVERY_ATTENTION: Mapping[str, Values] = dict.fromkeys(("qk_norm", "relative", "angles")) | {
     "rule": (SoftCap, Window, Fixed)
 }
-"""Support of every variant of attention except rotations."""
+"""The settings of a reader that supports every variant of attention except rotations."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Something that computes or writes a model in evaluation mode.
+    """Describes code that runs or exports a model (in evaluation mode): what it supports.
 
-    `settings` has the values that it accepts of an activation, a norm's kind, and what attention
-    varies (None: all); of its rule, the kinds of parts. A setting of attention that is not listed
-    must have its default.
+    `modules` are the supported classes. `settings` has the supported values of "activation", of
+    "kind" (of a norm), and of the fields of `AttentionConfig` (None: all values; for "rule", the
+    classes of its parts). A field of `AttentionConfig` that is not listed must have its default.
     """
 
     name: str
@@ -123,9 +124,9 @@ class Reader:
     settings: Mapping[str, Values]
 
     def read(self, model: nn.Module) -> dict[str, ModelStack]:
-        """Return the stacks of a model, all of whose parts are supported.
+        """Check that every part of a model is supported; return its stacks.
 
-        Raises `UnsupportedError` naming every module and setting that is not.
+        Raises `UnsupportedError` naming every module and setting that is not supported.
         """
         parts = model.named_modules()
         faults = [fault for name, module in parts for fault in self._faults(name, module)]
@@ -135,6 +136,7 @@ class Reader:
         return stacks_of(model)
 
     def _faults(self, name: str, module: nn.Module) -> Iterator[str]:
+        """Yield an error for a module, or for each of its settings, that is not supported."""
         if type(module) not in self.modules:
             yield f"{type(module).__name__} ({name})" if name else type(module).__name__
             return
@@ -145,7 +147,7 @@ class Reader:
                 yield f"{type(module).__name__} {setting} = {shown} (supported: {', '.join(known)})"
 
     def _settings(self, module: nn.Module) -> Iterator[tuple[str, Any, Values]]:
-        """Yield what a module is set to, and what may be."""
+        """Yield the name, the value and the supported values of each setting of a module."""
         if isinstance(module, Attention):
             for field in fields(AttentionConfig):
                 if field.name == "rule":
@@ -168,22 +170,22 @@ class Reader:
 
 
 def array(parameter: Parameter | None) -> Array | None:
-    """Return a parameter's array, None for one that the model does not have."""
+    """Return a parameter's array, or None for None."""
     return None if parameter is None else parameter.learnt
 
 
 def score_factor(config: AttentionConfig) -> float:
-    """Return what q · k is multiplied by; 1 where the queries carry a learned scale."""
+    """Return the factor of q · k; 1 if it is learned, since it is then applied to the queries."""
     if isinstance(config.scale, str):
         return 1.0
     return config.head_width**-0.5 if config.scale is None else config.scale
 
 
 def projections(attention: Attention) -> list[tuple[Array, Array | None]]:
-    """Return (weight, bias) of q, k and v.
+    """Return (weight, bias) of the projections to q, k and v.
 
-    A learned scale of the heads is folded into q's, but where a norm of the queries follows, which
-    would undo it.
+    A learned scale of the heads is multiplied into those of q, unless the queries are normalised,
+    which would undo it.
     """
     found: list[tuple[Array, Array | None]] = [tuple(each) for each in attention.projections()]
     if attention.head_scale is not None and attention.q_norm is None:

@@ -1,4 +1,4 @@
-"""torch.nn's names and arguments; `layer.forward(x) -> (y, backward)`."""
+"""Layers with the names and arguments of torch.nn; `layer.forward(x) -> (y, backward)`."""
 
 from pellucid.core.names import exported
 

@@ -1,4 +1,4 @@
-"""From torch's padded arrays to rows and back: what an adapter does before and after `run`."""
+"""Convert torch's padded arrays to rows, on which layers compute, and back."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pellucid.nn.function import check_numbers
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a caller lays N sequences of L rows out.
+    """The axes of a padded array of N sequences of length L, and its conversion to rows.
 
-    (L, N, E); (N, L, E) if `first`; (L, E) if `unbatched`.
+    (N, L, E) if `first` (torch's batch_first), (L, E) if `unbatched`, else (L, N, E).
 
     >>> import numpy as np
     >>> x = np.zeros((5, 3, 2))
@@ -30,7 +30,7 @@ class Arrangement:
 
     @staticmethod
     def of(x: Array, batch_first: bool) -> Arrangement:
-        """Read the arrangement off an array."""
+        """Return the arrangement of an array with 3 axes, or 2 if it has no batch axis."""
         if x.ndim == 2:
             return Arrangement(1, x.shape[0], False, True)
         n, length = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
@@ -47,14 +47,14 @@ class Arrangement:
         return one_length(self.n, self.length)
 
     def rows(self, x: Array) -> Array:
-        """Return (N · L, …): the sequences one after another."""
+        """Convert an array in this arrangement to rows (N · L, E), one sequence after another."""
         xp = namespace(x)
         if not (self.first or self.unbatched):
             x = xp.moveaxis(x, 1, 0)
         return xp.reshape(x, (self.n * self.length, x.shape[-1]))
 
     def undo(self, rows: Array) -> Array:
-        """Return rows (N · L, E) as the caller lays them out."""
+        """Convert rows (N · L, E) back to this arrangement."""
         xp = namespace(rows)
         if self.unbatched:
             return rows
@@ -62,7 +62,11 @@ class Arrangement:
         return x if self.first else xp.moveaxis(x, 0, 1)
 
     def rng(self, rng: Rng | None) -> Rng | None:
-        """Return the rng with the rows named (T,): as its caller did, or by (example, position)."""
+        """Return the rng with a key for each row, (T,).
+
+        The keys are those that the caller has set, arranged as rows, or else derived from (example,
+        position).
+        """
         if rng is None:
             return None
         if rng.rows is None:
@@ -83,7 +87,7 @@ def check_attention_inputs(
 
     Raises `TypeError` unless they hold float32 or float64.
     """
-    namespace(query, key, value)  # raises for what is no array
+    namespace(query, key, value)  # raises TypeError for anything but arrays
     if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
         raise ValueError(
             "query, key and value must all have 3 axes, or all 2 without a batch; got shapes "

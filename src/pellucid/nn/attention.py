@@ -1,4 +1,4 @@
-"""Multi-head attention on rows: project, attend, project out, and back."""
+"""Multi-head attention on rows: project to heads, attend, project back; with its backward."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,18 +19,19 @@ from pellucid.ops.rules.function import Function
 
 
 class Attention(Projected):
-    """Concat(head₁, …, head_H) Wᴼ with head_i = Attention(Q Wᵢ^Q, K Wᵢ^K, V Wᵢ^V), on rows.
+    """Multi-head attention on rows: Concat(head₁, …, head_H) Wᴼ.
 
-    `run` attends from rows to themselves, `run_cross` to a memory; both return (y, backward). The
-    parameters have torch's names. A query with every key forbidden gets out_proj.bias and gives
-    zero gradient. Source: Vaswani et al. 2017, 3.2.2; articles 000 and 004.
+    head_i = Attention(Q Wᵢ^Q, K Wᵢ^K, V Wᵢ^V). `run` is self-attention, `run_cross` attention to a
+    memory; both return (y, backward). The parameters have torch's names. A query whose keys are all
+    forbidden gets out_proj.bias and zero gradient.
+    Source: Vaswani et al. 2017, 3.2.2; articles 000 and 004.
     """
 
     def __init__(
         self, config: AttentionConfig, *, dtype: Any = float32, seed: int | None = 0
     ) -> None:
         self.config = c = config
-        self.dropout = c.dropout  # of the weights; may be changed, as a Dropout's p
+        self.dropout = c.dropout  # of the attention weights; may be changed later
         super().__init__(c, dtype)
         h, d = c.num_heads, c.head_width
         self.relative_bias: Parameter | None = None
@@ -53,9 +54,9 @@ class Attention(Projected):
     def run(
         self, x: Annotated[Array, "T E"], context: Context
     ) -> tuple[Annotated[Array, "T E"], Backward]:
-        """Attend from rows x (T, E) to the rows of the same sequence; backward(dy) -> (dx, None).
+        """Compute self-attention of rows x (T, E); backward(dy) returns (dx, None).
 
-        With a cache, to the rows of earlier steps too.
+        With a cache, rows attend to those of earlier steps too, and there is no backward.
         """
         (q, k, v), heads_backward = self.heads(context, (x, 0, 3))
         cu_k, cache, offset = context.cu_seqlens, context.cache, None
@@ -76,9 +77,9 @@ class Attention(Projected):
     def run_cross(
         self, x: Annotated[Array, "T E"], context: Context
     ) -> tuple[Annotated[Array, "T E"], Backward]:
-        """Attend from rows x (T, E) to `context.memory`; backward(dy) -> (dx, dmemory).
+        """Compute attention from rows x (T, E) to `context.memory`; backward(dy) -> (dx, dmemory).
 
-        With a cache the memory's keys and values are computed in the first step only.
+        With a cache, the keys and values of the memory are computed in the first step only.
         """
         memory, cache = context.memory, context.cache
         if memory is None:
@@ -101,7 +102,10 @@ class Attention(Projected):
         return y, backward
 
     def heads(self, context: Context, *inputs: tuple[Array, int, int]) -> tuple[Heads, Backward]:
-        """Return the projections of the inputs (`project`), q and k normalised and rotated."""
+        """Project the inputs to the heads q, k and v; normalise and rotate q and k if configured.
+
+        `inputs` are those of `project`.
+        """
 
         def then(x: Array, counts: tuple[int, int]) -> Forward:
             return norm_rotate(x, counts, (self.q_norm, self.k_norm), self.config, context)
@@ -118,10 +122,10 @@ class Attention(Projected):
         offset: Array | None = None,
         weights: Literal["average", "each"] | None = None,
     ) -> Forward:
-        """Attend and project out; return ((y (T, E), weights), backward).
+        """Attend with the given heads, project to width E; return ((y, weights), backward).
 
-        `weights`: those of every head (N, H, L, S), their average (N, L, S), or None.
-        `backward(dy, dweights=None)` returns dq, dk, dv.
+        y is (T, E). `weights` selects the weights returned: "each" head's (N, H, L, S), their
+        "average" (N, L, S), or None. `backward(dy, dweights=None)` returns dq, dk, dv.
         """
         (q, k, v), c, path, cu_q = heads, self.config, context.path, context.cu_seqlens
         q, scale_backward = scale(q, self.head_scale, path)
@@ -160,7 +164,7 @@ class Attention(Projected):
                 pairs = zip((dq, dk, *dlearnt), from_weights, strict=True)
                 dq, dk, *dlearnt = (a + b for a, b in pairs)
             for array, d in zip(rule.parameters, dlearnt, strict=True):
-                if id(array) in own:  # what a rule of the context has learnt is a constant here
+                if id(array) in own:  # parameters of a rule from the context are constants here
                     own[id(array)].accumulate(d)
             return scale_backward(dq), *share_backward(dk, dv)
 
@@ -168,7 +172,7 @@ class Attention(Projected):
 
 
 class Learnt(Module):
-    """The parameters of a function of scores, by their names."""
+    """The parameters of a score function (`ops.rules.function`), as attributes by name."""
 
     def __init__(self, function: Function, heads: int, dtype: Any) -> None:
         for name, each in function.learnt.items():
@@ -178,14 +182,14 @@ class Learnt(Module):
 
 
 def learnt(attention: Attention) -> list[Parameter]:
-    """Return the parameters of a layer's own rule."""
+    """Return the parameters of the attention rule that a layer learns, in the rule's order."""
     functions = [] if attention.function is None else attention.function.parameters()
     every = attention.relative_bias, *functions, attention.sinks
     return [each for each in every if each is not None]
 
 
 def rule_of(attention: Attention, causal: bool, more: Rule) -> Rule:
-    """Return the rule of an attention layer's settings and parameters, with `more` after it."""
+    """Build the attention rule from a layer's settings and parameters, followed by `more`."""
     config, table, function = attention.config, attention.relative_bias, attention.function
     rule = rules.causal & config.rule if causal else config.rule
     if table is not None and config.relative is not None:

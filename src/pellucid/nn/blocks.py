@@ -1,7 +1,7 @@
 """Parts of a Transformer layer: sublayers, each inside a residual step with its norm.
 
-A layer is a list of blocks run in order, so another list is another layer (`models.layers` puts
-more feed-forward networks before or after attention, the exercise of article 004).
+A layer is a list of blocks that run in order. Variants are other lists: `models.layers` puts more
+feed-forward networks before or after attention, the exercise of article 004.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,14 +23,14 @@ from pellucid.nn.multihead_attention import MultiheadAttention
 from pellucid.ops.activations import ACTIVATIONS
 
 Sublayer = Callable[[Array, Context], tuple[Array, Callable[[Array], tuple[Array, Array | None]]]]
-"""rows, context -> y and backward(dy) -> (dx, dmemory), dmemory None if it has no memory."""
+"""(rows, context) -> (y, backward); backward(dy) -> (dx, dmemory), dmemory None if unused."""
 
 
 class FeedForward(NamedTuple):
-    """The position-wise network of a layer: linear2(dropout(activation(linear1(x)))).
+    """The position-wise feed-forward network: linear2(dropout(activation(linear1(x)))).
 
-    A named activation runs in the fused middle, `ops.bias_act_dropout`; a module by itself.
-    Source: Vaswani et al. 2017, 3.3; article 004.
+    A named activation runs fused with bias and dropout (`ops.bias_act_dropout`), an activation that
+    is a module runs separately. Source: Vaswani et al. 2017, 3.3; article 004.
     """
 
     linear1: Linear
@@ -63,6 +63,7 @@ class FeedForward(NamedTuple):
         return y, backward
 
     def _by_module(self, activation: Module, x: Array, context: Context) -> Forward:
+        """Run the network with an activation that is a module."""
         h, in_backward = self.linear1.run(x, context.path)  # 1
         a, act_backward = activation.forward(h)  # 2
         d, drop_backward = dispatch(
@@ -77,19 +78,19 @@ class FeedForward(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One residual step: what computes, the norm and the dropout around it."""
+    """One residual step: a sublayer with the norm and the dropout around it."""
 
     name: str
-    """The attribute that `body` is of its layer: what a recorder and a cache know it by."""
+    """The layer's attribute that holds `body`; recorders and caches use it as the name."""
     body: Attention | FeedForward
     norm: Norm
     dropout: Dropout
     memory: bool = False
-    """Whether attention is to the memory, and not to the rows themselves."""
+    """Whether this is cross-attention, to `context.memory`."""
 
     @property
     def sublayer(self) -> Sublayer:
-        """The function between the norm and the dropout."""
+        """The function that the residual step wraps, between the norm and the dropout."""
         if self.memory and isinstance(self.body, Attention):
             return self.body.run_cross
         return self.body.run
@@ -119,12 +120,12 @@ def run_blocks(
 
 
 def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array | None]:
-    """Run the backwards, last first; return (dx, dmemory), the sum of what each has for memory.
+    """Run the backwards in reverse order; return (dx, dmemory), dmemory summed over all of them.
 
-    dmemory is None where none looked at a memory.
+    dmemory is None if none of them uses a memory. `backwards` is emptied, which frees the arrays.
     """
     dmemory: Array | None = None
-    while backwards:  # popped, so that what a part kept is freed with it
+    while backwards:
         dy, more = backwards.pop()(dy)
         if more is not None:
             dmemory = more if dmemory is None else dmemory + more
@@ -132,6 +133,7 @@ def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array
 
 
 def _post_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
+    """Compute norm(x + dropout(sublayer(x)))."""
     inner = context.child("", site=0)
     y, sublayer_backward = part(block.sublayer, x, inner, path=f"{path}.sublayer")  # 1
     norm = block.norm
@@ -151,6 +153,7 @@ def _post_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
 
 
 def _pre_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
+    """Compute x + dropout(sublayer(norm(x)))."""
     n, norm_backward = block.norm.run(x, path)  # 1
     inner = context.child("", site=0)
     y, sublayer_backward = part(block.sublayer, n, inner, path=f"{path}.sublayer")  # 2
@@ -173,13 +176,16 @@ def _unchanged(dy: Array) -> Array:
 
 
 def dropout_of(dropout: Dropout, context: Context) -> tuple[float, Rng | None]:
-    """Return the probability in force and the rng; `ValueError` where it needs one."""
+    """Return the probability that a dropout layer applies now (0 in evaluation), and the rng.
+
+    Raises `ValueError` if the probability is not 0 and the context has no rng.
+    """
     training = dropout.training and not context.inference
     return active_dropout(dropout.p, training, context.rng), context.rng
 
 
 class TransformerLayer(Module):
-    """Base of encoder and decoder layers: self-attention and a feed-forward network."""
+    """Base class of encoder and decoder layers; their `blocks` define the order of the parts."""
 
     attends_to_memory: ClassVar[bool] = False
     activation: str | Module
@@ -231,7 +237,7 @@ class TransformerLayer(Module):
         return FeedForward(self.linear1, self.activation, self.dropout, self.linear2)
 
     def blocks(self) -> list[Block]:
-        """Return the residual steps in order. Every layer defines its own."""
+        """Return the residual steps in order; subclasses override it."""
         raise TypeError(f"{type(self).__name__} has no blocks; define them")
 
     def run(
@@ -242,15 +248,15 @@ class TransformerLayer(Module):
 
 
 def gates_of(activation: str | Module) -> int:
-    """Return how many input features the activation takes to an output feature."""
+    """Return the number of input features per output feature: 2 for a gated activation, else 1."""
     return ACTIVATIONS[activation].gates if isinstance(activation, str) else 1
 
 
 def as_activation(activation: Any) -> str | Module:
-    """Return the name of an ops activation, or a module, for what a layer was given.
+    """Convert the `activation` argument of a layer to a name in `ACTIVATIONS` or to a module.
 
-    Raises `ValueError` on an unknown name, `TypeError` on a bare callable: its derivative is
-    needed too.
+    Raises `ValueError` for an unknown name, `TypeError` for a plain callable, because backward
+    needs its derivative too.
     """
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
@@ -272,13 +278,13 @@ def as_activation(activation: Any) -> str | Module:
 
 
 class Elementwise(Module):
-    """A function of one array, with its backward, as a layer."""
+    """A layer that applies an elementwise function which has a backward."""
 
     def __init__(self, f: Function[Any] | Pair) -> None:
         self.f = f
 
     def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
-        """Return (y, backward)."""
+        """Apply the function; return (y, backward)."""
         if isinstance(self.f, Function):
             return self.f.forward(input)
         (y, saved), derivative = self.f.forward(input), self.f.backward

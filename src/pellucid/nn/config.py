@@ -1,4 +1,4 @@
-"""Frozen settings that layers are built from; the defaults are the paper's."""
+"""The settings of an attention layer as a frozen dataclass; the defaults are the paper's."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pellucid.ops.rules.distances import Distances
 from pellucid.ops.rules.function import Function
 
 Rotate = Callable[..., tuple[Any, Any]]
-"""An op (x (T, H, D), positions (T,), angles) -> y (T, H, D)."""
+"""An op f(x (T, H, D), positions (T,), angles) that returns (y (T, H, D), saved)."""
 
 
 class Relative(NamedTuple):
-    """T5's relative positions: a table of learnt biases with a row for each bucket of distances.
+    """T5's relative positions: a learned bias for each bucket of distances and each head.
 
-    Distances of `longest` and more share the last bucket. See `ops.relative_buckets`.
+    `buckets` is their number. Distances of at least `longest` share the last bucket. See
+    `ops.relative_buckets`.
     """
 
     buckets: int = 32
@@ -28,10 +29,10 @@ class Relative(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
-    """Settings of an attention layer: its sizes, and departures from the paper.
+    """Settings of an attention layer: its sizes, and changes to the attention of the paper.
 
-    Raises `ValueError` for sizes that are not positive or do not divide, and numbers that are not
-    finite.
+    Raises `ValueError` for sizes that are not positive or do not divide each other, and for numbers
+    that are not finite.
 
     >>> from pellucid.ops import rules
     >>> config = AttentionConfig(embed_dim=8, num_heads=2, rule=rules.window(2))
@@ -42,42 +43,41 @@ class AttentionConfig:
     embed_dim: int
     """Width E of the rows."""
     num_heads: int
-    """Heads H of queries."""
+    """Number H of query heads."""
     kdim: int | None = None
-    """Width of the rows that keys are made from. None: E."""
+    """Width of the rows that are projected to keys. None: E."""
     vdim: int | None = None
-    """Width of the rows that values are made from. None: E."""
+    """Width of the rows that are projected to values. None: E."""
     bias: bool = True
-    """Whether the four products have biases."""
+    """Whether the projections to q, k and v and the output projection have biases."""
     qkv_bias: bool | None = None
-    """Whether the projections to q, k and v have biases. None: as `bias`."""
+    """Whether the projections to q, k and v have biases. None: the same as `bias`."""
     dropout: float = 0.0
-    """Dropout of the attention weights, while training."""
+    """Dropout probability of the attention weights in training."""
     scale: float | Literal["learned"] | None = None
-    """Factor of the scores. None: 1/√D. "learned": one number for each head, which begins at
+    """Factor of the scores. None: 1/√D. "learned": a parameter for each head, initialised to
     1/√D."""
     key_value_heads: int | None = None
-    """Heads of keys and values; each is shared by as many neighbouring query heads (Ainslie et al.
-    2023). None: as many as query heads."""
+    """Number G of key and value heads; each is shared by H / G neighbouring query heads (Ainslie et
+    al. 2023). None: H."""
     head_dim: int | None = None
     """Width D of a head. None: E / H."""
     qk_norm: float | None = None
-    """The epsilon of an RMSNorm over every query and key, head by head, before any rotation
-    (Henry et al. 2020; here as in Qwen 3). None: no norm."""
+    """The epsilon of an RMSNorm of each head of queries and keys, before any rotation (Henry et al.
+    2020; here as in Qwen 3). None: no norm."""
     rule: Rule = EVERYTHING
-    """Which keys a query of self-attention may see, and changes to the scores: `ops.rules`. The
-    context adds to it."""
+    """Rule of self-attention: which keys a query may attend to, and changes to the scores
+    (`ops.rules`). The rule of the context is added to it."""
     relative: Relative | None = None
-    """A learned number for every head and distance is added to the scores (T5)."""
+    """T5's relative positions: a learned bias of the scores by head and distance. None: none."""
     function: Function | None = None
-    """A function applied last to self-attention's scores; the layer learns its parameters.
-    """
+    """A function of the scores of self-attention, applied last, with parameters to learn."""
     sinks: bool = False
-    """Every head learns a score that no key has; a query that gives it weight looks at nothing."""
+    """Whether each head learns the score of a sink: an extra key without a value."""
     rotate: Rotate | None = None
-    """Queries and keys are turned by their positions."""
+    """The op that rotates queries and keys by their positions. None: no rotation."""
     angles: Angles = PLAIN
-    """How far `rotate` turns."""
+    """The rotation frequencies."""
 
     def __post_init__(self) -> None:
         e, h = self.embed_dim, self.num_heads
@@ -111,15 +111,19 @@ class AttentionConfig:
 
     @property
     def groups(self) -> int:
-        """The number G of key and value heads; query heads share them where G < H."""
+        """The number G of key and value heads; H if `key_value_heads` is None."""
         return self.key_value_heads or self.num_heads
 
     @property
     def width(self) -> int:
-        """H · D, the width of all queries: E unless `head_dim` is set."""
+        """The width of all query heads together, H · D; it is E unless `head_dim` is set."""
         return self.num_heads * self.head_width
 
     def of_memory(self) -> AttentionConfig:
-        """Return the config for cross-attention, whose keys have no distance from the queries."""
+        """Return the config for cross-attention.
+
+        It leaves out everything that depends on the distance between query and key, since the
+        positions of two different sequences cannot be compared.
+        """
         capped = Rule(score=tuple(x for x in self.rule.score if not isinstance(x, Distances)))
         return replace(self, rule=capped, relative=None, function=None, rotate=None)

@@ -1,8 +1,8 @@
-"""Context of a layer's rows, and the keys and values kept between decoding steps.
+"""The context in which a layer runs, and the keys and values cached between decoding steps.
 
-Everything inside works on rows x (T, E): sequences one after another. Training on packed batches, a
-padded torch call, one-token decoding and a recorded run are different contexts of the same
-`run(x, context) -> (y, backward)`.
+Layers compute on rows x (T, E), the sequences of a batch one after another. Training on packed
+batches, a padded call as in torch and one-token decoding are the same call,
+`run(x, context) -> (y, backward)`, with different contexts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pellucid.ops.rule import EVERYTHING, Rule
 
 
 class Memory(NamedTuple):
-    """Rows that cross-attention looks at: an encoder's output.
+    """The rows that cross-attention attends to: an encoder's output.
 
-    rows: (U, E). cu_seqlens (N + 1,): sequence n of the queries looks at rows
-    cu_seqlens[n] : cu_seqlens[n + 1]. `rule` is as in `Context`.
+    rows: (U, E). cu_seqlens (N + 1,): the queries of sequence n attend to rows
+    cu_seqlens[n] : cu_seqlens[n + 1]. rule: an attention rule, as in `Context`.
     """
 
     rows: Array
@@ -29,7 +29,7 @@ class Memory(NamedTuple):
     rule: Rule = EVERYTHING
 
     def select(self, index: Array) -> Memory:
-        """Return the memory of these sequences, in this order; one may come several times."""
+        """Return the memory of the sequences `index` (N',), in that order; indices may repeat."""
         rows, cu_seqlens = selected(self.cu_seqlens, index)
         return Memory(take(self.rows, like(rows, self.rows), axis=0), cu_seqlens)
 
@@ -42,16 +42,16 @@ class KeysValues(NamedTuple):
     cu_seqlens: Array
 
     def take(self, rows: Array, cu_seqlens: Array) -> KeysValues:
-        """Return these rows, in this order."""
+        """Return the keys and values of these row indices, with the new cu_seqlens."""
         index = like(rows, self.k)
         return KeysValues(take(self.k, index, axis=0), take(self.v, index, axis=0), cu_seqlens)
 
 
 @dataclass
 class Cache:
-    """The key/value cache: what every attention layer has computed so far, by its full name.
+    """The key/value cache: the keys and values of earlier steps, by the full name of the layer.
 
-    Attention fills it while it runs (`MultiheadAttention.run`); a model's `step` hands it on.
+    `Attention.run` appends to it; decoding passes it from step to step in the context.
 
     >>> import numpy as np
     >>> cache, one = Cache(), np.ones((1, 2, 3))
@@ -65,7 +65,7 @@ class Cache:
     layers: dict[str, KeysValues] = field(default_factory=dict)
 
     def append(self, path: str, new: KeysValues) -> KeysValues:
-        """Append new rows to each sequence; return the rows of all."""
+        """Append the new keys and values of a layer to each sequence; return all of them."""
         old = self.layers.get(path)
         if old is not None:
             xp = namespace(new.k)
@@ -76,13 +76,13 @@ class Cache:
         return new
 
     def copy(self) -> Cache:
-        """Return a cache that can grow without changing this one; arrays are shared."""
+        """Return a copy to which steps can be appended without changing this one; shares arrays."""
         return Cache(dict(self.layers))
 
     def select(self, index: Array) -> Cache:
-        """Return a cache of the sequences `index` (N',), in that order; an index may repeat.
+        """Return a cache of the sequences `index` (N',), in that order; indices may repeat.
 
-        Beam search reorders and repeats its hypotheses with it.
+        Beam search uses it to reorder and copy hypotheses.
         """
         return Cache(
             {
@@ -94,17 +94,17 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The context of a layer's rows x (T, E).
+    """Everything that a layer needs to know about its rows x (T, E) besides their values.
 
     cu_seqlens (N + 1,): rows cu_seqlens[n] : cu_seqlens[n + 1] are one sequence.
-    causal: a row may not look at later rows of its sequence.
-    rule: a further rule of its attention (`ops.rules`), applied after those of the layers.
-    positions (T,): each row's position; its place in its sequence unless given.
-    memory: what cross-attention looks at.
-    rng: needed by dropout while training; `rng.rows` (T,) names the rows.
+    causal: whether self-attention is causal.
+    rule: an attention rule (`ops.rules`), applied after those of the layers.
+    positions (T,): the position of each row; by default counted from 0 in each sequence.
+    memory: the rows that cross-attention attends to.
+    rng: random bits for dropout in training; `rng.rows` (T,) are the keys of the rows.
     cache: keys and values of earlier steps. A run with a cache has no backward.
-    inference: dropout is off, whatever mode the layers are in.
-    path: full name of the layer that runs; observers and the cache know it by that.
+    inference: switches dropout off, even if the layers are in training mode.
+    path: full name of the running layer, by which observers and the cache identify it.
     """
 
     cu_seqlens: Array
@@ -118,8 +118,8 @@ class Context:
     path: str = ""
 
     def child(self, name: str, site: int | None = None) -> Context:
-        """Return the context inside: `name` added to the path, `site` folded into the rng."""
-        made = object.__new__(Context)  # `replace` would take longer than a small kernel
+        """Return the context of a part: `name` appended to the path, `site` folded into the rng."""
+        made = object.__new__(Context)  # `replace` would take longer than a small kernel runs
         made.__dict__.update(self.__dict__)
         if name:
             made.__dict__["path"] = joined(self.path, name)
@@ -128,5 +128,5 @@ class Context:
         return made
 
     def row_positions(self) -> Array:
-        """Return (T,) the position of each row."""
+        """Return the position of each row, (T,)."""
         return positions_of(self.cu_seqlens) if self.positions is None else self.positions

@@ -1,7 +1,7 @@
-"""The table of intended differences between `pellucid.nn` and torch.nn: `differences.md`.
+"""The table of intended differences between `pellucid.nn` and torch.nn, read from `differences.md`.
 
-docs/differences.md is the same page, error messages quote it, and tests/nn/test_differences.py
-tests every row. The random comparison with torch leaves out these rows and nothing else.
+docs/differences.md is the same text, error messages quote it, and tests/nn/test_differences.py
+tests every row. The randomised comparison with torch excludes these differences and no others.
 """
 
 import re
@@ -16,13 +16,13 @@ def page() -> str:
 
 @cache
 def table() -> dict[str, str]:
-    """Return what Pellucid does, by subject."""
+    """Return Pellucid's behaviour, the last column of the table, by subject."""
     rows = [line.strip("| ").split(" | ") for line in page().splitlines() if line.startswith("| ")]
     return {subject: ours for subject, _, _, ours in rows[1:]}
 
 
 def rule(name: str) -> str:
-    """Return what Pellucid does, as error messages quote it.
+    """Return Pellucid's behaviour for a subject of the table, to be quoted in an error message.
 
     >>> rule("inplace")
     'arguments are never written to.'

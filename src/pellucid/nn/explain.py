@@ -1,4 +1,4 @@
-"""Masks in words: who may look at whom, and which mask forbids the rest."""
+"""Explain attention masks as text: which keys each query may attend to, and which mask forbids."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ OPEN, SEVERAL, WEIGHED = ".", "+", "~"
 
 
 class Reason(NamedTuple):
-    """One mask, spread over (N, H, L, S) scores: where it forbids, and what it adds elsewhere."""
+    """One mask broadcast to the scores (N, H, L, S): what it forbids, and what it adds."""
 
     letter: str
     name: str
@@ -31,13 +31,12 @@ def explain_mask(
     queries: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
 ) -> str:
-    """Return a text that shows, for every example and head, who may look at whom and why not.
+    """Return a text that shows which keys each query may attend to, and which mask forbids others.
 
-    Takes the masks of `MultiheadAttention.forward` (True = not allowed, floats are added), those
-    without a batch too, and article 004's `valid_lens`, in any combination, for `length` queries
-    over `source_length` keys (as many as queries unless given). Examples and heads with the same
-    picture share one. `queries` and `keys` are labels. Raises `ValueError` and `TypeError` as the
-    attention would.
+    Accepts the masks of `MultiheadAttention.forward` (True = not allowed, floats are added), with
+    or without a batch axis, and article 004's `valid_lens`, in any combination, for `length`
+    queries and `source_length` keys (by default as many). Examples and heads with equal masks are
+    shown once. `queries` and `keys` are labels. Raises the errors that attention would raise.
 
     >>> import numpy as np
     >>> print(explain_mask(3, is_causal=True, valid_lens=np.array([2])))
@@ -74,7 +73,7 @@ def explain_mask(
 def _examples(
     attn_mask: Array | None, key_padding_mask: Array | None, valid_lens: Array | None, heads: int
 ) -> int:
-    """Return the batch size N that the masks imply; 1 if none has a batch axis."""
+    """Return the batch size N of the masks; 1 if none of them has a batch axis."""
     if key_padding_mask is not None:
         return len(key_padding_mask)
     if valid_lens is not None:
@@ -91,6 +90,7 @@ def _reasons(
     is_causal: bool,
     valid_lens: Array | None,
 ) -> list[Reason]:
+    """Return the masks that were given, broadcast to the scores' shape (N, H, L, S)."""
     lens_mask = lens_padding = None
     if valid_lens is not None:
         made = valid_lens_mask(valid_lens, shape[3], shape[1])
@@ -116,7 +116,7 @@ def _reasons(
 def _picture(
     reasons: list[Reason], rows: list[str], columns: list[str] | None, shape: tuple[int, int]
 ) -> str:
-    """One example, one head: a line for every query."""
+    """Draw the masks of one example and head, a line for each query."""
     forbidden = host.zeros(shape, int)
     marks = host.full(shape, OPEN)
     for reason in reasons:
@@ -138,6 +138,7 @@ def _picture(
 
 
 def _seen(open_keys: Array, names: list[str], runs: bool) -> str:
+    """List the keys that a query may attend to; if `runs`, adjacent keys as a range."""
     if not len(open_keys):
         return "sees nothing: dead, gets zeros and gives zero gradient"
     jumps = host.diff(open_keys) > 1 if runs else host.ones(len(open_keys) - 1, bool)
@@ -150,6 +151,7 @@ def _seen(open_keys: Array, names: list[str], runs: bool) -> str:
 
 
 def _where(places: list[tuple[int, int]], n: int, heads: int) -> str:
+    """Name the examples and heads that share a picture."""
     examples = sorted({example for example, _ in places})
     inside = sorted({head for _, head in places})
     if len(places) < len(examples) * len(inside):

@@ -1,4 +1,4 @@
-"""Shared by the functions with torch's names: a checked call of an op."""
+"""Calls of ops with checked arguments, for the functions and layers with torch's names."""
 
 from collections.abc import Callable
 from functools import update_wrapper
@@ -15,9 +15,13 @@ P = ParamSpec("P")
 
 
 def apply(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
-    """Run an op; some dtypes are refused, the gradient's shape checked, backward used once."""
-    namespace(inputs[0])  # raises for what is no array
-    for x in inputs[:2]:  # where the numbers are: the array, or the table that it looks up
+    """Run an op with checks; return (y, backward).
+
+    Raises `TypeError` for dtypes that are not supported. The backward checks the shape of its
+    gradient and can be called once.
+    """
+    namespace(inputs[0])  # raises TypeError for anything but an array
+    for x in inputs[:2]:  # the input, and the weight or table
         if hasattr(x, "dtype"):
             refuse_dtype(x.dtype)
     y, inner = dispatch(f, *inputs, **options)
@@ -32,7 +36,10 @@ def apply(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Fo
 
 
 def active_dropout(p: float, training: bool, rng: Rng | None, what: str = "dropout") -> float:
-    """Return the probability in force: 0 in evaluation. Raises `ValueError` without an rng."""
+    """Return the dropout probability to apply: p in training, 0 in evaluation.
+
+    Raises `ValueError` if it is not 0 and there is no rng. `what` names the dropout in the error.
+    """
     if not training or p == 0.0:
         return 0.0
     if rng is None:
@@ -50,13 +57,13 @@ def check_probability(p: float, what: str = "dropout") -> None:
 
 
 def check_eps(eps: float) -> None:
-    """Raise `ValueError` for the epsilon of a norm below 0, or NaN."""
+    """Raise `ValueError` if the epsilon of a norm is negative or NaN."""
     if not eps >= 0.0:
         raise ValueError(f"eps must be at least 0, got {eps}; its root would be NaN")
 
 
 def check_finite(value: float, what: str) -> None:
-    """Raise `ValueError` unless a factor is finite, and small enough for its square to be."""
+    """Raise `ValueError` unless a factor is finite and its square is finite in float32."""
     if not abs(value) <= LARGEST:
         raise ValueError(f"{what} must be a number of at most {LARGEST:.2g}, got {value}")
 
@@ -71,13 +78,13 @@ def check_numbers(x: Array, what: str) -> None:
 
 
 def refuse_inplace(inplace: bool) -> None:
-    """Raise `ValueError` for torch's `inplace=True`."""
+    """Raise `ValueError` for torch's `inplace=True`, which is not supported."""
     if inplace:
         raise ValueError(f"inplace=True: leave it out, {rule('inplace')}")
 
 
 class Function(Generic[P]):
-    """A function with its backward: `f(x)` is the output, `f.forward(x)` (output, backward)."""
+    """A function with a backward: `f(x)` returns the output, `f.forward(x)` (output, backward)."""
 
     __name__: str
 
@@ -86,7 +93,7 @@ class Function(Generic[P]):
         update_wrapper(self, forward)
 
     def __reduce__(self) -> str:
-        return self.__name__  # pickled by its name in its module
+        return self.__name__  # pickle stores a reference by name
 
     def __call__(self, *inputs: P.args, **options: P.kwargs) -> Any:
         return unlocked(self.forward(*inputs, **options)[0])

@@ -1,7 +1,7 @@
-"""torch.nn.functional: the functions under the layers, without parameters of their own.
+"""The functions of torch.nn.functional: layers without parameters, which are arguments instead.
 
-As with a layer, `f(x)` is the output alone and `f.forward(x)` is `(output, backward)`;
-`backward(dy)` returns the gradients of the arrays, in the order of the arguments.
+As with a layer, `f(x)` returns the output alone and `f.forward(x)` returns `(output, backward)`;
+`backward(dy)` returns the gradients of the array arguments, in their order.
 
 **Which way is True?** `scaled_dot_product_attention` follows torch's function of that name, where
 True in `attn_mask` means *may attend*. Everywhere else in `pellucid.nn`, as in torch.nn, True means
@@ -62,7 +62,7 @@ def relu(input: Array, inplace: bool = False) -> Forward:
 
 @Function
 def leaky_relu(input: Array, negative_slope: float = 0.01, inplace: bool = False) -> Forward:
-    """Return x, or `negative_slope` · x below 0. See `ops.leaky_relu`."""
+    """Return x where x > 0, else `negative_slope` · x. See `ops.leaky_relu`."""
     refuse_inplace(inplace)
     check_finite(negative_slope, "negative_slope")
     return apply(ops.leaky_relu, input, negative_slope)
@@ -70,13 +70,13 @@ def leaky_relu(input: Array, negative_slope: float = 0.01, inplace: bool = False
 
 @Function
 def gelu(input: Array, approximate: str = "none") -> Forward:
-    """Return x Φ(x), exact or approximate="tanh". See `ops.gelu`."""
+    """Return x Φ(x), exactly, or approximately with approximate="tanh". See `ops.gelu`."""
     return apply(ops.gelu, input, approximate)
 
 
 @Function
 def silu(input: Array, inplace: bool = False) -> Forward:
-    """Return x σ(x). See `ops.silu`."""
+    """Return x σ(x), σ the logistic function. See `ops.silu`."""
     refuse_inplace(inplace)
     return apply(ops.silu, real(input))
 
@@ -99,6 +99,7 @@ def log_softmax(input: Array, dim: int) -> Forward:
 
 
 def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward:
+    """Apply an op that works on the last axis along the axis `dim`."""
     xp, shape = namespace(input), input.shape
     wide = shape or (1,)  # a single number is a row of one, as in torch
     if not -len(wide) <= dim < len(wide):
@@ -125,7 +126,8 @@ def dropout(
 ) -> Forward:
     """Zero each element with probability p, scale the rest by 1/(1 − p). See `ops.dropout`.
 
-    Raises `ValueError` while training with p > 0 and no rng: nothing reads global state.
+    Does nothing unless `training`. Raises `ValueError` in training with p > 0 and no rng, because
+    there is no global random state.
     """
     refuse_inplace(inplace)
     check_probability(p)
@@ -140,10 +142,10 @@ def layer_norm(
     bias: Array | None = None,
     eps: float = 1e-5,
 ) -> Forward:
-    """Normalise over the last axes, `normalized_shape`; backward returns (dx, dweight, dbias).
+    """Normalise over the last axes, of `normalized_shape`; backward returns (dx, dweight, dbias).
 
-    Raises `ValueError` when the last axes, weight or bias are not of normalized_shape, and for an
-    eps below 0. See `ops.layer_norm`.
+    Raises `ValueError` when the last axes, weight or bias do not have that shape, and when eps is
+    negative. See `ops.layer_norm`.
     """
     if not isinstance(normalized_shape, Sequence):
         raise ValueError(
@@ -187,11 +189,11 @@ def embedding(
 ) -> Forward:
     """Return weight[input]; backward returns dweight, without a gradient for `padding_idx`.
 
-    scale_grad_by_freq divides the gradient of a row by how often it was looked up. `norm_type`
-    belongs to `max_norm`, which is refused; `sparse` chooses torch's storage and does nothing.
-    Raises `IndexError` on an index outside the table, `TypeError` unless input is integers,
-    `ValueError` when weight is no table and for a padding_idx outside it; a negative one counts
-    from its end.
+    input: (…) integers, weight (V, E). `scale_grad_by_freq` divides the gradient of each row by the
+    number of its look-ups. A negative `padding_idx` counts from the end. `max_norm` is not
+    supported (`ValueError`), which makes `norm_type` unused; `sparse` has no effect.
+    Raises `IndexError` for an index outside the table, `TypeError` unless input is integers,
+    `ValueError` when weight is not 2-D or padding_idx is outside the table.
     """
     input = input if hasattr(input, "dtype") else host.asarray(input)
     if max_norm is not None:
@@ -215,7 +217,10 @@ def embedding(
 
 
 def padding_row(padding_idx: int | None, rows: int) -> int | None:
-    """Return the row of a table that gets no gradient, counted from its beginning."""
+    """Convert a `padding_idx`, which may count from the end, to a row number or None.
+
+    Raises `ValueError` if it is outside the table.
+    """
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
@@ -236,13 +241,12 @@ def cross_entropy(
 ) -> Forward:
     """Return −log softmax(input)[target]; backward(dloss) returns the gradient of input.
 
-    `dloss` has the shape of the loss; left out, it is 1, where the loss is one number.
-
-    input: (C,), (N, C) or torch's (N, C, d₁, …). target: class numbers, shaped like input without
-    C, or class probabilities, shaped like input. `size_average` and `reduce` are torch's old names
-    for `reduction`. See `ops.cross_entropy`.
+    input: (C,), (N, C) or torch's (N, C, d₁, …). target: class numbers, in the shape of input
+    without C, or class probabilities, in the shape of input. `size_average` and `reduce` are
+    torch's deprecated arguments for `reduction`. `dloss` has the shape of the loss; it is 1 by
+    default if the loss is a single number. See `ops.cross_entropy`.
     """
-    if size_average is not None or reduce is not None:  # of torch's old pair None counts as True
+    if size_average is not None or reduce is not None:  # as in torch, None counts as True here
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
     xp = namespace(input)
     target = target if hasattr(target, "dtype") else host.asarray(target)
@@ -278,6 +282,7 @@ def cross_entropy(
 
 
 def _classes_last(x: Array) -> Array:
+    """Move the class axis of (N, C, d₁, …) to the end."""
     return x if x.ndim < 3 else namespace(x).moveaxis(x, 1, -1)
 
 
@@ -296,14 +301,16 @@ def scaled_dot_product_attention(
 ) -> Forward:
     """Return softmax(scale · Q Kᵀ + mask) V; backward returns (dquery, dkey, dvalue).
 
-    **True in attn_mask means MAY attend**, torch's rule for this function and the opposite of
-    every mask in `pellucid.nn`; a float mask is added. It broadcasts to (…, L, S) and has at least
-    two axes. `is_causal` forbids s > l and applies together with attn_mask.
+    **True in attn_mask means MAY attend**, as in torch's function of this name, which is the
+    opposite of every other mask in `pellucid.nn`; a float mask is added to the scores. The mask
+    broadcasts to (…, L, S) and has at least two axes. `is_causal` forbids key s > query l, in
+    addition to attn_mask.
 
-    query: (…, H, L, D), key: (…, H, S, D), value: (…, H, S, Dv); the axes in front broadcast. With
+    query: (…, H, L, D), key: (…, H, S, D), value: (…, H, S, Dv); the leading axes broadcast. With
     enable_gqa key and value may have fewer heads, each shared by neighbouring query heads. `scale`
-    is 1/√D unless given. `dropout_p` applies whenever it is not 0, and then needs an `rng`. A query
-    with nothing to attend to gets zeros. Raises `ValueError` and `TypeError` on what does not fit.
+    is 1/√D by default. A `dropout_p` other than 0 always applies, and needs an `rng`. A query that
+    may attend to no key gets zeros. Raises `ValueError` and `TypeError` for arguments that do not
+    fit.
 
     >>> import numpy as np
     >>> q = k = v = np.eye(2)[None]
@@ -344,7 +351,7 @@ def scaled_dot_product_attention(
 
 
 def _share_heads(query: Array, x: Array) -> Array:
-    """Repeat each head of x, axis −3, as often as it takes to have query's number of heads."""
+    """Repeat each head of x, axis −3, so that it has as many heads as the query."""
     if query.ndim < 3 or x.ndim < 3 or query.shape[-3] % max(x.shape[-3], 1):
         raise ValueError(
             f"enable_gqa expects (…, heads, length, width) with key and value heads that divide "
@@ -354,6 +361,7 @@ def _share_heads(query: Array, x: Array) -> Array:
 
 
 def _broadcast(*arrays: Array) -> tuple[int, ...]:
+    """Return the broadcast shape of all axes but the last two."""
     try:
         return host.broadcast_shapes(*(x.shape[:-2] for x in arrays))
     except ValueError:
@@ -364,6 +372,7 @@ def _broadcast(*arrays: Array) -> tuple[int, ...]:
 
 
 def _check_mask(mask: Array, scores: tuple[int, ...]) -> Array:
+    """Return the mask; raise `TypeError` for its dtype, `ValueError` for its shape."""
     if mask.dtype != host.bool_ and not host.issubdtype(mask.dtype, host.floating):
         raise TypeError(
             f"attn_mask must be bool (here True = MAY attend) or float (added to the scores), got "

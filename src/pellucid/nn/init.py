@@ -1,6 +1,7 @@
-"""How parameters are initialised. Each initialiser takes (generator, shape) and is a value.
+"""Initialisers of parameters: functions or callable objects (generator, shape) -> array.
 
-They draw in NumPy, from a generator that depends on (seed, the parameter's full name) alone.
+They draw with NumPy, from a generator that depends only on (seed, full name of the parameter). So a
+parameter's initial values do not depend on which other parameters the model has.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ Init = Callable[[Generator, tuple[int, ...]], Array]
 
 
 def generator(seed: int, name: str) -> Generator:
-    """Return the generator for the parameter `name`; it does not depend on other parameters.
+    """Return the random generator for a parameter, derived from the seed and its full name.
 
     >>> generator(0, "a").random() == generator(0, "a").random()
     True
@@ -26,7 +27,7 @@ def generator(seed: int, name: str) -> Generator:
 
 @dataclass(frozen=True)
 class constant:  # noqa: N801 - torch.nn.init's names
-    """All the same."""
+    """Set all elements to `value`."""
 
     value: float
 
@@ -39,7 +40,7 @@ zeros, ones = constant(0.0), constant(1.0)
 
 @dataclass(frozen=True)
 class uniform:  # noqa: N801
-    """Uniform on [−bound, bound)."""
+    """Draw from the uniform distribution on [−bound, bound)."""
 
     bound: float
 
@@ -49,7 +50,7 @@ class uniform:  # noqa: N801
 
 @dataclass(frozen=True)
 class normal:  # noqa: N801
-    """Normal with mean 0."""
+    """Draw from the normal distribution with mean 0 and standard deviation `std`."""
 
     std: float
 
@@ -59,7 +60,7 @@ class normal:  # noqa: N801
 
 @dataclass(frozen=True)
 class zero_row:  # noqa: N801
-    """Another initialiser, one row set to zero."""
+    """Apply another initialiser, then set one row to zero (an embedding's padding row)."""
 
     init: Init
     row: int
@@ -71,15 +72,15 @@ class zero_row:  # noqa: N801
 
 
 def _fans(shape: tuple[int, ...]) -> int:
-    """fan_in + fan_out, counted as torch does when there are more than two axes."""
+    """Return fan_in + fan_out; further axes multiply both, as in torch."""
     return (shape[0] + shape[1]) * prod(shape[2:])
 
 
 def xavier_uniform(g: Generator, shape: tuple[int, ...]) -> Array:
-    """Uniform with bound √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010."""
+    """Draw uniformly with bound √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010."""
     return uniform((6.0 / _fans(shape)) ** 0.5)(g, shape)
 
 
 def xavier_normal(g: Generator, shape: tuple[int, ...]) -> Array:
-    """Normal with std √(2 / (fan_in + fan_out)); torch's initialisation of bias_k and bias_v."""
+    """Draw normally with std √(2 / (fan_in + fan_out)), as torch does for bias_k and bias_v."""
     return normal((2.0 / _fans(shape)) ** 0.5)(g, shape)

@@ -1,4 +1,7 @@
-"""The small layers: torch's names and arguments, each over its function in `functional`."""
+"""The small layers (linear, norms, activations, embedding, loss) with torch's names and arguments.
+
+Each holds its parameters and calls the function of `functional` that computes it.
+"""
 
 import operator
 from collections.abc import Sequence
@@ -18,7 +21,7 @@ from pellucid.ops.norms import NORMS
 
 
 class Linear(Module):
-    """y = x Wᵀ + b; x (…, in_features), y (…, out_features). `ops.linear`, torch.nn.Linear.
+    """Linear layer y = x Wᵀ + b, as torch.nn.Linear; x (…, in_features), y (…, out_features).
 
     >>> import numpy as np
     >>> Linear(3, 2)(np.ones((5, 3), np.float32)).shape
@@ -41,24 +44,24 @@ class Linear(Module):
         self.initialise(seed)
 
     def arrays(self) -> tuple[Array, Array | None]:
-        """Return the arrays of weight and bias, or None."""
+        """Return the arrays of the weight and of the bias; None if there is no bias."""
         return self.weight.data, None if self.bias is None else self.bias.data
 
     def forward(self, input: Annotated[Array, "… E"]) -> tuple[Annotated[Array, "… F"], Backward]:
-        """Return (y, backward)."""
+        """Compute the layer; return (y, backward)."""
         result = functional.linear.forward(input, *self.arrays())
         return learning((self.weight, self.bias), *result)
 
     def run(
         self, x: Annotated[Array, "T E"], path: str = ""
     ) -> tuple[Annotated[Array, "T F"], Backward]:
-        """Return (y, backward) for rows (T, E), without the checks of `forward`."""
+        """Compute the layer on rows (T, E) without checks; return (y, backward)."""
         result = dispatch(ops.linear, x, *self.arrays(), path=path)
         return learning((self.weight, self.bias), *result)
 
 
 class Norm(Module):
-    """The norm `kind` of `ops.norms.NORMS` over rows of one width.
+    """A norm of `ops.norms.NORMS` over the last axis, of size `width`; `kind` is its name.
 
     >>> import numpy as np
     >>> Norm("layer_norm", 4)(np.arange(8, dtype=np.float32).reshape(2, 4)).shape
@@ -78,25 +81,25 @@ class Norm(Module):
         self.initialise(0)
 
     def forward(self, input: Annotated[Array, "… E"]) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Return (y, backward)."""
+        """Compute the layer; return (y, backward)."""
         return self.run(input)
 
     def arrays(self) -> tuple[Array | None, Array | None]:
-        """Return the arrays of weight and bias, or None."""
+        """Return the arrays of the weight and of the bias; None for one that is missing."""
         weight = None if self.weight is None else self.weight.data
         return weight, None if self.bias is None else self.bias.data
 
     def run(
         self, x: Annotated[Array, "… E"], path: str = ""
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Return (y, backward) for rows (T, E), without the checks of `forward`."""
+        """Compute the layer on rows (T, E) without checks; return (y, backward)."""
         op = NORMS[self.kind].op.forward
         result = dispatch(op, x, *self.arrays(), self.eps, path=path)
         return learning((self.weight, self.bias), *result)
 
 
 class LayerNorm(Norm):
-    """Normalise over the last axes, `normalized_shape`. `ops.layer_norm`, torch.nn.LayerNorm.
+    """Layer normalisation over the last axes, of `normalized_shape`, as torch.nn.LayerNorm.
 
     >>> import numpy as np
     >>> y = LayerNorm(4)(np.arange(8, dtype=np.float32).reshape(2, 4))
@@ -126,16 +129,19 @@ class LayerNorm(Norm):
         self.initialise(0)
 
     def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
-        """Return (y, backward). Raises `ValueError` when the last axes are not normalized_shape."""
+        """Compute the layer; return (y, backward).
+
+        Raises `ValueError` when the last axes do not have the shape `normalized_shape`.
+        """
         shape = self.normalized_shape
         result = functional.layer_norm.forward(input, shape, *self.arrays(), self.eps)
         return learning((self.weight, self.bias), *result)
 
 
 class Dropout(Module):
-    """Zero each element with probability `p` while training. `ops.dropout`, torch.nn.Dropout.
+    """Zero each element with probability `p` in training, as torch.nn.Dropout.
 
-    While training with p > 0 an `rng` must be given: nothing reads global state.
+    Unlike torch's, `forward` needs an `rng` in training if p > 0: there is no global random state.
 
     >>> import numpy as np
     >>> Dropout(0.5).eval()(np.ones(3))
@@ -150,23 +156,23 @@ class Dropout(Module):
     def forward(
         self, input: Annotated[Array, "…"], *, rng: Rng | None = None
     ) -> tuple[Annotated[Array, "…"], Backward]:
-        """Return (y, backward)."""
+        """Compute the layer; return (y, backward)."""
         return functional.dropout.forward(input, self.p, self.training, rng=rng)
 
 
 class ReLU(Module):
-    """max(0, x). `ops.relu`, torch.nn.ReLU."""
+    """ReLU, max(0, x), as torch.nn.ReLU."""
 
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
 
     def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
-        """Return (y, backward)."""
+        """Compute the layer; return (y, backward)."""
         return functional.relu.forward(input)
 
 
 class LeakyReLU(Module):
-    """x, or `negative_slope` · x below 0. `ops.leaky_relu`, torch.nn.LeakyReLU."""
+    """Leaky ReLU: x where x > 0, else `negative_slope` · x, as torch.nn.LeakyReLU."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         refuse_inplace(inplace)
@@ -174,23 +180,23 @@ class LeakyReLU(Module):
         self.negative_slope = negative_slope
 
     def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
-        """Return (y, backward)."""
+        """Compute the layer; return (y, backward)."""
         return functional.leaky_relu.forward(input, self.negative_slope)
 
 
 class SiLU(Module):
-    """x σ(x). `ops.silu`, torch.nn.SiLU."""
+    """SiLU, x σ(x), as torch.nn.SiLU."""
 
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
 
     def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
-        """Return (y, backward)."""
+        """Compute the layer; return (y, backward)."""
         return functional.silu.forward(input)
 
 
 class GELU(Module):
-    """x Φ(x), exact or with approximate="tanh". `ops.gelu`, torch.nn.GELU."""
+    """GELU, x Φ(x), exact or with approximate="tanh", as torch.nn.GELU."""
 
     def __init__(self, approximate: str = "none") -> None:
         if approximate not in ("none", "tanh"):
@@ -198,17 +204,17 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Backward]:
-        """Return (y, backward)."""
+        """Compute the layer; return (y, backward)."""
         return functional.gelu.forward(input, self.approximate)
 
 
 class Embedding(Module):
-    """Row i of a table. `ops.embedding`, torch.nn.Embedding.
+    """Look up rows of a learned table, as torch.nn.Embedding.
 
-    Row `padding_idx` starts at zero and gets no gradient. `scale_grad_by_freq` divides a row's
-    gradient by how often the row was looked up. `max_norm` is refused, `norm_type` belongs to it;
-    `sparse` chooses torch's storage and does nothing. `_weight` is copied in as the table and gives
-    the dtype; `_freeze` keeps it from getting gradients.
+    Row `padding_idx` is initialised to zero and gets no gradient. `scale_grad_by_freq` divides the
+    gradient of each row by the number of its look-ups. `max_norm` is not supported (`ValueError`),
+    which makes `norm_type` unused; `sparse` has no effect. `_weight` is copied as the table, in its
+    dtype; `_freeze` excludes the table from learning.
 
     >>> import numpy as np
     >>> Embedding(7, 3)(np.array([[1, 2]])).shape
@@ -245,12 +251,15 @@ class Embedding(Module):
             self.load_state_dict({"weight": _weight})
 
     def init_with(self, init: Init) -> None:
-        """Initialise the table by `init` from now on, the padding row zero."""
+        """Set the initialiser of the table; the padding row stays zero. Does not draw yet."""
         row = self.padding_idx
         self.weight.init = init if row is None else zero_row(init, row)
 
     def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Return (rows, backward); backward returns None, since tokens have no gradient."""
+        """Look up `input`; return (rows, backward).
+
+        backward returns None, since indices have no gradient.
+        """
         y, back = functional.embedding.forward(
             input,
             self.weight.data,
@@ -266,10 +275,10 @@ class Embedding(Module):
 
 
 class CrossEntropyLoss(Module):
-    """−log softmax(input)[target]. `ops.cross_entropy`, torch.nn.CrossEntropyLoss.
+    """Cross-entropy −log softmax(input)[target], as torch.nn.CrossEntropyLoss.
 
-    input: (N, C), (C,) or torch's (N, C, d₁, …), target: class numbers of the shape without C, or
-    class probabilities of the shape of input. The gradient of `target` is not taken.
+    input: (N, C), (C,) or torch's (N, C, d₁, …). target: class numbers, in the shape of input
+    without C, or class probabilities, in the shape of input. There is no gradient for `target`.
 
     >>> import numpy as np
     >>> round(float(CrossEntropyLoss()(np.zeros((2, 4)), np.array([1, 3]))), 4)
@@ -292,7 +301,7 @@ class CrossEntropyLoss(Module):
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Array, target: Array) -> Forward:
-        """Return (loss, backward); backward(dloss=1) gives the gradient of `input`."""
+        """Compute the loss; return (loss, backward), backward(dloss=1) -> gradient of input."""
         return functional.cross_entropy.forward(
             input,
             target,

@@ -1,7 +1,7 @@
-"""Who may look at whom: torch's masks, read by one rule.
+"""Convert torch's attention masks to rules (`ops.rules`).
 
-In a bool mask True means **not allowed**; a float mask is added to the scores. (Only
-`nn.functional.scaled_dot_product_attention` has it the other way round, as in torch.)
+In a bool mask True means **not allowed**; a float mask is added to the scores. (Only in
+`nn.functional.scaled_dot_product_attention` True means allowed, as in torch.)
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from pellucid.ops.rule import EVERYTHING, Rule, Score, bounds, places
 
 
 def generate_square_subsequent_mask(sz: int, *, dtype: Any = float32) -> Array:
-    """Return the float mask (sz, sz) that adds −inf where key s lies after query l.
+    """Return the causal mask (sz, sz) as floats: −inf where key s is after query l, else 0.
 
     >>> generate_square_subsequent_mask(2)
     array([[  0., -inf],
@@ -24,11 +24,11 @@ def generate_square_subsequent_mask(sz: int, *, dtype: Any = float32) -> Array:
 
 
 def valid_lens_mask(valid_lens: Array, length: int, num_heads: int = 1) -> Array:
-    """Return the mask that leaves only the first valid_lens keys of `length`. Article 004.
+    """Return the mask that allows only the first valid_lens of `length` keys. Source: article 004.
 
-    valid_lens (N,) gives a key_padding_mask, (N, length). valid_lens (N, L), one for every query,
-    gives an attn_mask, (N · num_heads, L, length). True = not allowed. A length of 0 forbids every
-    key; such a query attends to nothing and gets zeros, not NaN.
+    valid_lens (N,) gives a key_padding_mask (N, length). valid_lens (N, L), a number for each
+    query, gives an attn_mask (N · num_heads, L, length). True = not allowed. A length of 0 forbids
+    every key; such a query gets zeros, not NaN.
 
     >>> import numpy as np
     >>> valid_lens_mask(np.array([1, 0]), 2)
@@ -45,7 +45,11 @@ def valid_lens_mask(valid_lens: Array, length: int, num_heads: int = 1) -> Array
 
 
 def check_mask(mask: Array, name: str, shapes: Mapping[str, tuple[int, ...]]) -> Array:
-    """Return `mask` as an array; raise `TypeError` on its dtype, `ValueError` on its shape."""
+    """Convert a mask to a NumPy array, and check it.
+
+    Raises `TypeError` unless it is bool or float, `ValueError` unless its shape is one of `shapes`
+    (by their letters, for the message).
+    """
     mask = to_host(mask) if hasattr(mask, "dtype") else host.asarray(mask)
     if mask.dtype != host.bool_ and not host.issubdtype(mask.dtype, host.floating):
         raise TypeError(
@@ -65,10 +69,11 @@ def arranged(
     sizes: tuple[int | None, int, int, int],
     dtype: Any,
 ) -> Rule:
-    """Return torch's masks as a rule; sizes: N (None without a batch), H, L, S.
+    """Convert torch's masks to an attention rule; sizes: N (None without a batch), H, L, S.
 
-    A mask that leaves every query adjacent keys, as causal masks, windows and padding do, becomes
-    their bounds. Other bool masks stay as they are, others are added in `dtype`, the scores'.
+    If a mask allows every query one range of keys, as causal masks, windows and padding do, the
+    rule holds the ranges, so that kernels skip other keys. Any other bool mask stays a
+    mask; float masks are added to the scores, in `dtype`, that of the scores.
     """
     rule, added = rules.causal if is_causal else EVERYTHING, []
     attn, padding = checked_masks(attn_mask, key_padding_mask, sizes)
@@ -98,14 +103,15 @@ def arranged(
 
 
 def _hidden(mask: Array) -> Array | None:
-    """Return a float mask as True = not allowed, or None if it adds more than 0 and −inf."""
+    """Convert a float mask of 0 and −inf to a bool mask; None if it has other values."""
     hidden: Array = mask == -host.inf
     return hidden if bool((hidden | (mask == 0)).all()) else None
 
 
 def adjacent_keys(hidden: Array) -> tuple[Array, Array] | None:
-    """Return the first key that each row (L, S) allows and one after the last; None if any row
-    forbids a key between.
+    """Return the range of keys that each row (L, S) of a mask allows, as first and last + 1.
+
+    Returns None if the allowed keys of any row are not contiguous.
 
     >>> import numpy as np
     >>> adjacent_keys(np.array([[True, False, False], [True, True, True]]))
@@ -125,7 +131,7 @@ def checked_masks(
     key_padding_mask: Array | None,
     sizes: tuple[int | None, int, int, int],
 ) -> tuple[Array | None, Array | None]:
-    """Check torch's two masks and return them in shapes that broadcast to scores (N, H, L, S).
+    """Check torch's two masks; return them in shapes that broadcast to the scores (N, H, L, S).
 
     attn_mask: (L, S) or (N·H, L, S), returned as (L, S) or (N, H, L, S). key_padding_mask: (N, S),
     returned as (N, 1, 1, S). sizes: N, H, L, S; without a batch N is None, and the masks are (H, L,
@@ -146,7 +152,7 @@ def checked_masks(
 
 
 def converted(mask: Array, dtype: Any) -> Array:
-    """Return a float mask in another float dtype; what was finite stays finite."""
+    """Convert a float mask to another float dtype, clipping so that finite values stay finite."""
     if host.dtype(dtype).itemsize >= mask.dtype.itemsize:
         return mask.astype(dtype)
     limit = host.finfo(dtype).max
@@ -154,10 +160,10 @@ def converted(mask: Array, dtype: Any) -> Array:
 
 
 def summed(first: Array, second: Array) -> Array:
-    """Return the sum of two float masks, with −inf only where one of them has it.
+    """Add two float masks; the sum is −inf only where one of them is.
 
-    −inf forbids a key. A finite sum that overflows becomes the dtype's most negative finite number
-    instead, which does not forbid.
+    −inf forbids a key. A sum of finite numbers that overflows therefore becomes the most negative
+    finite number of the dtype.
     """
     with host.errstate(over="ignore"):
         total: Array = first + second
@@ -168,9 +174,10 @@ def summed(first: Array, second: Array) -> Array:
 def with_free_keys(
     rule: Rule, cu_q: Array, cu_k: Array, extra: int, offset: Array | None = None
 ) -> Rule:
-    """Return the rule of sequences that have extra keys behind their own, open to all.
+    """Extend a rule to `extra` more keys at the end of each sequence, allowed for every query.
 
-    Raises `ValueError` for a rule that changes scores otherwise than by a mask.
+    Used for `add_bias_kv` and `add_zero_attn`. Raises `ValueError` for a rule that changes scores,
+    except by a mask.
     """
     keys, at = host.diff(cu_k), places(cu_q, cu_k, offset)
     first, last = (pad_rows(x, cu_q)[:, None, :, None] for x in bounds(rule, at))
@@ -183,7 +190,7 @@ def with_free_keys(
         if mask is not None:
             mask = host.broadcast_to(mask, (*mask.shape[:-1], longest))
             mask = host.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, extra)])
-            # a shorter sequence has its extra keys where the mask has its padding
+            # the extra keys of a shorter sequence are where the mask has padding
             opened = opened & rules.mask(host.where(own, mask, mask.dtype.type(0)))
         elif isinstance(part, Score):
             raise ValueError(

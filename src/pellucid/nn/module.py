@@ -1,4 +1,4 @@
-"""The base of every layer: parameters with names, and a backward that is used once."""
+"""The base class of all layers, `Module`, and `Parameter`; a backward can be called once."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from pellucid.nn.differences import rule
 from pellucid.nn.init import Init, generator
 
 Forward = tuple[Any, Callable[..., Any]]
-"""Result of `forward`: the output (one array, or a tuple) and its backward."""
+"""The result of `forward`: the output (an array, or a tuple of arrays) and its backward."""
 
 _accumulating = threading.Lock()
-"""Held while a gradient is added: threads may run backward through one parameter."""
+"""Held while a gradient is added, since several threads may run backwards of one parameter."""
 
 
 class StateError(UserError, KeyError):
-    """The names or shapes of a state dict do not fit the module; the text lists all of them."""
+    """The names or shapes of a state dict do not fit the module; the message lists all of them."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def refuse_dtype(dtype: Any) -> None:
-    """Raise `TypeError` for float16, and for what is neither a real number nor an integer."""
+    """Raise `TypeError` for float16, for foreign byte order, and for non-numeric dtypes."""
     kind: Any = type(dtype)
     _refuse(kind, dtype)
 
 
 @cache
 def _refuse(_: Any, dtype: Any) -> None:
-    # The type first: dtypes of two libraries must not be compared with each other.
+    """Do the work of `refuse_dtype`, cached.
+
+    The type of the dtype is an argument so that the cache never compares dtypes of two libraries.
+    """
     name = str(dtype).rpartition(".")[2]
     if name == "float16":
         raise TypeError(f"expected float32 or float64, got float16: {rule('float16')}")
@@ -51,7 +54,7 @@ def _refuse(_: Any, dtype: Any) -> None:
 
 
 class Buffer:
-    """An array that belongs to a module's state and is not learnt."""
+    """An array that belongs to a module's state but is not learned."""
 
     def __init__(self, data: Array) -> None:
         self.shape = data.shape
@@ -59,14 +62,14 @@ class Buffer:
 
 
 class Parameter(Buffer):
-    """An array that is learnt, and the sum of the gradients that reached it (None: none yet).
+    """A learned array, `data`, with the sum of its gradients, `grad` (None: no gradient yet).
 
-    `init(generator, shape)` initialises it. `requires_grad = False` freezes it: gradients
-    are not kept, and an optimiser leaves a parameter without a gradient as it is. `fixed_row` is a
-    row of a table that gets no gradient, whichever layer uses the table. `master`, if set, is
-    the array that is learnt and saved, and `data` a copy of it in a narrower dtype, to compute
-    with.
-    Raises `TypeError` for float16 and what is no real number, `ValueError` for a size that is none.
+    `init(generator, shape)` initialises it. `requires_grad = False` freezes it: gradients are
+    discarded, and an optimizer skips parameters without a gradient. `fixed_row` is a row of a table
+    that gets no gradient, even if several layers share the table. `master`, if set, is the
+    full-precision array that is learned and saved; `data` is then a copy in a narrower dtype, used
+    for computing.
+    Raises `TypeError` for a dtype that `refuse_dtype` refuses, `ValueError` for a negative size.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = float32) -> None:
@@ -85,19 +88,18 @@ class Parameter(Buffer):
 
     @property
     def learnt(self) -> Array:
-        """The array that is learnt and saved."""
+        """The array that is learned and saved: `master` if there is one, else `data`."""
         return self.data if self.master is None else self.master
 
     def narrow(self, dtype: Any) -> None:
-        """Compute with a copy in this dtype of the array's library from now on."""
+        """Keep the array as `master`, and compute with a copy of it in a narrower dtype."""
         self.master = self.learnt
         self.data = namespace(self.master).astype(self.master, dtype)
 
     def accumulate(self, gradient: Array | None) -> None:
-        """Add a gradient to those that came before: the only place in the code that does.
+        """Add a gradient to `grad`; no other code does.
 
-        Safe when several threads run backward through one parameter. Raises `ValueError` when the
-        gradient has another shape than the parameter.
+        Thread-safe. Raises `ValueError` when the gradient has another shape than the parameter.
         """
         if gradient is None or not self.requires_grad:
             return
@@ -107,16 +109,16 @@ class Parameter(Buffer):
             xp = namespace(gradient)
             rows = xp.arange(self.shape[0], device=gradient.device)[:, None]
             gradient = xp.where(rows == self.fixed_row, xp.zeros_like(gradient), gradient)
-        if self.master is not None:  # gradients of several parts are summed in its dtype
+        if self.master is not None:  # sum gradients in full precision
             gradient = namespace(gradient).astype(gradient, self.master.dtype, copy=False)
         with _accumulating:
             self.grad = gradient if self.grad is None else self.grad + gradient
 
 
-class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backward(dy)`
-    """Mark a layer's backward as single-use: its arrays are freed when it has run.
+class single_use:  # noqa: N801 - a decorator
+    """Make a backward callable once, so that the arrays it holds are freed after the call.
 
-    Raises `RuntimeError` on the second call.
+    A second call raises `RuntimeError`.
     """
 
     def __init__(self, backward: Callable[..., Any]) -> None:
@@ -132,7 +134,11 @@ class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backw
 
 
 def learning(parameters: Sequence[Parameter | None], y: Any, back: Callable[..., Any]) -> Forward:
-    """Return (y, backward): of the gradients of `back`, the last are those of the parameters."""
+    """Return (y, backward) whose backward accumulates the gradients of the parameters.
+
+    `back(dy)` returns the gradients of the inputs, then one for each of `parameters` (None entries
+    are skipped). The new backward returns only those of the inputs.
+    """
 
     @single_use
     def backward(*dy: Any) -> Any:
@@ -147,12 +153,13 @@ def learning(parameters: Sequence[Parameter | None], y: Any, back: Callable[...,
 
 
 class Module:
-    """A layer: parameters, parts, `forward(x) -> (y, backward)`.
+    """Base class of layers: parameters, submodules and `forward(x) -> (y, backward)`.
 
-    `backward(dy) -> dx` adds to `.grad` of every parameter used. An output that it reads again is
-    read-only. `layer(x)` is the output alone, and can be written to.
-    Parameters and parts are found as attributes, in the order they were set, torch's order:
-    a module's own parameters first, then its parts.
+    `backward(dy) -> dx` adds to `.grad` of every parameter that was used. `layer(x)` returns the
+    output alone. The output of `forward` is read-only if the backward reads it again; that of
+    `layer(x)` can always be written to.
+    Parameters and submodules are attributes. They are listed in the order in which they were set, a
+    module's own parameters before those of its submodules, as in torch.
 
     >>> import numpy as np
     >>> from pellucid import nn
@@ -165,33 +172,34 @@ class Module:
     training: bool = True
 
     def forward(self, *inputs: Any, **options: Any) -> Forward:
-        """Return the output and its backward. Every layer defines its own."""
+        """Return the output and its backward; subclasses override it."""
         raise TypeError(f"{type(self).__name__} has no forward of its own; define one")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         return unlocked(self.forward(*inputs, **options)[0])
 
     def parts(self) -> Iterator[tuple[str, Module]]:
-        """Yield the modules directly inside this one, with their attribute names."""
+        """Yield the direct submodules with their attribute names."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield this module and all inside it with full names; a shared one comes under each."""
+        """Yield this module and all submodules with full names; a shared one once per name."""
         yield prefix, self
         for name, part in self.parts():
             yield from part.named_modules(f"{prefix}.{name}" if prefix else name)
 
     def modules(self) -> Iterator[Module]:
-        """Yield this module and all inside it, each once."""
+        """Yield this module and all submodules, each once."""
         return iter({id(module): module for _, module in self.named_modules()}.values())
 
     def all_names(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield every name of every parameter; a tied parameter comes once under each name."""
+        """Yield all parameters with their full names; a tied parameter once per name."""
         return ((name, value) for name, value in self._state() if isinstance(value, Parameter))
 
     def _state(self) -> Iterator[tuple[str, Buffer]]:
+        """Yield all parameters and buffers with their full names; shared ones once per name."""
         for prefix, module in self.named_modules():
             for name, value in vars(module).items():
                 if isinstance(value, Buffer):
@@ -210,22 +218,22 @@ class Module:
         return (parameter for _, parameter in self.named_parameters())
 
     def zero_grad(self) -> None:
-        """Forget every gradient."""
+        """Set the gradient of every parameter to None."""
         for parameter in self.parameters():
             parameter.grad = None
 
     def train(self, mode: bool = True) -> Self:
-        """Switch dropout on (or off) here and in every part; return self."""
+        """Set training mode (dropout is active) here and in all submodules; return self."""
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self) -> Self:
-        """Switch dropout off here and in every part; return self."""
+        """Set evaluation mode (dropout is off) here and in all submodules; return self."""
         return self.train(False)
 
     def initialise(self, seed: int | None) -> Self:
-        """Draw every parameter anew from (seed, its full name); None leaves them as they are."""
+        """Initialise every parameter from (seed, its full name); None does nothing. Return self."""
         if seed is not None:
             for name, parameter in self.named_parameters():
                 value = parameter.init(generator(seed, name), parameter.shape)
@@ -233,10 +241,10 @@ class Module:
         return self
 
     def to(self, like_this: Array) -> Self:
-        """Move every array to the library and the device of `like_this`; dtypes stay.
+        """Move all arrays to the library and device of the array `like_this`; dtypes are kept.
 
-        Gradients are dropped. The same layers then compute in that library. A parameter that was
-        narrowed is as wide again as what is learnt of it.
+        The layers then compute with that library. Gradients are dropped, and `narrow` is undone.
+        Returns self.
 
         >>> import numpy as np
         >>> from pellucid import nn
@@ -249,24 +257,28 @@ class Module:
         return self
 
     def narrow(self, dtype: Any) -> Self:
-        """Compute in a narrower dtype of the arrays' library; learnt arrays keep their dtype."""
+        """Compute with copies of the parameters in a narrower dtype, such as bfloat16; return self.
+
+        The learned arrays keep their dtype (`Parameter.master`).
+        """
         for parameter in self.parameters():
             parameter.narrow(dtype)
         return self
 
     def state_dict(self) -> dict[str, Array]:
-        """Return every parameter's array under torch's key. They are the arrays, not copies."""
+        """Return the arrays of all parameters and buffers by name, as in torch; not copies."""
         return {name: _kept(value) for name, value in self._state()}
 
     def load_state_dict(self, mapping: Mapping[str, Array], strict: bool = True) -> Incompatible:
-        """Copy the arrays of `mapping` into the parameters; dtypes are converted to the module's.
+        """Copy the arrays of `mapping` into the parameters, converted to the parameters' dtypes.
 
-        Values are not checked, as in torch: a NaN is loaded, so that a diverged model can be looked
-        at. `pellucid.load` refuses one in a model folder.
+        Values are not checked, as in torch: NaN is accepted, so that a diverged model can be
+        inspected. (`pellucid.load` refuses NaN in a model folder.)
 
-        Raises `StateError`, and changes nothing, if any key is missing, unexpected or of another
-        shape, or if the names of one tied parameter hold unequal values. `strict=False` forgives
-        missing and unexpected keys only, and returns them; not a prefix before every key.
+        Raises `StateError` and changes nothing if a key is missing or unexpected, an array has
+        another shape, or the names of one tied parameter have different values. `strict=False`
+        ignores missing and unexpected keys, and returns them. Even then it is an error if all keys
+        have a prefix too many.
         """
         own = dict(self._state())
         missing = [name for name in own if name not in mapping]
@@ -301,7 +313,7 @@ def _assign(buffer: Buffer, value: Array) -> None:
     """Copy host values into a buffer, in the buffer's library and dtype."""
     old = buffer.data
     if isinstance(old, host.ndarray):
-        # row by row: the kernels take no other order, and loaded arrays may be transposed
+        # C order, which the kernels need; loaded arrays may be transposed
         buffer.data = host.array(value, old.dtype, order="C")
     else:
         xp = namespace(old)
@@ -313,19 +325,19 @@ def _assign(buffer: Buffer, value: Array) -> None:
 
 
 def _kept(buffer: Buffer) -> Array:
-    """Return the array that a state dict holds."""
+    """Return the array that a state dict holds for this buffer or parameter."""
     return buffer.learnt if isinstance(buffer, Parameter) else buffer.data
 
 
 class Incompatible(NamedTuple):
-    """The names that `load_state_dict(strict=False)` ignored, in torch's format."""
+    """The keys that `load_state_dict(strict=False)` has ignored, in torch's format."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
 
 
 def _value_faults(own: Mapping[str, Buffer], given: Mapping[str, Array]) -> list[str]:
-    """Say which arrays have another shape, and which names of one tied parameter differ."""
+    """Return an error for each array of another shape, and for tied names with different values."""
     faults = []
     first_name: dict[int, str] = {}
     for name in own.keys() & given.keys():
@@ -341,13 +353,13 @@ def _value_faults(own: Mapping[str, Buffer], given: Mapping[str, Array]) -> list
 
 
 class ModuleList(Module):
-    """Modules in a row, named 0, 1, 2, … as in torch."""
+    """A list of modules, named 0, 1, 2, … as in torch."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         self._list = list(modules)
 
     def parts(self) -> Iterator[tuple[str, Module]]:
-        """Yield the modules with their numbers as names."""
+        """Yield the modules with their indices as names."""
         return ((str(i), module) for i, module in enumerate(self._list))
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""torch.nn.MultiheadAttention: its arguments over `Attention`, which works on rows."""
+"""`MultiheadAttention` with torch's arguments; it converts padded arrays to rows."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,15 +18,14 @@ from pellucid.ops.rule import Rule
 
 
 class MultiheadAttention(Attention):
-    """`Attention` with torch.nn.MultiheadAttention's arguments, and `scale`, which torch lacks.
+    """Multi-head attention with the arguments of torch.nn.MultiheadAttention, and `scale`.
 
-    `scale` multiplies the scores (default 1/√D); "learned" makes it a parameter, `head_scale` (H,),
-    one number for each head, which begins at 1/√D and is put into the queries (`ops.head_scale`).
-    `forward`, torch's call, returns `((output, weights or None), backward)` and
-    `backward(doutput, dweights=None)` returns the gradients of query, key and value.
-    A query with every key forbidden gets out_proj.bias and gives zero gradient.
-    Raises `ValueError` when num_heads does not divide embed_dim, and for a scale of another word or
-    one that is not finite.
+    `scale` multiplies the scores (default 1/√D). "learned" makes it a parameter, `head_scale`
+    (H,), with one number for each head, initialised to 1/√D (`ops.head_scale`).
+    `forward` returns `((output, weights or None), backward)`, and
+    `backward(doutput, dweights=None)` the gradients of query, key and value.
+    A query whose keys are all forbidden gets out_proj.bias and zero gradient.
+    Raises `ValueError` when num_heads does not divide embed_dim, and for any other scale.
     Source: Vaswani et al. 2017, 3.2.2; articles 000 and 004.
 
     >>> import numpy as np
@@ -69,7 +68,7 @@ class MultiheadAttention(Attention):
     def attend(
         self, heads: Heads, cu_k: Array, rule: Rule, context: Context, **options: Any
     ) -> Forward:
-        """Attend as `Attention` does, to the keys of `add_bias_kv` and `add_zero_attn` too."""
+        """Attend as `Attention` does, with the extra keys of `add_bias_kv`, `add_zero_attn`."""
         extra = self._extra_keys
         if not extra:
             return super().attend(heads, cu_k, rule, context, **options)
@@ -86,13 +85,13 @@ class MultiheadAttention(Attention):
 
     @property
     def _extra_keys(self) -> int:
-        """How many keys `_extend` appends to every sequence."""
+        """The number of keys that `_extend` appends to every sequence."""
         return (self.bias_k is not None) + self.add_zero_attn
 
     def _extend(self, k: Array, v: Array, cu_k: Array) -> tuple[Array, Array, Array, Backward]:
-        """Append to the keys and values of every sequence the learnt ones, then zeros.
+        """Append the extra keys and values to every sequence; return them, cu_k and the backward.
 
-        `add_bias_kv` adds `bias_k` and `bias_v`, `add_zero_attn` a row of zeros.
+        `add_bias_kv` adds the learned rows `bias_k` and `bias_v`, `add_zero_attn` a row of zeros.
         """
         xp, rows = namespace(k), k.shape[0]
         learnt = [] if self.bias_k is None or self.bias_v is None else [(self.bias_k, self.bias_v)]
@@ -132,13 +131,14 @@ class MultiheadAttention(Attention):
         *,
         rng: Rng | None = None,
     ) -> Forward:
-        """Attend. query (L, N, E), key (S, N, kdim), value (S, N, vdim); batch first if so built;
-        without N for one sequence alone.
+        """Compute attention; return ((output, weights), backward).
 
+        query: (L, N, E), key: (S, N, kdim), value: (S, N, vdim); (N, L, E) and so on if built with
+        batch_first; without the axis N for a single sequence.
         key_padding_mask (N, S) and attn_mask (L, S) or (N·H, L, S): bool, True = not allowed, or
-        float, added. `is_causal` forbids s > l by itself and applies together with `attn_mask`.
-        Weights are those after dropout, (N, L, S), or (N, H, L, S) if not averaged.
-        Raises `ValueError` and `TypeError` on shapes and dtypes that do not conform.
+        float, added to the scores. `is_causal` forbids key s > query l, in addition to the masks.
+        The weights are those after dropout, averaged over heads (N, L, S), or (N, H, L, S).
+        Raises `ValueError` and `TypeError` for shapes and dtypes that do not fit.
         """
         widths = (self.embed_dim, self.kdim, self.vdim)
         check_attention_inputs(query, key, value, widths, self.batch_first)
@@ -155,7 +155,7 @@ class MultiheadAttention(Attention):
         )
         if weights is not None:
             head = () if average_attn_weights else (self.num_heads,)
-            keys = there.length + self._extra_keys  # of 0 sequences, rows know no lengths
+            keys = there.length + self._extra_keys  # with 0 sequences, weights have no lengths
             weights = namespace(weights).reshape(weights, (here.n, *head, here.length, keys))
             weights = weights[0, ...] if here.unbatched else weights
         shape = query.shape

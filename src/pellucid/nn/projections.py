@@ -1,7 +1,7 @@
-"""The projections to queries, keys and values, under torch's names, and what happens to the heads
-between them and attention, each step with its backward.
+"""The projections to queries, keys and values, and the steps between them and attention.
 
-A step that a layer does not have returns what it was given.
+These steps normalise, rotate, scale and share heads; each returns its result and a backward. A step
+that a layer does not use returns its input. Parameters have torch's names.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ Heads = tuple[Array, Array, Array]
 
 
 class Projection(NamedTuple):
-    """One of the three projections before the heads, as views of the layer's own arrays."""
+    """The weight and bias of one projection (or several adjacent ones), as views of parameters."""
 
     weight: Array
     bias: Array | None
 
 
 class Projections(NamedTuple):
-    """The maps of query, key and value."""
+    """The projections to queries, keys and values."""
 
     q: Projection
     k: Projection
@@ -37,12 +37,15 @@ class Projections(NamedTuple):
 
 
 class Projected(Module):
-    """Projections of rows to heads: one matrix for q, k and v, or three where widths differ."""
+    """Base class with the projections of rows to heads.
+
+    Their weights are one matrix for q, k and v, or three if kdim or vdim differs from embed_dim.
+    """
 
     def __init__(self, config: AttentionConfig, dtype: Any) -> None:
         c, self.head_width = config, config.head_width
         q, kv, e = c.width, c.groups * c.head_width, c.embed_dim
-        self._widths = q, kv, kv  # of q, k and v, one above the other in the packed matrix
+        self._widths = q, kv, kv  # rows of q, k and v in the packed matrix
         self.in_proj_weight: Parameter | None = None
         self.q_proj_weight: Parameter | None = None
         self.k_proj_weight: Parameter | None = None
@@ -57,7 +60,7 @@ class Projected(Module):
         self.in_proj_bias = Parameter((q + 2 * kv,), zeros, dtype) if has_bias else None
 
     def projections(self) -> Projections:
-        """Return (weight, bias) of q, k and v apart, as article 000 has them: views, not copies.
+        """Return the weight and bias of q, k and v separately, as views, not copies.
 
         >>> import numpy as np
         >>> from pellucid import nn
@@ -68,7 +71,7 @@ class Projected(Module):
         return Projections(*(self._rows_of(i, i + 1) for i in range(3)))
 
     def _rows_of(self, first: int, end: int) -> Projection:
-        """Return the projections number `first` to `end` (0 q, 1 k, 2 v), as one."""
+        """Return the projections first … end − 1 (0 = q, 1 = k, 2 = v) as one."""
         rows = slice(sum(self._widths[:first]), sum(self._widths[:end]))
         if self.in_proj_weight is not None:
             weight = self.in_proj_weight.data[rows, :]
@@ -83,7 +86,7 @@ class Projected(Module):
         return Projection(weight, bias)
 
     def _separate(self) -> list[Parameter]:
-        """The weights of q, k and v where kdim or vdim keeps them apart, else none."""
+        """Return the weights of q, k and v if they are separate parameters, else an empty list."""
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return [p for p in apart if p is not None]
 
@@ -93,12 +96,13 @@ class Projected(Module):
         *inputs: tuple[Array, int, int],
         then: Callable[[Array, tuple[int, int]], Forward],
     ) -> tuple[Heads, Backward]:
-        """Project rows to the heads of q, k and v, (T, H, D) each.
+        """Project rows to the heads of q, k and v, (T, H, D) each; return (heads, backward).
 
-        inputs: (x, first, end), rows x (T, width) and the projections first to end − 1 that read
-        them (0 = q, 1 = k, 2 = v); one matrix product makes all projections of an input.
-        then: what happens to its heads (T, N, D), given how many are of queries and of keys.
-        `backward(dq, dk, dv)` returns the gradient of each x and adds to those of the parameters.
+        inputs: tuples (x, first, end) of rows x (T, width) and the projections first … end − 1 to
+        apply to them (0 = q, 1 = k, 2 = v), by one matrix product.
+        then: a step applied to all heads of an input, (T, N, D), called with the numbers of query
+        and key heads among them; it returns (y, backward).
+        `backward(dq, dk, dv)` returns the gradient of each x, and accumulates the parameters'.
         """
         d, heads, backwards = self.head_width, list[Array](), []
         for x, first, end in inputs:
@@ -133,6 +137,7 @@ class Projected(Module):
 
 
 def _joined(parts: list[Array]) -> Array:
+    """Concatenate arrays along the first axis."""
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
 
 
@@ -143,7 +148,10 @@ def norm_rotate(
     config: AttentionConfig,
     context: Context,
 ) -> tuple[Annotated[Array, "T N D"], Backward]:
-    """Normalise the first heads[0] heads, queries, and the next heads[1], keys; rotate them."""
+    """Normalise and rotate the query and key heads of x, as the config says (`ops.norm_rotate`).
+
+    x has heads[0] query heads, then heads[1] key heads, then value heads, which do not change.
+    """
     weights = [
         n.weight if n is not None and count else None for n, count in zip(norms, heads, strict=True)
     ]
@@ -162,7 +170,7 @@ def norm_rotate(
 def share(
     k: Annotated[Array, "U G D"], v: Annotated[Array, "U G Dv"], times: int, path: str
 ) -> tuple[Annotated[Array, "U H D"], Annotated[Array, "U H Dv"], Backward]:
-    """Give every query head its keys and values, where `times` of them share one head."""
+    """Repeat each key and value head `times` times, once for every query head that shares it."""
     if times == 1:
         return k, v, lambda dk, dv: (dk, dv)
     (k, k_backward), (v, v_backward) = (
@@ -181,12 +189,12 @@ def scale(
 
 
 def side_by_side(*parts: Array) -> Array:
-    """Return (T, H, D) arrays as one (T, Σ H, D); no copy when a kernel laid them out so."""
+    """Concatenate arrays (T, H, D) along the heads; no copy if they are views of one such array."""
     if len(parts) == 1:
         return parts[0]
     t, heads, width = parts[0].shape
     n, xp = len(parts), namespace(*parts)
-    base = getattr(parts[0], "base", None)  # NumPy's name for the array that a view is of
+    base = getattr(parts[0], "base", None)  # the array of which a NumPy view shows a part
     if (
         base is not None
         and getattr(base, "shape", None) == (t, n, heads, width)

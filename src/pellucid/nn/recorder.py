@@ -1,4 +1,4 @@
-"""Looking in: a recorder keeps attention maps, rows, and gradients of the calls it observes."""
+"""Record attention maps, hidden states and their gradients while a model runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,25 +14,24 @@ from pellucid.ops.dropout import dropout_backward
 
 @dataclass
 class AttentionMap:
-    """Record of one attention layer, all heads: (N, H, L, S) arrays unless stated otherwise."""
+    """The arrays that one attention layer computed, (N, H, L, S) unless stated otherwise."""
 
     probabilities: Array
     """After the softmax, before dropout."""
     weights: Array
-    """After dropout: what multiplied the values."""
+    """After dropout; the factors of the values."""
     q: Array
-    """Queries of every head, (N, H, L, D), before any scale; with `k` and `scale` they give the
-    scores again."""
+    """Queries of every head, (N, H, L, D), before scaling: the scores are `scale` · q kᵀ."""
     k: Array
     """Keys, (N, H, S, D)."""
     v: Array
     """Values, (N, H, S, D)."""
     scale: float | Array
-    """The factor of q·k: a number, or a learnt one for each head, (H, 1, 1)."""
+    """The factor of q·k: a number, or a learned number for each head, (H, 1, 1)."""
     causal: bool
     """Whether key s > query l was forbidden."""
     doutputs: Array | None = None
-    """Gradient of the heads' outputs (N, H, L, D); set by the backward pass, like those below."""
+    """Gradient of the heads' outputs (N, H, L, D). This and all below are set by the backward."""
     dweights: Array | None = None
     """Gradient of `weights`."""
     dprobabilities: Array | None = None
@@ -40,32 +39,32 @@ class AttentionMap:
     dscores: Array | None = None
     """Gradient of the scaled scores, which is also that of an added mask."""
     dprojections: tuple[Array, ...] = ()
-    """Gradients of what the projections returned: (T, (H + 2 G) · D) for queries, keys and values
-    together, or queries (T, H · D) and then keys and values (U, 2 G · D); G heads of keys and
-    values."""
+    """Gradients of the projections' outputs: (T, (H + 2 G) · D) for queries, keys and values in
+    self-attention; queries (T, H · D), then keys and values (U, 2 G · D) in cross-attention. G is
+    the number of key and value heads."""
 
 
 @dataclass
 class Rows:
-    """Input and output of one part of a model, rows (T, E)."""
+    """Input and output of one part of a model, as rows (T, E), and their gradients."""
 
     x: Array
     y: Array
     dx: Array | None = None
-    """Gradient of `x` through this part alone; set by the backward pass, like `dy`."""
+    """Gradient of `x` through this part; set by the backward pass, like `dy`."""
     dy: Array | None = None
 
 
 @dataclass
 class Recorder(Observing):
-    """Collects one `AttentionMap` per attention layer, by the layer's full name, and `Rows`.
+    """Records an `AttentionMap` of each attention layer and `Rows` of each residual step.
 
-    Inside `with Recorder() as recorder:` every call is observed, its backward too, whenever that
-    runs; layers keep nothing themselves. Attention runs as the reference op, whose probabilities
-    exist; without a recorder they never need to. A layer that runs twice leaves its last map.
+    It records the calls inside `with Recorder() as recorder:`, and their backwards whenever those
+    run. Attention then runs as the reference op, because fused kernels never hold the array of
+    probabilities. If a layer runs twice, its last map is kept.
 
-    `rows` has every residual step by the layer's name and the step's number, "layers.0.1", its
-    sublayer as "layers.0.1.sublayer", and a stack's last norm as "norm".
+    `maps` has the maps by the layer's full name. `rows` has each residual step by layer and number,
+    as "layers.0.1", its sublayer as "layers.0.1.sublayer", and a stack's final norm as "norm".
 
     >>> import numpy as np
     >>> from pellucid import nn
@@ -81,14 +80,15 @@ class Recorder(Observing):
     maps: dict[str, AttentionMap] = field(default_factory=dict)
     rows: dict[str, Rows] = field(default_factory=dict)
     _unscaled: dict[str, tuple[Array, Array]] = field(default_factory=dict)
-    """By the layer's name, queries before each head's learned scale, and the scales."""
+    """By layer: queries before the learned scale of each head, and the scales."""
     _dweights: dict[str, Array] = field(default_factory=dict)
-    """By the layer's name, the gradient of weights that were handed out."""
+    """By layer: the gradient of attention weights that the layer returned."""
     _projected_to: dict[str, list[AttentionMap]] = field(default_factory=dict)
-    """By the layer's name, where the map of the attention that comes next will be."""
+    """By layer: a list that will hold the map of the next attention call, which runs after the
+    projections whose gradients it needs."""
 
     def __call__(self, call: Call, run: Run) -> Result:
-        """Run one call, and keep what it made."""
+        """Run one call, and record it if it is attention, a projection or a part of a model."""
         name = call.op.__name__
         if name == "packed_attention":
             return self._attend(call, run)
@@ -104,6 +104,7 @@ class Recorder(Observing):
         return y, backward
 
     def _attend(self, call: Call, run: Run) -> Result:
+        """Run attention as the reference op; record its map, and its gradients in the backward."""
         call.keep = True
         y, backward = run(call)
         saved: Saved = call.saved.attention
@@ -129,7 +130,7 @@ class Recorder(Observing):
         return y, recorded
 
     def _weights(self, call: Call, run: Run) -> Result:
-        """Keep the gradient of weights that were handed out, for the layer's map."""
+        """Record the gradient of attention weights that the layer returned."""
         y, backward = run(call)
         heads = call.q.shape[1]
 
@@ -140,6 +141,7 @@ class Recorder(Observing):
         return y, recorded
 
     def _projected(self, path: str, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a projection's backward so that it adds its gradient to the layer's next map."""
         maps = self._projected_to.setdefault(path, [])
 
         def recorded(dy: Array) -> Any:
@@ -150,6 +152,7 @@ class Recorder(Observing):
         return recorded
 
     def _part(self, call: Call, y: Array, backward: Callable[..., Any]) -> Result:
+        """Record the input and output of a part of the model, and their gradients."""
         seen = self.rows[call.path] = Rows(locked(call.x), locked(y))
 
         def recorded(dy: Array) -> Any:
@@ -161,5 +164,5 @@ class Recorder(Observing):
 
 
 def _padded_heads(x: Array, cu_seqlens: Array) -> Array:
-    """(T, H, D) -> (N, H, L, D)."""
+    """Pad rows (T, H, D) to (N, H, L, D)."""
     return namespace(x).permute_dims(pad_rows(x, cu_seqlens), (0, 2, 1, 3))

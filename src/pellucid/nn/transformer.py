@@ -1,7 +1,7 @@
-"""torch.nn's Transformer, its stacks and its layers: names and arguments over `run(x, context)`.
+"""Transformer, its encoder and decoder stacks and their layers, with torch.nn's arguments.
 
-Each `forward` takes torch's padded arrays and masks, arranges them as rows, runs, and arranges the
-result back; it computes nothing itself.
+Each `forward` takes padded arrays and masks as in torch, converts them to rows and a context, calls
+`run(x, context)`, and converts the result back.
 """
 
 import copy
@@ -24,10 +24,10 @@ from pellucid.ops.rule import EVERYTHING, Rule
 
 
 class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention, then a feed-forward network. torch.nn.TransformerEncoderLayer's arguments.
+    """An encoder layer: self-attention, then a feed-forward network.
 
-    src: (S, N, E), or (N, S, E) with batch_first, or (S, E). torch lacks `scale`, of the scores: a
-    number or "learned".
+    The arguments are those of torch.nn.TransformerEncoderLayer, and `scale`, the factor of the
+    attention scores: a number or "learned". src: (S, N, E), (N, S, E) with batch_first, or (S, E).
     Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
 
     >>> import numpy as np
@@ -37,7 +37,7 @@ class TransformerEncoderLayer(TransformerLayer):
     """
 
     def blocks(self) -> list[Block]:
-        """Return the residual steps in order."""
+        """Return the residual steps: self-attention, feed-forward network."""
         return [
             Block("self_attn", self.self_attn, self.norm1, self.dropout1),
             Block("", self.feed_forward(), self.norm2, self.dropout2),
@@ -52,17 +52,17 @@ class TransformerEncoderLayer(TransformerLayer):
         *,
         rng: Rng | None = None,
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Return (y, backward); masks as in `MultiheadAttention.forward`."""
+        """Run the layer; return (y, backward). Masks are those of `MultiheadAttention.forward`."""
         own = src_mask, src_key_padding_mask, is_causal
         return _run_padded(self, src, own, rng)
 
 
 class TransformerDecoderLayer(TransformerLayer):
-    """Self-attention, attention to the encoder's memory, then a feed-forward network.
+    """A decoder layer: self-attention, attention to the encoder's memory, a feed-forward network.
 
-    torch.nn.TransformerDecoderLayer's arguments; tgt (L, N, E), memory (S, N, E), or batch first,
-    or without N. `backward(dy)` returns (dtgt, dmemory). torch lacks `scale`, of the
-    scores: a number or "learned".
+    The arguments are those of torch.nn.TransformerDecoderLayer, and `scale`, the factor of the
+    attention scores: a number or "learned". tgt (L, N, E), memory (S, N, E); (N, L, E) and
+    (N, S, E) with batch_first; or without N. `backward(dy)` returns (dtgt, dmemory).
     Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
 
     >>> import numpy as np
@@ -74,7 +74,7 @@ class TransformerDecoderLayer(TransformerLayer):
     attends_to_memory = True
 
     def blocks(self) -> list[Block]:
-        """Return the residual steps in order."""
+        """Return the residual steps: self-attention, cross-attention, feed-forward network."""
         return [
             Block("self_attn", self.self_attn, self.norm1, self.dropout1),
             Block("multihead_attn", self.multihead_attn, self.norm2, self.dropout2, memory=True),
@@ -94,14 +94,14 @@ class TransformerDecoderLayer(TransformerLayer):
         *,
         rng: Rng | None = None,
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Return (y, backward); masks as in `MultiheadAttention.forward`."""
+        """Run the layer; return (y, backward). Masks are those of `MultiheadAttention.forward`."""
         own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         other = memory_mask, memory_key_padding_mask, memory_is_causal
         return _run_padded(self, tgt, own, rng, memory, other)
 
 
 class Stack(Module):
-    """`num_layers` copies of a layer, one after another, and a norm or none at the end."""
+    """`num_layers` copies of a layer, one after another, and an optional norm at the end."""
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         num_layers = operator.index(num_layers)
@@ -133,10 +133,10 @@ class Stack(Module):
 
 
 class TransformerEncoder(Stack):
-    """`num_layers` copies of `encoder_layer`, then `norm`. torch.nn.TransformerEncoder's arguments.
+    """The encoder: `num_layers` copies of `encoder_layer`, then `norm`, as in torch.
 
-    As in torch the copies start equal. `enable_nested_tensor` and `mask_check` choose torch's
-    implementation; they are accepted and do nothing here.
+    As in torch, all copies have the same initial weights. `enable_nested_tensor` and `mask_check`
+    select torch's implementation; here they have no effect.
 
     >>> import numpy as np
     >>> layer = TransformerEncoderLayer(8, 2, 11, batch_first=True)
@@ -163,15 +163,18 @@ class TransformerEncoder(Stack):
         *,
         rng: Rng | None = None,
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Return (memory, backward). `is_causal` None means False: the mask says it all."""
+        """Run the stack; return (memory, backward). `is_causal=None` means False.
+
+        torch then detects a causal mask; here the mask itself is enough.
+        """
         own = mask, src_key_padding_mask, bool(is_causal)
         return _run_padded(self, src, own, rng)
 
 
 class TransformerDecoder(Stack):
-    """`num_layers` copies of `decoder_layer`, then `norm`. torch.nn.TransformerDecoder's arguments.
+    """The decoder: `num_layers` copies of `decoder_layer`, then `norm`, as in torch.
 
-    `backward(dy)` returns (dtgt, dmemory), the gradients of every layer's memory added up.
+    `backward(dy)` returns (dtgt, dmemory), where dmemory is the sum over all layers.
 
     >>> import numpy as np
     >>> layer = TransformerDecoderLayer(8, 2, 11)
@@ -198,14 +201,17 @@ class TransformerDecoder(Stack):
         *,
         rng: Rng | None = None,
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Return (y, backward). `tgt_is_causal` None means False: the mask says it all."""
+        """Run the stack; return (y, backward). `tgt_is_causal=None` means False.
+
+        torch then detects a causal mask; here the mask itself is enough.
+        """
         own = tgt_mask, tgt_key_padding_mask, bool(tgt_is_causal)
         other = memory_mask, memory_key_padding_mask, memory_is_causal
         return _run_padded(self, tgt, own, rng, memory, other)
 
 
 Masks = tuple[Array | None, Array | None, bool]
-"""attn_mask, key_padding_mask, is_causal."""
+"""The masks of one attention: attn_mask, key_padding_mask, is_causal."""
 
 
 def _run_padded(
@@ -216,12 +222,13 @@ def _run_padded(
     memory: Array | None = None,
     other: Masks = (None, None, False),
 ) -> Forward:
-    """Arrange torch's arrays as rows, run the module, arrange the output back.
+    """Convert padded arrays to rows, run the module, and convert its output back.
 
-    backward(dy) returns dx; with a memory (dx, dmemory), dmemory None where no layer looks at it.
+    `own` are the masks of self-attention, `other` those of cross-attention. backward(dy) returns
+    dx; with a memory (dx, dmemory), dmemory None if no layer uses the memory.
     """
     _check_parts(module)
-    # the module, or a stack's first layer, says what the arrays must be like
+    # the layer, or a stack's first layer, defines the expected widths and axes
     layer = next(iter(module.layers), None) if isinstance(module, Stack) else module
     batch_first = layer is not None and layer.batch_first
     if layer is not None:
@@ -258,7 +265,7 @@ def _run_padded(
 
 
 def _check_parts(module: Module) -> None:
-    """Raise `TypeError` for a part that overrides `forward`, which nothing here would call."""
+    """Raise `TypeError` for a submodule that overrides `forward`, if only `run` is called."""
     for name, inner in module.named_modules():
         kind: Any = type(inner)  # a class has a hash, which mypy denies
         if not _only_forward(kind):
@@ -273,7 +280,10 @@ def _check_parts(module: Module) -> None:
 
 @cache
 def _only_forward(kind: type[Module]) -> bool:
-    """Return whether a class overrides `forward` where layers call `run`, or read p."""
+    """Return whether a class overrides `forward` but not `run`, which is what stacks call.
+
+    A `Dropout` has no `run`: layers read its p, so an overridden `forward` is ignored as well.
+    """
     forward, run = (
         getattr(getattr(kind, name, None), "__module__", "").startswith("pellucid.")
         for name in ("forward", "run")
@@ -282,16 +292,19 @@ def _only_forward(kind: type[Module]) -> bool:
 
 
 def _own_rng(site: int, rng: Rng | None) -> dict[str, Any]:
-    """Return the keyword argument `rng` for a part, or none: a custom part may not accept it."""
+    """Return the keyword argument `rng` for a part, or none without an rng.
+
+    So a custom part that does not accept `rng` still works without one.
+    """
     return {} if rng is None else {"rng": rng.fold(site)}
 
 
 class Transformer(Module):
-    """Encoder and decoder stacks with a norm after each. torch.nn.Transformer's arguments.
+    """An encoder and a decoder stack, each followed by a norm, as torch.nn.Transformer.
 
     `backward(dy)` returns (dsrc, dtgt). A custom encoder is any Module whose
-    `forward(src, mask, src_key_padding_mask, is_causal)` returns (memory, backward); a custom
-    decoder one whose backward returns (dtgt, dmemory). Source: Vaswani et al. 2017; article 002.
+    `forward(src, mask, src_key_padding_mask, is_causal)` returns (memory, backward). The backward
+    of a custom decoder returns (dtgt, dmemory). Source: Vaswani et al. 2017; article 002.
 
     >>> import numpy as np
     >>> model = Transformer(8, 2, 1, 1, 11, batch_first=True).eval()
@@ -339,7 +352,7 @@ class Transformer(Module):
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def _initialise_as_torch(self, seed: int | None, custom: list[Module]) -> None:
-        """Initialise every matrix by Xavier; a custom part keeps its vectors (biases, norms)."""
+        """Initialise all matrices by Xavier's method; custom parts keep their vectors."""
         vectors = [p for each in custom for p in each.parameters() if len(p.shape) < 2]
         kept = [p.data for p in vectors]
         for parameter in self.parameters():
@@ -367,11 +380,12 @@ class Transformer(Module):
         *,
         rng: Rng | None = None,
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Return (y, backward); masks as in `MultiheadAttention.forward`.
+        """Run encoder and decoder; return (y, backward).
 
-        Raises `ValueError` when src and tgt differ in batch, or either is not d_model wide.
+        The masks are those of `MultiheadAttention.forward`. Raises `ValueError` when src and tgt
+        have different batch sizes, or either has not the width d_model.
         """
-        namespace(src, tgt)  # raises for what is no array
+        namespace(src, tgt)  # raises TypeError for anything but arrays
         self._check(src, tgt)
         with inside("encoder"):
             memory, encoder_backward = self.encoder.forward(
@@ -397,13 +411,14 @@ class Transformer(Module):
         @single_use
         def backward(dy: Array) -> tuple[Array, Array]:
             dtgt, dmemory = decoder_backward(dy)
-            if dmemory is None:  # a decoder without layers never looks at memory
+            if dmemory is None:  # a decoder without layers does not use the memory
                 dmemory = namespace(memory).zeros_like(memory)
             return encoder_backward(dmemory), dtgt
 
         return y, backward
 
     def _check(self, src: Array, tgt: Array) -> None:
+        """Raise `ValueError` unless the shapes of src and tgt fit each other and d_model."""
         if src.ndim != tgt.ndim or src.ndim not in (2, 3):
             raise ValueError(
                 f"src and tgt must both have 3 axes, or both 2 without a batch; got {src.shape} "

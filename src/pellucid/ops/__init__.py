@@ -1,8 +1,9 @@
-"""The mathematics: every function with its derivative right under it, and no state anywhere.
+"""The mathematics: every function with its derivative right under it, without any state.
 
-`f(x, …) -> (y, saved)` and `f_backward(dy, saved) -> dx, …`. The arrays alone give the dtype: a
-number (a scale, a probability) is made Python's float, because NumPy's float64 would widen float32.
-NumPy adds float16 up in float16, so that `nn` refuses it; here only GELU and LayerNorm widen it.
+`f(x, …) -> (y, saved)` computes an op; `f_backward(dy, saved) -> dx, …` its VJP, from what the
+forward saved. Results have the dtype of the arrays: a number (a scale, a probability) becomes a
+Python float, because a NumPy float64 would turn float32 arrays into float64. NumPy adds float16 up
+in float16, which loses precision: `nn` refuses it, and only GELU and the norms widen it here.
 """
 
 from pellucid.core.names import exported

@@ -1,8 +1,8 @@
-"""The activations of the feed-forward network: one row says all that is known of each.
+"""The activations of the feed-forward network: `ACTIVATIONS` has one record for each.
 
-A new activation is its page of `ops`, its file in `kernels/activations` if it has one, and a row
-here. Names of other formats are `None` or empty where the format cannot express the activation; an
-exporter then refuses it by name.
+To add an activation, write its op, optionally a kernel in `kernels/activations`, and a record here.
+The name in another format is `None` or empty if that format does not have the activation; an
+exporter then refuses it with an error.
 """
 
 from collections.abc import Callable
@@ -25,23 +25,22 @@ OnnxNode = Callable[..., str]
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation: its mathematics, its kernel, and what other formats call it."""
+    """An activation: its op, its kernel, and its name in other formats."""
 
     name: str
     op: Pair
-    """Forward and backward, as a page of `ops` has them."""
+    """Forward and backward."""
     kernel: str | None = None
-    """The module below `pellucid.kernels` with Numba's `value(x)` and `slope(x)`; of a gated one,
-    with those of the gate."""
+    """The module below `pellucid.kernels` with the compiled `value(x)` and `slope(x)`. For a gated
+    activation, this and the two fields below describe the gate."""
     onnx: Callable[[OnnxNode, str], str] | None = None
-    """Makes the ONNX nodes for an input, and returns the name of the output; of a gated one, those
-    of the gate."""
+    """Adds the ONNX nodes for the input of this name, and returns the name of the output."""
     ctranslate2: str | None = None
-    """The member of CTranslate2's enumeration `Activation`; of a gated one, the gate's."""
+    """The member of CTranslate2's enumeration `Activation`."""
     huggingface: tuple[str, ...] = ()
-    """Values of Hugging Face's `activation_function`."""
+    """The values of Hugging Face's `activation_function` that mean this activation."""
     gates: int = 1
-    """Input features to an output feature: 2 for a gated one, (…, 2F) -> (…, F)."""
+    """Input features per output feature: 2 for a gated activation, (…, 2F) -> (…, F)."""
 
 
 def _gelu_tanh(x: Array) -> tuple[Array, GeluSaved]:
@@ -94,7 +93,7 @@ GATED = (
     ("geglu", "gelu", pair_of(geglu)),
     ("geglu_tanh", "gelu_tanh", Pair(_geglu_tanh, geglu_backward)),
 )
-"""Name, gate and mathematics: all else is the gate's."""
+"""Gated activations: name, activation of the gate, op. Their other fields are the gate's."""
 
 ACTIVATIONS: Registry[Activation] = Registry({row.name: row for row in _ROWS})
 ACTIVATIONS |= {

@@ -1,4 +1,4 @@
-"""The residual step of a post-norm layer: norm(residual + dropout(x))."""
+"""The residual step of a post-norm layer: norm(residual + dropout(x)) as one op."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -27,9 +27,10 @@ def add_dropout_norm(
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> tuple[Annotated[Array, "… E"], Saved]:
-    """Return norm(residual + dropout(x)); all (…, E). Source: Vaswani et al. 2017, 3.1, 5.4.
+    """Return norm(residual + dropout(x)); x, residual and the result are (…, E).
 
-    `norm` is a key of `NORMS`, else `ValueError`.
+    `weight` and `bias` are those of the norm. Raises `ValueError` unless `norm` is a key of
+    `NORMS`. Source: Vaswani et al. 2017, 3.1, 5.4.
 
     >>> import numpy as np
     >>> add_dropout_norm(np.array([1.0, 3.0]), np.array([0.0, -4.0]), eps=0.0)[0]
@@ -50,6 +51,9 @@ def add_dropout_norm_backward(
     Annotated[Array, "E|1"] | None,
     Annotated[Array, "E"] | None,
 ]:
-    """Return dx, dresidual, dweight, dbias; the sum passes its gradient to both sides."""
+    """Return dx, dresidual, dweight, dbias.
+
+    The sum passes the gradient of the norm's input to both terms, to x through the dropout.
+    """
     dsum, dweight, dbias = NORMS[saved.norm].op.backward(dy, saved.inner)
     return dropout_backward(dsum, saved.dropout), dsum, dweight, dbias

@@ -20,8 +20,8 @@ class Saved(NamedTuple):
     v: Array
     scale: float
     probabilities: Array  # after the softmax
-    sink: Array | None  # (…, L, 1), that of a rule's sink
-    weights: Array  # after dropout: what multiplies V
+    sink: Array | None  # (…, L, 1), the probability of the rule's sink
+    weights: Array  # after dropout: they multiply V
     dropout: DropoutSaved
     rule: Rule
     chain: list[Any]  # what the rule's parts saved
@@ -40,24 +40,24 @@ def attention(
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> tuple[Annotated[Array, "… L Dv"], Saved]:
-    """Return the values of the keys that each query asks for, weighted by how well they match.
+    """Return each query's average of the values, weighted by the softmax of its scores.
 
         1.  A = rule(scale · Q Kᵀ)
         2.  P = softmax(A),  W = dropout(P)
         3.  Z = W V                         (…, L, Dv)
 
-    `scale` is 1 / √D unless given;
-    queries of no width, D = 0, attend to all keys alike. `rule` says which keys a query may look at
-    and what is done to its scores (`ops.rules`). `mask` and `causal` are short for `rules.mask`,
-    which broadcasts to (…, L, S), bool True = not allowed, float added, and for `rules.causal`,
-    which forbids key s > query l; `offset` (N,) says how many keys of each sequence are before its
-    query 0, none unless given. Entries of q and k with mean 0 and variance 1 give q·k the
-    standard deviation √D, and 1 / √D makes it 1 again (3.2.1, footnote 4).
-    A query with every key forbidden (True or −inf) gets zero output and gives zero gradient.
-    Dropout draws for each query, key and head: `rng.rows`, if set, names the queries (it broadcasts
-    to (…, L)), and a head's name is its place on the third axis from the end.
+    `scale` is 1 / √D by default: if the entries of q and k have mean 0 and variance 1, q·k has the
+    standard deviation √D, and dividing by it gives 1 again (3.2.1, footnote 4). With D = 0 a query
+    attends to all keys equally.
+    `rule` says which keys a query may attend to, and how its scores change (`ops.rules`). `mask`
+    and `causal` are short for `rules.mask` (broadcasts to (…, L, S); bool True = not allowed, float
+    = added to the scores) and `rules.causal` (forbids key s > query l). `offset` (N,) is the number
+    of keys of each sequence before its query 0, by default 0.
+    A query whose keys are all forbidden (True or −inf) gets zero output and zero gradient.
+    Dropout draws a bit for each query, key and head. `rng.rows`, if set, holds the keys of the
+    queries for the hash (broadcasts to (…, L)); the head is the third axis from the end.
 
-    Raises `ValueError` on shapes that do not conform, `TypeError` for what is no rule or mask.
+    Raises `ValueError` for shapes that do not fit, `TypeError` if `rule` or `mask` is neither.
     Source: Vaswani et al. 2017, 3.2.1; article 000.
 
     >>> import numpy as np
@@ -88,7 +88,7 @@ def attention_backward(
     2.  dP = dropout's backward of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P)
     1.  dA through the rule;  dQ = scale · dA K,  dK = scale · dAᵀ Q
 
-    `dweights` adds a gradient that reached the weights by another way.
+    `dweights` is a further gradient of the weights W, if they are used elsewhere too.
     """
     q, k, v, scale, weights = saved.q, saved.k, saved.v, saved.scale, saved.weights
     xp = namespace(dout, q)
@@ -107,9 +107,10 @@ def attention_backward(
 def rule_backward(
     da: Annotated[Array, "… L S"], dp: Annotated[Array, "… L S"], saved: Saved
 ) -> tuple[Array, ...]:
-    """Return the gradient of scale · Q Kᵀ, and of the rule's parameters.
+    """Return the gradients of scale · Q Kᵀ and of the rule's parameters, given dA and dP.
 
-    A sink's dP is 0. Its dA = P_sink (0 − Σ_s dP ⊙ P) is not −Σ_s dA, which cancels.
+    A sink has no value, so its dP is 0 and its dA = P_sink (0 − Σ_s dP ⊙ P). That equals −Σ_s dA,
+    but the latter sum would lose digits by cancellation.
     """
     p, sink, chain = saved.probabilities, saved.sink, saved.chain
     if sink is not None:
@@ -119,7 +120,7 @@ def rule_backward(
 
 
 def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:
-    """Return a rule, with what `mask` and `causal` say added to it."""
+    """Return the rule combined with `mask` and, if `causal`, with the causal rule."""
     if not isinstance(rule, Rule):
         raise TypeError(
             f"rule must be one of ops.rules, got {rule!r}; a function is called first, with what "
@@ -127,7 +128,7 @@ def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:
         )
     if mask is None and not causal:
         return rule
-    from pellucid.ops import rules  # here, so that this page alone loads little else
+    from pellucid.ops import rules  # here, so that importing this module stays fast
 
     if causal:
         rule = rules.causal & rule
@@ -139,9 +140,9 @@ def score_gradient(
     saved: Saved,
     dweights: Annotated[Array, "* L S"] | None = None,
 ) -> tuple[Annotated[Array, "… L S"], Annotated[Array, "… L S"]]:
-    """Return (dweights, dscores): the gradients at steps 2 and 1 themselves, to be looked at.
+    """Return the gradients of the weights W and of the scores A, for inspection.
 
-    `dweights` adds a gradient that reached the weights by another way.
+    `dweights` is a further gradient of the weights W, if they are used elsewhere too.
     """
     v, probabilities, dropped = saved.v, saved.probabilities, saved.dropout
     xp = namespace(dout, v)
@@ -152,7 +153,7 @@ def score_gradient(
 
 
 def causal_mask(length: int, source_length: int) -> Annotated[np.ndarray, "L S"]:
-    """Return (L, S) bool, True where key s lies after query l.
+    """Return the causal mask, (L, S) bool, True where key s is after query l.
 
     >>> causal_mask(2, 3)
     array([[False,  True,  True],
@@ -162,7 +163,7 @@ def causal_mask(length: int, source_length: int) -> Annotated[np.ndarray, "L S"]
 
 
 def _softmax(a: Array, rule: Rule) -> tuple[Array, Array | None]:
-    """Return P, and the column of sinks, where there are some, by itself."""
+    """Return the probabilities P, and separately those of the sinks, (…, L, 1), or None."""
     sinks = [part.parameters[0] for part in rule.score if part.last]
     if not sinks:
         return softmax(a)[0], None
@@ -175,7 +176,7 @@ def _softmax(a: Array, rule: Rule) -> tuple[Array, Array | None]:
 
 
 def _by_head(rng: Rng | None, shape: tuple[int, ...]) -> Rng | None:
-    """Name the rows of the score matrix: the query's name, and the head it stands in."""
+    """Return an rng whose row keys are those of the score matrix: one per query and head."""
     if rng is None or len(shape) < 3:
         return rng
     head = mix(np.arange(shape[-3], dtype=np.uint32) + np.uint32(1))[:, None]

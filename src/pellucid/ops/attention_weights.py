@@ -1,4 +1,4 @@
-"""The weights of attention themselves, inside each sequence of packed rows."""
+"""The attention weights, inside each sequence of packed rows, as an output of their own."""
 
 from typing import Annotated, NamedTuple
 
@@ -36,17 +36,17 @@ def attention_weights(
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> tuple[Annotated[Array, "N … L S"], Saved]:
-    """Return W = dropout(softmax(rule(scale · Q Kᵀ))), what `packed_attention` multiplies V with.
+    """Return the attention weights W = dropout(softmax(rule(scale · Q Kᵀ))) of packed rows.
 
-    Arguments as there; W: (N, H, L, S), L and S the longest, zeros in the padding, or, if
-    `average`, its mean over the heads, (N, L, S).
+    The arguments are those of `packed_attention`, which multiplies V by W. W is (N, H, L, S), L and
+    S the longest lengths, with zeros in the padding; if `average`, its mean over heads, (N, L, S).
 
     >>> x, cu = np.array([[[1.0]], [[1.0]]]), np.array([0, 2])
     >>> attention_weights(x, x, cu, cu, average=True)[0]
     array([[[0.5, 0.5],
             [0.5, 0.5]]])
     """
-    _, saved = packed_attention(  # one column for V: what is multiplied with W is not used
+    _, saved = packed_attention(  # one column for V, since the product W V is not used
         q,
         k,
         k[..., :1],
@@ -64,7 +64,7 @@ def attention_weights(
 
 
 def attention_weights_backward(dw: Annotated[Array, "N … L S"], saved: Saved) -> tuple[Array, ...]:
-    """Return dq (T, H, D), dk (U, H, D), and those of the rule's parameters.
+    """Return dq (T, H, D), dk (U, H, D), and the gradients of the rule's parameters.
 
     dP = dropout's backward of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P) through the rule,
     dQ = scale · dA K,  dK = scale · dAᵀ Q

@@ -28,8 +28,8 @@ def bias_act_dropout(
 ) -> tuple[Array, Saved]:
     """Return dropout(activation(x + bias)); x: (…, F), bias: (F,) or None.
 
-    `activation` is a key of `ACTIVATIONS`, else `ValueError`; a gated one turns (…, 2F) into
-    (…, F). Source: Vaswani et al. 2017, 3.3.
+    A gated activation maps (…, 2F) to (…, F). Raises `ValueError` unless `activation` is a key of
+    `ACTIVATIONS`. Source: Vaswani et al. 2017, 3.3.
 
     >>> import numpy as np
     >>> bias_act_dropout(np.array([1.0, -3.0]), np.array([1.0, 1.0]))[0]

@@ -1,4 +1,4 @@
-"""Cross-entropy of logits against the right class or a distribution, with label smoothing."""
+"""Cross-entropy of logits and target classes or distributions, with label smoothing."""
 
 from math import prod
 from typing import Annotated, NamedTuple
@@ -11,8 +11,8 @@ from pellucid.ops.softmax import LogSaved, log_softmax, log_softmax_backward
 
 class Saved(NamedTuple):
     log_p: LogSaved
-    wanted: Array  # (T, V): t, times the class weights; 0 where the row is ignored
-    norm: Array  # what a mean divides by
+    wanted: Array  # (T, V): t times the class weights; 0 in rows that are ignored
+    norm: Array  # the divisor of reduction "mean"
     reduction: str
     shape: tuple[int, ...]
 
@@ -26,20 +26,21 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Array, Saved]:
-    """Return −Σ_v w_v t_v log softmax(logits)_v over the last axis, V wide.
+    """Return the cross-entropy −Σ_v w_v t_v log softmax(logits)_v over the last axis, size V.
 
         1.  t = (1 − ε) [v = target] + ε / V
         2.  log p = log softmax(logits)
         3.  loss = −Σ_v w_v t_v log p_v
 
-    logits: (…, V). target: (…) integers in [0, V), or probabilities (…, V) that stand in the place
-    of [v = target]; the loss has no gradient for them. Rows whose target is `ignore_index` count
-    for nothing. `weight` w: (V,), 1 unless given. `reduction`: "none" gives (…); "sum" a number;
-    "mean" the sum divided by the total weight of the targets (without `weight` their number), and
-    with probabilities by the number of rows. The mean over no row at all is NaN, its gradient 0.
+    logits: (…, V). target: (…) integers in [0, V), or probabilities (…, V), which replace
+    [v = target] and get no gradient. Rows whose target is `ignore_index` do not count. `weight` w:
+    (V,), 1 by default. ε is `label_smoothing`. `reduction`: "none" returns a loss per row, (…);
+    "sum" their sum; "mean" the sum divided by the total weight of the targets (without `weight`,
+    their number), or for probabilities by the number of rows. The mean over zero rows is NaN, with
+    gradient 0.
 
-    Raises `IndexError` on a class outside [0, V), `TypeError` on logits of integers, `ValueError`
-    on anything else that does not fit.
+    Raises `IndexError` for a class outside [0, V), `TypeError` for integer logits, `ValueError` for
+    anything else that does not fit.
     Source: Szegedy et al. 2016, 7 (label smoothing); torch.nn.functional.cross_entropy.
 
     >>> loss, _ = cross_entropy(np.zeros((2, 4)), np.array([1, 3]))
@@ -69,7 +70,7 @@ def cross_entropy(
             norm = xp.sum(chosen * weight)
 
     log_p, saved_log_p = log_softmax(rows)  # 2
-    # a class that is not wanted adds 0, even where its log-probability is −inf
+    # a class with t = 0 adds 0, even where its log-probability is −inf
     losses = -xp.sum(wanted * xp.where(wanted == 0, xp.zeros_like(log_p), log_p), axis=-1)  # 3
     saved = Saved(saved_log_p, wanted, norm, reduction, logits.shape)
     if reduction == "none":
@@ -79,7 +80,7 @@ def cross_entropy(
 
 
 def cross_entropy_backward(dloss: Array, saved: Saved) -> Annotated[Array, "… V"]:
-    """Return dlogits; for one row and weight 1 that is dloss (softmax(logits) − t)."""
+    """Return dlogits; for one row with weight 1 it is dloss (softmax(logits) − t)."""
     log_p, wanted, norm, reduction, shape = saved
     xp = namespace(wanted)
     per_row = dloss
@@ -92,7 +93,7 @@ def cross_entropy_backward(dloss: Array, saved: Saved) -> Annotated[Array, "… 
 
 
 def _chosen(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array, Array]:
-    """Return [v = target] (T, V), which rows count (T, 1), and how many they are."""
+    """Return [v = target] (T, V), a mask of the rows that count (T, 1), and their number."""
     xp = namespace(logits, target)
     classes = logits.shape[-1]
     if target.shape == logits.shape and xp.isdtype(target.dtype, "real floating"):
@@ -119,7 +120,7 @@ def _chosen(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Arr
 
 
 def _divided(total: Array, norm: Array, otherwise: float) -> Array:
-    """total / norm, or `otherwise` where norm is 0."""
+    """Return total / norm, or `otherwise` where norm is 0."""
     xp = namespace(norm)
     empty = norm == 0
     mean = total / xp.where(empty, xp.ones_like(norm), norm)

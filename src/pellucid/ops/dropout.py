@@ -14,10 +14,11 @@ class Saved(NamedTuple):
 def dropout(
     x: Annotated[Array, "…"], p: float, rng: Rng | None
 ) -> tuple[Annotated[Array, "…"], Saved]:
-    """Return x ⊙ m / (1 − p) with m from the hash in `rng`; p = 0 or no rng is the identity.
+    """Return x ⊙ m / (1 − p), the mask m drawn from `rng`; shape and dtype of `x`.
 
-    Shape and dtype of `x`. p = 1 gives zeros. Raises `ValueError` unless 0 ≤ p ≤ 1.
-    Source: Srivastava et al. 2014, in the inverted form that needs no change at evaluation.
+    p = 0 or no rng returns x itself; p = 1 gives zeros. Raises `ValueError` unless 0 ≤ p ≤ 1.
+    Source: Srivastava et al. 2014, in the inverted form: scaling in training means that evaluation
+    needs no change.
 
     >>> import numpy as np
     >>> dropout(np.ones(6), 0.5, Rng(0))[0]
@@ -30,7 +31,7 @@ def dropout(
 
 
 def dropout_backward(dy: Annotated[Array, "…"], saved: Saved) -> Annotated[Array, "…"]:
-    """Return dx = dy ⊙ m / (1 − p); the mask is drawn again, not stored."""
+    """Return dx = dy ⊙ m / (1 − p); the same mask is drawn again instead of stored."""
     return _masked(dy, saved)
 
 

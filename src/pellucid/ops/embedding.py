@@ -1,4 +1,4 @@
-"""Token embedding: row i of a table; and the table of sinusoidal positions."""
+"""Embedding look-up in a table, and the table of sinusoidal positions."""
 
 from math import prod
 from typing import Annotated, NamedTuple
@@ -17,10 +17,10 @@ class Saved(NamedTuple):
 def embedding(
     index: Annotated[Array, "…"], weight: Annotated[Array, "V E"], padding_idx: int | None = None
 ) -> tuple[Annotated[Array, "… E"], Saved]:
-    """Return weight[index].
+    """Return weight[index], the row of the table for each index.
 
-    index: integers in [0, V). Row `padding_idx` gets no gradient.
-    Raises `IndexError` when an index is outside the table, `ValueError` when weight is no table.
+    index: (…) integers in [0, V). Row `padding_idx` gets no gradient.
+    Raises `IndexError` when an index is outside the table, `ValueError` when weight is not 2-D.
 
     >>> embedding(np.array([1, 0]), np.array([[1.0], [2.0]]))[0]
     array([[2.],
@@ -41,7 +41,7 @@ def embedding(
 
 
 def embedding_backward(dy: Annotated[Array, "… E"], saved: Saved) -> Annotated[Array, "V E"]:
-    """Return dweight: row i sums the gradients of every place where i was looked up."""
+    """Return dweight: its row i is the sum of dy over all places where the index is i."""
     index, rows, padding_idx = saved
     xp = namespace(dy, index)
     flat = xp.reshape(index, (-1,))
@@ -53,7 +53,7 @@ def embedding_backward(dy: Annotated[Array, "… E"], saved: Saved) -> Annotated
 
 
 def sinusoidal(length: int, width: int) -> Annotated[np.ndarray, "L E"]:
-    """Return the fixed table of positions, (length, width) float64.
+    """Return the fixed table of sinusoidal positions, (length, width) float64.
 
     P[t, 2i] = sin(t / 10000^(2i/width)), P[t, 2i+1] = cos(the same).
     Source: Vaswani et al. 2017, 3.5.

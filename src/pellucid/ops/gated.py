@@ -1,4 +1,4 @@
-"""Gated activations: SwiGLU and GeGLU, of the two halves a and b of the input."""
+"""Gated activations, SwiGLU and GeGLU: one half of the input, activated, scales the other half."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -19,7 +19,7 @@ def swiglu(x: Annotated[Array, "… 2F"]) -> tuple[Annotated[Array, "… F"], Sa
         1.  s = a σ(a)
         2.  y = s ⊙ b
 
-    Raises `ValueError` when the last axis is of odd length.
+    Raises `ValueError` when the last axis has odd length.
     Source: Shazeer 2020, "GLU Variants Improve Transformer", 2.
 
     >>> import numpy as np
@@ -32,7 +32,7 @@ def swiglu(x: Annotated[Array, "… 2F"]) -> tuple[Annotated[Array, "… F"], Sa
 
 
 def swiglu_backward(dy: Annotated[Array, "… F"], saved: Saved) -> Annotated[Array, "… 2F"]:
-    """Return dx = [da, db].
+    """Return the gradient dx = [da, db].
 
     2.  ds = dy ⊙ b,  db = dy ⊙ s
     1.  da = ds ⊙ SiLU′(a)
@@ -50,8 +50,8 @@ def geglu(
         1.  s = GELU(a)
         2.  y = s ⊙ b
 
-    `approximate` as in `gelu`. Raises `ValueError` when the last axis is of
-    odd length. Source: Shazeer 2020, "GLU Variants Improve Transformer", 2.
+    `approximate` is that of `gelu`. Raises `ValueError` when the last axis has odd length.
+    Source: Shazeer 2020, "GLU Variants Improve Transformer", 2.
 
     >>> import numpy as np
     >>> geglu(np.array([50.0, 0.0, 2.0, 3.0]))[0]
@@ -63,7 +63,7 @@ def geglu(
 
 
 def geglu_backward(dy: Annotated[Array, "… F"], saved: Saved) -> Annotated[Array, "… 2F"]:
-    """Return dx = [da, db].
+    """Return the gradient dx = [da, db].
 
     2.  ds = dy ⊙ b,  db = dy ⊙ s
     1.  da = ds ⊙ GELU′(a)

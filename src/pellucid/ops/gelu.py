@@ -1,4 +1,4 @@
-"""GELU, exact and in the tanh form."""
+"""GELU (Gaussian error linear unit), exact or with the tanh approximation."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -7,8 +7,8 @@ from pellucid.core.array import Array, erf, namespace, narrowed, widened
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
-# Beyond it the gate Φ is exactly 0 or 1 and its slope φ is 0, in float64 too; further out x³ would
-# overflow and the formulas come to inf · 0.
+# Beyond ±40 Φ is exactly 0 or 1 and φ is 0, in float64 too; much further out x³ would overflow, and
+# the formulas would give inf · 0.
 _TAIL = 40.0
 
 
@@ -20,7 +20,7 @@ class Saved(NamedTuple):
 def gelu(
     x: Annotated[Array, "…"], approximate: str = "none"
 ) -> tuple[Annotated[Array, "…"], Saved]:
-    """Return x Φ(x), Φ the normal distribution function; shape and dtype of `x`.
+    """Return x Φ(x), Φ the cumulative normal distribution; shape and dtype of `x`.
 
         approximate = "none":  ½ x (1 + erf(x / √2))
         approximate = "tanh":  ½ x (1 + tanh(u)),  u = √(2/π) (x + 0.044715 x³)
@@ -43,7 +43,7 @@ def gelu(
 
 
 def gelu_backward(dy: Annotated[Array, "…"], saved: Saved) -> Annotated[Array, "…"]:
-    """Return dx.
+    """Return the gradient dx.
 
     none:  dy (Φ(x) + x φ(x)),  φ(x) = exp(−x²/2) / √(2π)
     tanh:  dy (½ (1 + tanh u) + ½ x (1 − tanh² u) u′),  u′ = √(2/π) (1 + 3 · 0.044715 x²)

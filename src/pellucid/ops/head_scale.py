@@ -1,4 +1,4 @@
-"""A learned scale of the scores, one number for each head, put into the queries."""
+"""A learned scale of the attention scores, one number for each head, applied to the queries."""
 
 from typing import Annotated, NamedTuple
 
@@ -13,11 +13,12 @@ class Saved(NamedTuple):
 def head_scale(
     q: Annotated[Array, "… H D"], scale: Annotated[Array, "H"]
 ) -> tuple[Annotated[Array, "… H D"], Saved]:
-    """Return q' with q'_h = s_h q_h, so that q'·k = s_h (q·k): attention then needs no scale.
+    """Scale the queries of each head by a learned number: q'_h = s_h q_h.
 
-    Raises `ValueError` when q has another number of heads. torch has no such layer. It is
-    article 003's question put to the gradient: s_h begins at 1/√D, and −log s_h / log D is the p of
-    1/D^p that training makes of it.
+    Then q'·k = s_h (q·k), so attention needs no scale of its own. Article 003 asks which scale is
+    best; this lets training answer: s_h is initialised to 1/√D, and after training
+    p = −log s_h / log D says which 1/D^p it has become. PyTorch has no such layer.
+    Raises `ValueError` when q has another number of heads than `scale`.
 
     >>> import numpy as np
     >>> head_scale(np.ones((2, 1)), np.array([0.5, 3.0]))[0]
@@ -35,15 +36,15 @@ def head_scale(
 def head_scale_backward(
     dy: Annotated[Array, "… H D"], saved: Saved
 ) -> tuple[Annotated[Array, "… H D"], Annotated[Array, "H"]]:
-    """Return the gradients of q and of scale, from dy, that of q' (written dq' here).
+    """Return the gradients of q and of scale; dy is the gradient of q', written dq' here.
 
     q'_td = s_h q_td for every query t and channel d of head h, so
 
         dq_td = dq'_td ∂q'_td/∂q_td = s_h dq'_td
         ds_h  = Σ_td dq'_td ∂q'_td/∂s_h = Σ_t dq'_t · q_t
 
-    Scores A_tj = q'_t·k_j gave dq'_t = Σ_j dA_tj k_j, so ds_h is Σ_tj dA_tj (q_t·k_j) without a
-    second look at the keys. At s_h = 0 all scores are 0: q gets nothing, s_h still learns.
+    The scores A_tj = q'_t·k_j gave dq'_t = Σ_j dA_tj k_j, so ds_h equals Σ_tj dA_tj (q_t·k_j), but
+    the keys are not needed. At s_h = 0 all scores are 0: q gets a zero gradient, s_h does not.
     """
     q, scale = saved
     xp = namespace(dy, q)

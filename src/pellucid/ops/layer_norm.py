@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 from pellucid.core.array import Array, namespace, narrowed, own_number, widened
 
 NEARLY_CONSTANT = 2.0**-24
-"""σ²/μ² below which μ is corrected: what it was rounded by counts beside σ, or is all there is."""
+"""Below this σ²/μ² the mean is corrected: its rounding error is then not small compared with σ."""
 
 
 class Saved(NamedTuple):
@@ -22,15 +22,15 @@ def layer_norm(
     bias: Annotated[Array, "E"] | None = None,
     eps: float = 1e-5,
 ) -> tuple[Annotated[Array, "… E"], Saved]:
-    """Return y = γ ⊙ x̂ + β over the last axis, E wide.
+    """Return layer normalisation over the last axis, size E: y = γ ⊙ x̂ + β.
 
-        1.  μ = (1/E) Σ x, for a nearly constant row with what rounding left of Σ (x − μ)
+        1.  μ = (1/E) Σ x; for a nearly constant row also + (1/E) Σ (x − μ), the rounding error
         2.  σ² = (1/E) Σ (x − μ)²
         3.  x̂ = (x − μ) / √(σ² + ε)
         4.  y = γ ⊙ x̂ + β
 
-    γ is the weight, β the bias. Dtype of `x`; float16 is computed in float32. A row whose σ² is
-    beyond the dtype (float32 from about 1e19 on) gives NaN.
+    γ is the weight, β the bias. y has the dtype of `x`; float16 is computed in float32. A row whose
+    σ² overflows (in float32 from x of about 1e19 on) gives NaN.
     Source: Ba, Kiros, Hinton 2016; article 000.
 
     >>> import numpy as np
@@ -47,7 +47,7 @@ def layer_norm(
     centred = centred - xp.where(nearly_constant, left, xp.zeros_like(left))
     variance = xp.mean(centred * centred, axis=-1, keepdims=True)  # 2
     inverse_std = 1.0 / xp.sqrt(variance + own_number(eps))
-    # An overflow shows as NaN; 1 / √∞ = 0 would make a row of β of it.
+    # Make an overflow visible as NaN; 1 / √∞ = 0 would silently give a row of β.
     inverse_std = xp.where(xp.isinf(variance), xp.full_like(variance, float("nan")), inverse_std)
     x_hat = centred * inverse_std  # 3
     y = x_hat  # 4
@@ -65,12 +65,12 @@ def layer_norm_backward(
 
     With g = dy ⊙ γ the gradient at x̂ (step 4), and m(·) the mean over the last axis:
 
-        3.  dσ² = −½ Σ g ⊙ x̂ / (σ² + ε),   and through the quotient g / √(σ² + ε)
+        3.  dσ² = −½ Σ g ⊙ x̂ / (σ² + ε); every x receives g / √(σ² + ε)
         2.  every x receives dσ² · 2 (x − μ) / E  =  −x̂ · m(g ⊙ x̂) / √(σ² + ε)
-        1.  dμ = −Σ g / √(σ² + ε)  (that of σ² vanishes: Σ (x − μ) = 0), every x receives dμ / E
+        1.  dμ = −Σ g / √(σ² + ε), since σ² adds nothing (Σ (x − μ) = 0); every x receives dμ / E
 
-    so dx = (g − m(g) − x̂ ⊙ m(g ⊙ x̂)) / √(σ² + ε). Article 000 drops dy and two
-    of the sums.
+    so dx = (g − m(g) − x̂ ⊙ m(g ⊙ x̂)) / √(σ² + ε). (The derivation in article 000 omits dy and two
+    of the sums.)
     """
     x_hat, inverse_std, weight, has_bias = saved
     xp = namespace(dy, x_hat)

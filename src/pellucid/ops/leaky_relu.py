@@ -1,4 +1,4 @@
-"""Leaky ReLU."""
+"""Leaky ReLU: a small slope instead of 0 for negative inputs."""
 
 from typing import Annotated, NamedTuple
 
@@ -15,8 +15,8 @@ def leaky_relu(
 ) -> tuple[Annotated[Array, "…"], Saved]:
     """Return x where x > 0, else slope · x; shape and dtype of `x`.
 
-    Source: Maas, Hannun, Ng 2013; article 000 names it as one way to keep units from dying,
-    and prefers GELU.
+    Source: Maas, Hannun, Ng 2013; article 000 names it as one way to prevent dead units, and
+    prefers GELU.
 
     >>> import numpy as np
     >>> leaky_relu(np.array([-1.0, 2.0]), 0.5)[0]

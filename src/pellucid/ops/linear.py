@@ -17,7 +17,7 @@ def linear(
     weight: Annotated[Array, "F E"],
     bias: Annotated[Array, "F"] | None = None,
 ) -> tuple[Annotated[Array, "… F"], Saved]:
-    """Return x Wᵀ + b.
+    """Return x Wᵀ + b: x (…, E), W (F, E), b (F,) or None give (…, F).
 
     Raises `ValueError` for other shapes. torch.nn.functional.linear computes the same.
 
@@ -37,7 +37,7 @@ def linear(
             f"linear expects a bias of shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}"
         )
     xp = namespace(x, weight, bias)
-    rows = _rows(x)  # one product over all rows, whatever stands in front
+    rows = _rows(x)  # all leading axes as one, so that there is one matrix product
     y = rows @ weight.T
     if bias is not None:
         y = y + bias
@@ -47,7 +47,7 @@ def linear(
 def linear_backward(
     dy: Annotated[Array, "… F"], saved: Saved
 ) -> tuple[Annotated[Array, "… E"], Annotated[Array, "F E"], Annotated[Array, "F"] | None]:
-    """Return dx = dy W, dW = dyᵀ x and db = Σ dy, the sums over all rows."""
+    """Return dx = dy W, dW = dyᵀ x and db = Σ dy, summed over all rows."""
     x, weight, has_bias = saved
     xp = namespace(dy, x)
     dy_rows, x_rows = _rows(dy), _rows(x)

@@ -1,4 +1,8 @@
-"""The output layer and its loss in one: the logits live in row chunks and never leave the pair."""
+"""The output projection and the cross-entropy as one op, without ever holding all logits.
+
+The logits (T, V) are the largest array of a training step. They are computed for some rows at a
+time, in forward and again in backward.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -6,7 +10,7 @@ from pellucid.core.array import Array, namespace
 from pellucid.ops.cross_entropy import cross_entropy, cross_entropy_backward
 from pellucid.ops.linear import linear, linear_backward
 
-CHUNK = 1024  # rows of logits held at once
+CHUNK = 1024  # rows of logits held in memory at a time
 
 
 class Saved(NamedTuple):
@@ -27,7 +31,9 @@ def linear_cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> tuple[Annotated[Array, ""], Saved]:
-    """Return Σ over rows of cross_entropy(x Wᵀ + b, target), in nats.
+    """Return the cross-entropy of the logits x Wᵀ + b, summed over rows, in nats.
+
+    `target`, `ignore_index` and `label_smoothing` are those of `cross_entropy`.
 
     >>> import numpy as np
     >>> loss, _ = linear_cross_entropy(np.ones((2, 3)), np.ones((5, 3)), None, np.array([0, 4]))
@@ -52,7 +58,7 @@ def linear_cross_entropy(
 def linear_cross_entropy_backward(
     dloss: Annotated[Array, ""], saved: Saved
 ) -> tuple[Annotated[Array, "T E"], Annotated[Array, "V E"], Annotated[Array, "V"] | None]:
-    """Return dx, dweight, dbias; each chunk's logits are computed a second time."""
+    """Return dx, dweight, dbias; the logits are computed again, `CHUNK` rows at a time."""
     x, weight, bias, target, ignore_index, label_smoothing = saved
     xp = namespace(x, weight)
     dx = []

@@ -1,4 +1,4 @@
-"""Normalise queries and keys, then rotate them, before attention."""
+"""Normalise queries and keys (QK-norm), then apply rotary positions, before attention."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +15,7 @@ Rotate = Callable[[Array, Array, Angles], tuple[Array, Any]]
 class Saved(NamedTuple):
     heads: tuple[int, int]
     gains: Array | None
-    """γ of every head that is normalised, (heads, D)."""
+    """The weight γ of each head of queries and keys, (heads, D)."""
     norm: NormSaved | None
     rotate: Rotate | None
     turn: Any
@@ -32,16 +32,16 @@ def norm_rotate(
     rotate: Rotate = rotary,
     angles: Angles = PLAIN,
 ) -> tuple[Annotated[Array, "T N D"], Saved]:
-    """Return x with the heads of queries and keys normalised and rotated, those of values as given.
+    """Normalise and rotate the query and key heads of x; value heads stay as they are.
 
-        1.  x̂ = RMSNorm(x), a head by itself
-        2.  n = γ ⊙ x̂              γ the weight of queries or of keys
+        1.  x̂ = RMSNorm(x), for each head separately
+        2.  n = γ ⊙ x̂              γ = q_weight or k_weight
         3.  y = rotate(n, positions)
 
-    x: (T, N, D), heads[0] heads of queries, heads[1] of keys, and the values'. Without weights
-    steps 1 and 2 are left out, without positions step 3. `rotate` is `ops.rotary` or a function
-    like it. Raises `ValueError` when there is a weight for queries or for keys alone, and heads of
-    both. Source: Henry et al. 2020 (normalised queries and keys); Su et al. 2021 (3.).
+    x: (T, N, D) holds heads[0] query heads, then heads[1] key heads, then the value heads. Without
+    weights steps 1 and 2 are omitted, without positions step 3. `rotate` is `ops.rotary` or a
+    function with the same signature. Raises `ValueError` when x has query and key heads but only
+    one of the two weights is given. Source: Henry et al. 2020 (1, 2); Su et al. 2021 (3).
 
     >>> import numpy as np
     >>> norm_rotate(np.array([[[3.0, -3.0], [5.0, 7.0]]]), (1, 0), np.ones(2), eps=0.0)[0]
@@ -60,7 +60,7 @@ def norm_rotate(
 
 
 def gains_of(heads: tuple[int, int], *weights: Array | None) -> Array | None:
-    """Return γ of each head of queries and keys, (heads, D), or None without weights."""
+    """Return the weight γ of each query and key head, (heads, D), or None without weights."""
     given = [(n, w) for n, w in zip(heads, weights, strict=True) if n and w is not None]
     if not given:
         return None
@@ -73,9 +73,11 @@ def gains_of(heads: tuple[int, int], *weights: Array | None) -> Array | None:
 def norm_rotate_backward(
     dy: Annotated[Array, "T N D"], saved: Saved
 ) -> tuple[Annotated[Array, "T N D"], Annotated[Array, "D"] | None, Annotated[Array, "D"] | None]:
-    """Return dx, dq_weight = Σ dn ⊙ x̂ over rows and heads, and dk_weight.
+    """Return dx, dq_weight and dk_weight.
 
-    3. through the rotation, 2. g = dn ⊙ γ is the gradient at x̂, 1. through the norm.
+    3.  dn = rotation's backward of dy
+    2.  dγ = Σ dn ⊙ x̂ over rows and heads,  dx̂ = dn ⊙ γ
+    1.  dx = RMSNorm's backward of dx̂
     """
     (q, k), gains, norm, rotate, turn = saved
     xp, dx = namespace(dy, gains), dy[:, : q + k, :]

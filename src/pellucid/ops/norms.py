@@ -1,4 +1,4 @@
-"""The norms over the last axis: `NORMS` has the record of each by its name."""
+"""The norms over the last axis: `NORMS` has a record for each, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +12,18 @@ from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
 
 @dataclass(frozen=True)
 class Norm:
-    """All that is known of a norm over the last axis. A new one is a file and its row in `NORMS`.
+    """A norm over the last axis: its op, and how to export it. Add a new norm to `NORMS`.
 
-    op: (x, weight, bias, eps) -> y, and backward(dy) -> dx, dweight, dbias.
+    The op's forward is (x, weight, bias, eps) -> (y, saved), its backward
+    (dy, saved) -> (dx, dweight, dbias).
     """
 
     name: str
     op: Pair
     has_bias: bool
-    """Whether its layer learns a bias besides the weight."""
+    """Whether the layer has a learned bias in addition to the weight."""
     onnx: Callable[[OnnxNode, str, list[str], float], str] | None = None
-    """Makes the ONNX nodes for an input, its parameters (weight, then bias) and ε."""
+    """Adds the ONNX nodes for an input, its parameters (weight, then bias) and ε."""
 
 
 def _onnx_layer_norm(node: OnnxNode, x: str, parameters: list[str], eps: float) -> str:

@@ -1,4 +1,4 @@
-"""Attention inside each sequence of packed rows: pads, attends and packs again."""
+"""Attention inside each sequence of packed rows. The reference pads them and calls `attention`."""
 
 from typing import Annotated, NamedTuple
 
@@ -32,13 +32,13 @@ def packed_attention(
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> tuple[Annotated[Array, "T H Dv"], Saved]:
-    """Return `attention` of the queries of sequence n over the keys of sequence n, for every n.
+    """Compute `attention` within each sequence n: its queries over its own keys and values.
 
-    q is packed by cu_q, k and v by cu_k. A sequence without keys gives zeros. A mask of the `rule`
-    broadcasts to (N, H, L, S), the scores of the padded batch (L and S the longest). `offset` (N,):
-    how many keys of each sequence are before its first query, 0 unless given. `rng.rows`, if set,
-    is (T,).
-    Raises `ValueError` when cu_q and cu_k hold different numbers of sequences.
+    The rows of q are packed by cu_q, those of k and v by cu_k. A sequence without keys gives zeros.
+    A mask of the `rule` broadcasts to (N, H, L, S), the scores of the padded batch (L and S the
+    longest lengths). `offset` (N,) is the number of keys of each sequence before its first query, 0
+    by default. `rng.rows`, if set, is (T,).
+    Raises `ValueError` when cu_q and cu_k have different numbers of sequences.
 
     >>> from pellucid.ops import rules
     >>> x = np.array([[[1.0]], [[2.0]], [[3.0]]])  # a sequence of one row, then one of two
@@ -73,19 +73,19 @@ def packed_attention_backward(dout: Annotated[Array, "T H Dv"], saved: Saved) ->
 
 
 def _heads(rows: Array, cu_seqlens: np.ndarray) -> Array:
-    """(T, H, D) -> (N, H, L, D)."""
+    """Pad rows (T, H, D) to (N, H, L, D)."""
     return namespace(rows).permute_dims(pad_rows(rows, cu_seqlens), (0, 2, 1, 3))
 
 
 def _rows(x: Array, cu_seqlens: np.ndarray) -> Array:
-    """(N, H, L, D) -> (T, H, D)."""
+    """Pack (N, H, L, D) to rows (T, H, D)."""
     return pack_rows(namespace(x).permute_dims(x, (0, 2, 1, 3)), cu_seqlens)
 
 
 def _without_padding(
     rule: Rule, cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None
 ) -> Rule:
-    """Return the rule, its bounds as a mask of the padded batch, whose padding nobody sees."""
+    """Return the rule for the padded batch: its bounds become a mask that also forbids padding."""
     length, keys = (int(np.diff(cu).max(initial=0)) for cu in (cu_q, cu_k))
     whole = (int(cu_q[-1]), int(cu_k[-1])) == (length * (len(cu_q) - 1), keys * (len(cu_k) - 1))
     if whole and not rule.allowed:

@@ -1,4 +1,4 @@
-"""T5's relative positions: near distances have a number each, far ones share one."""
+"""T5's relative positions: each near distance has its own bias, far distances share one."""
 
 import math
 from typing import Annotated
@@ -12,12 +12,13 @@ def relative_buckets(
     longest: int = 128,
     both_ways: bool = True,
 ) -> Annotated[np.ndarray, "…"]:
-    """Return the row of a table of scores for every distance, query position − key position.
+    """Return the bucket of each distance (query position − key position), an index of a bias table.
 
-    With B buckets for a direction (half of them each if `both_ways`), distances below B/2 have a
-    bucket each; beyond, the logarithm of the distance is cut into equal parts up to `longest`, and
-    what is further shares the last. Keys after the query have the second half; if not `both_ways`,
-    they have bucket 0. Any shape, integers. It is fixed; the table's gradient is `embedding`'s.
+    Of the B buckets for one direction, distances below B/2 have one each. Larger distances up to
+    `longest` share the rest in logarithmic steps, and distances beyond `longest` the last one.
+    If `both_ways`, each direction has B = buckets/2, and keys after the query use the second half.
+    Otherwise B = buckets, and keys after the query have bucket 0. Any shape, integers. There is no
+    backward: the table's gradient comes from `embedding`.
     Source: Raffel et al. 2020 (T5), 2.1, and its code, which takes the logarithm in float32.
 
     >>> relative_buckets(np.array([0, 1, 7, 8, 127, 500, -1]))

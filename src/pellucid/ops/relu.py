@@ -1,4 +1,4 @@
-"""ReLU."""
+"""ReLU (rectified linear unit)."""
 
 from typing import Annotated, NamedTuple
 
@@ -12,7 +12,7 @@ class Saved(NamedTuple):
 def relu(x: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Saved]:
     """Return max(0, x); shape and dtype of `x`. NaN stays NaN.
 
-    At the kink, x = 0, the derivative is taken as 0, as torch does. Source: Nair & Hinton 2010.
+    The derivative at the kink, x = 0, is 0, as in PyTorch. Source: Nair & Hinton 2010.
 
     >>> import numpy as np
     >>> relu(np.array([-1.0, 2.0]))[0]

@@ -19,13 +19,13 @@ def rms_norm(
     bias: Annotated[Array, "E"] | None = None,
     eps: float = 1e-5,
 ) -> tuple[Annotated[Array, "… E"], Saved]:
-    """Return y = γ ⊙ x̂ (+ β) over the last axis, E wide. LayerNorm without the mean.
+    """Return y = γ ⊙ x̂ (+ β) over the last axis, size E: layer normalisation without the mean.
 
         1.  s = (1/E) Σ x²
         2.  x̂ = x / √(s + ε)
         3.  y = γ ⊙ x̂ + β
 
-    γ is the weight, β the bias. Dtype of `x`. A row whose s is beyond the dtype gives NaN.
+    γ is the weight, β the bias. y has the dtype of `x`. A row whose s overflows gives NaN.
     Source: Zhang & Sennrich 2019; torch.nn.functional.rms_norm (no bias).
 
     >>> import numpy as np
@@ -53,7 +53,7 @@ def rms_norm_backward(
 
     With g = dy ⊙ γ the gradient at x̂ (step 3), and m(·) the mean over the last axis:
 
-        2.  through the quotient g / √(s + ε), and ds = −½ Σ g ⊙ x̂ / (s + ε)
+        2.  every x receives g / √(s + ε), and ds = −½ Σ g ⊙ x̂ / (s + ε)
         1.  every x receives ds · 2 x / E = −x̂ · m(g ⊙ x̂) / √(s + ε)
 
     so dx = (g − x̂ ⊙ m(g ⊙ x̂)) / √(s + ε).

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by an angle that grows with their position."""
+"""Rotary positions (RoPE): rotate queries and keys by an angle proportional to the position."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -9,12 +9,13 @@ from pellucid.core.array import Array, like, namespace
 
 
 class Angles(NamedTuple):
-    """How fast each pair of a head turns; the defaults are RoFormer's.
+    """The rotation frequencies of RoPE; the defaults are RoFormer's.
 
-    `factor` slows all pairs, so that a longer text has the angles of a shorter one (Chen et al.
-    2023). With `low` and `high`, Llama 3's: pairs that turn more than `high` times within
-    `original` positions keep their speed, those that turn less than `low` times are slowed by the
-    factor, and those between by something between.
+    `factor` divides all frequencies, so that a longer text stays within the angles of a shorter one
+    (position interpolation, Chen et al. 2023). With `low`, `high` and `original`, as in Llama 3:
+    pairs that make more than `high` full turns within `original` positions keep their frequency,
+    those with fewer than `low` turns have it divided by `factor`, and those in between are
+    interpolated.
     """
 
     base: float = 10000.0
@@ -24,7 +25,7 @@ class Angles(NamedTuple):
     original: int | None = None
 
     def frequencies(self, half: int) -> np.ndarray:
-        """Return the angle per position of every pair, (half,) float64.
+        """Return the angle per position for each pair of channels, (half,) float64.
 
         >>> Angles(base=100.0).frequencies(2)
         array([1. , 0.1])
@@ -48,16 +49,16 @@ class Saved(NamedTuple):
 def rotary(
     x: Annotated[Array, "T H D"], positions: Annotated[Array, "T"], angles: Angles = PLAIN
 ) -> tuple[Annotated[Array, "T H D"], Saved]:
-    """Return x with every pair (x_i, x_{i + D/2}) of a row turned by the angle of its position.
+    """Rotate each pair of channels (x_i, x_{i + D/2}) by an angle that depends on the position.
 
-        1.  θ_ti = t · base^(−2i/D)        t the row's position, i < D/2; or as `angles` says
+        1.  θ_ti = t · base^(−2i/D)        t the row's position, i < D/2 (changed by `angles`)
         2.  y_i       = x_i cos θ − x_{i+D/2} sin θ
             y_{i+D/2} = x_{i+D/2} cos θ + x_i sin θ
 
-    x: (T, H, D), D even; positions: (T,) integers; y: shape and dtype of x. A rotation keeps
-    lengths, and y_s · y_t depends on x_s, x_t and the distance s − t alone.
-    Raises `ValueError` when D is odd. Source: Su et al. 2021 (RoFormer), 3.4.2; halves paired as in
-    GPT-NeoX and Llama.
+    x: (T, H, D), D even; positions: (T,) integers; y: shape and dtype of x. A rotation preserves
+    lengths, and y_s · y_t depends on positions only through the distance s − t.
+    Raises `ValueError` when D is odd. Source: Su et al. 2021 (RoFormer), 3.4.2; channels paired as
+    in GPT-NeoX and Llama.
 
     >>> import numpy as np
     >>> rotary(np.array([[[1.0, 0.0]]]), np.array([0]))[0]
@@ -70,7 +71,7 @@ def rotary(
 
 
 def cos_sin(positions: Array, x: Array, angles: Angles) -> Saved:
-    """Return cos θ and sin θ of rows at these positions, for heads like x; found in float64."""
+    """Return cos θ and sin θ, (T, 1, D/2), computed in float64 and cast to the dtype of x."""
     xp = namespace(x, positions)
     frequency = like(angles.frequencies(x.shape[-1] // 2), x)
     theta = xp.astype(positions, xp.float64)[:, None, None] * frequency
@@ -78,7 +79,7 @@ def cos_sin(positions: Array, x: Array, angles: Angles) -> Saved:
 
 
 def rotary_backward(dy: Annotated[Array, "T H D"], saved: Saved) -> Annotated[Array, "T H D"]:
-    """Return dx: a rotation's transpose is the rotation by −θ."""
+    """Return dx, which is dy rotated by −θ: the transpose of a rotation is its inverse."""
     return _turned(dy, saved.cos, -saved.sin)
 
 

@@ -1,10 +1,10 @@
-"""Attention's rule: who may look at whom, and what happens to a score.
+"""Attention rules: which keys a query may attend to, and how its scores are changed.
 
-    A = rule(scale · Q Kᵀ)          every part of `score`, from left to right
-    A[l, s] = −∞  unless s is allowed for l     every part of `allowed`, last of all
+    A = rule(scale · Q Kᵀ)                      every part of `score`, from left to right
+    A[l, s] = −∞  unless l may attend to s      every part of `allowed`, after all scores
 
-A rule is a value. The reference op applies it to the scores, a fused kernel computes it inside its
-loop, where no array (L, S) exists.
+A rule is an immutable value. The reference op applies it to the array of scores; a fused kernel
+computes it inside its loop, where no array (L, S) exists.
 """
 
 from __future__ import annotations
@@ -20,47 +20,50 @@ from pellucid.core.array import Array, like, locked, namespace, repeat
 
 
 class Places(NamedTuple):
-    """Where queries are; each (T,) integers, sequences one after another."""
+    """The place of each query of a packed batch; three arrays (T,) of integers."""
 
     query: np.ndarray
-    """Position of the query in its sequence, counted as its keys are."""
+    """The position of the query, counted on the same scale as its keys."""
     example: np.ndarray
-    """Number of its sequence."""
+    """The index of its sequence in the batch."""
     keys: np.ndarray
-    """How many keys its sequence has."""
+    """The number of keys of its sequence."""
 
 
 class Allowed(ABC):
-    """A part that forbids keys. `bounds` says which keys are left: first, first + 1, … last − 1."""
+    """A part of a rule that forbids keys; `bounds` gives the range of keys that it allows."""
 
     mask: Array | None = None
-    """Bool, True = not allowed, broadcasts to the scores: for what bounds cannot say."""
+    """Bool, True = not allowed, broadcasts to the scores: for keys that are not one range."""
 
     @abstractmethod
     def bounds(self, at: Places) -> tuple[Any, Any]:
-        """Return first and last, which broadcast to (T,)."""
+        """Return the range of keys first … last − 1 of each query; both broadcast to (T,)."""
 
 
 class Score(ABC):
-    """A part that changes scores (…, H, L, S), with its derivative."""
+    """A part of a rule that changes the scores (…, H, L, S), with its derivative."""
 
     last: ClassVar[bool] = False
-    """Whether it is applied after all others."""
+    """Whether it is applied after all other parts."""
     forbids: ClassVar[bool] = False
-    """Whether all that it adds is 0 or −∞: it is applied after what changes scores."""
+    """Whether it adds only 0 or −∞; it is then applied after parts that change finite scores."""
 
     @property
     def parameters(self) -> tuple[Array, ...]:
-        """Return the learnt parameters, in the order of their gradients from `backward`."""
+        """The learned parameters, in the order in which `backward` returns their gradients."""
         return ()
 
     @abstractmethod
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
-        """Return (the new scores, saved). distance: query − key, (L, S) or (N, L, S)."""
+        """Return the new scores and what backward needs.
+
+        distance: query position − key position, (L, S) or (N, L, S).
+        """
 
     @abstractmethod
     def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
-        """Return (the gradient of the scores, that of each parameter)."""
+        """Return the gradient of the old scores, then that of each parameter."""
 
 
 Part = TypeVar("Part", bound=Allowed | Score)
@@ -68,9 +71,9 @@ Part = TypeVar("Part", bound=Allowed | Score)
 
 @dataclass(frozen=True)
 class Rule:
-    """Parts of attention's rule; `a & b` has the parts of both, scores changed by a first.
+    """An attention rule, made of parts. `a & b` has the parts of both; a changes scores first.
 
-    `a | b` is the same for rules that only change scores, as a pipe of functions.
+    `a | b` does the same if b only changes scores; it reads as a pipe of functions.
 
     >>> from pellucid.ops import rules
     >>> rule = rules.causal & rules.window(128)
@@ -93,7 +96,7 @@ class Rule:
         return self & other
 
     def part(self, kind: type[Part]) -> Part | None:
-        """Return the first part of this kind, or None.
+        """Return the first part of this class, or None.
 
         >>> from pellucid.ops.rules.window import Window, window
         >>> window(3).part(Window).size
@@ -104,18 +107,18 @@ class Rule:
 
     @property
     def parameters(self) -> tuple[Array, ...]:
-        """Return the parameters of its parts, in the order in which backward returns gradients."""
+        """The learned parameters of all parts, in the order in which backward returns gradients."""
         return tuple(p for part in self.score for p in part.parameters)
 
 
 EVERYTHING = Rule()
-"""The rule by which every query sees every key of its sequence."""
+"""The empty rule: every query attends to every key of its sequence."""
 
 
 def bounds(rule: Rule, at: Places) -> tuple[Annotated[np.ndarray, "T"], Annotated[np.ndarray, "T"]]:
-    """Return the first key of each query, and the one after the last, (T,).
+    """Return the range of keys that all parts allow: first, and last + 1, of each query, (T,).
 
-    Raises `ValueError` for a part whose arrays are shorter than the batch.
+    Raises `ValueError` for a part whose arrays are too short for the batch.
 
     >>> from pellucid.ops import rules
     >>> at = Places(np.arange(3), np.zeros(3, int), np.full(3, 3))
@@ -133,7 +136,9 @@ def bounds(rule: Rule, at: Places) -> tuple[Annotated[np.ndarray, "T"], Annotate
 
 
 def forbidden(first: np.ndarray, last: np.ndarray, keys: int) -> np.ndarray:
-    """Return the mask (…, S), True outside of first … last − 1, each (…).
+    """Return a bool mask (…, S), True for keys outside the range first … last − 1.
+
+    `first` and `last` are (…), and S is `keys`.
 
     >>> forbidden(np.array([0, 1]), np.array([2, 2]), 3)
     array([[False, False,  True],
@@ -147,9 +152,9 @@ def forbidden(first: np.ndarray, last: np.ndarray, keys: int) -> np.ndarray:
 def applied(
     rule: Rule, a: Annotated[Array, "… L S"], offset: np.ndarray | None = None
 ) -> tuple[Annotated[Array, "… L S"], list[Any]]:
-    """Return the scores after the rule, a: (…, H, L, S), and what each part saved.
+    """Apply a rule to the scores a, (…, H, L, S); return them and what each part saved.
 
-    offset (N,): how many keys of each sequence are before its query 0.
+    offset (N,): the number of keys of each sequence before its query 0.
     """
     *lead, length, keys = a.shape
     distance = distances(length, keys, offset)
@@ -174,7 +179,7 @@ def applied(
 def applied_backward(
     rule: Rule, da: Annotated[Array, "… L S"], chain: list[Any]
 ) -> tuple[Array, ...]:
-    """Return the gradient of the scores before the rule, and of each parameter."""
+    """Return the gradient of the scores before the rule, then that of each parameter."""
     gradients: tuple[Array, ...] = ()
     for part, saved in zip(reversed(rule.score), reversed(chain), strict=True):
         da, *learnt = part.backward(da, saved)
@@ -183,7 +188,7 @@ def applied_backward(
 
 
 def at_least_one(size: int, name: str) -> int:
-    """Return a size; raise `TypeError` unless it is whole, `ValueError` unless it is positive."""
+    """Check a size: `TypeError` unless it is an integer, `ValueError` unless it is positive."""
     if not isinstance(size, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {size!r}")
     if size < 1:
@@ -192,9 +197,10 @@ def at_least_one(size: int, name: str) -> int:
 
 
 def kept(values: np.ndarray) -> np.ndarray:
-    """Return a rule's own, read-only copy of places: kernels remember what they made of it.
+    """Return a read-only copy of an array of positions or lengths, for a rule to keep.
 
-    Raises `TypeError` unless they are integers.
+    Kernels cache what they compute from it, so it must not change. Raises `TypeError` unless it has
+    integers.
 
     >>> given = np.array([3])
     >>> own = kept(given)
@@ -209,14 +215,14 @@ def kept(values: np.ndarray) -> np.ndarray:
 
 
 def check_heads(parameters: tuple[Array, ...], heads: int) -> None:
-    """Raise `ValueError` for parameters (H, …) of another number of heads."""
+    """Raise `ValueError` unless the first axis of each parameter (H, …) has size `heads`."""
     for array in parameters:
         if array.shape[0] != heads:
             raise ValueError(f"a parameter has {array.shape[0]} heads, the scores {heads}")
 
 
 def moved(mask: Array, a: Array) -> Array:
-    """Return a mask where the scores are; one on the host may go with any array."""
+    """Move a NumPy mask to the library and device of the scores; return any other unchanged."""
     return like(mask, a) if isinstance(mask, np.ndarray) else mask
 
 
@@ -233,7 +239,9 @@ def broadcasts(mask: Array, scores: tuple[int, ...]) -> Array:
 
 
 def places(cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None) -> Places:
-    """Return where the queries of packed rows are; offset (N,): how many keys are before them.
+    """Return the place of each query of a packed batch.
+
+    offset (N,): the number of keys of each sequence before its first query, 0 by default.
 
     >>> places(np.array([0, 1, 3]), np.array([0, 4, 6]), np.array([3, 0])).query
     array([3, 0, 1])
@@ -247,7 +255,7 @@ def places(cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None) -> Pla
 
 
 def distances(length: int, keys: int, offset: np.ndarray | None) -> Annotated[np.ndarray, "… L S"]:
-    """Return query − key, (L, S), or (N, L, S) where sequences begin at different offsets.
+    """Return query position − key position, (L, S), or (N, L, S) if the offsets differ.
 
     >>> distances(1, 3, np.array([2, 2]))
     array([[2, 1, 0]])

@@ -1,4 +1,4 @@
-"""Grouped queries: each head of keys or values is used by several neighbouring query heads."""
+"""Grouped-query attention: several neighbouring query heads share one head of keys and values."""
 
 from typing import Annotated, NamedTuple
 
@@ -12,10 +12,10 @@ class Saved(NamedTuple):
 def share_heads(
     x: Annotated[Array, "… G D"], times: int
 ) -> tuple[Annotated[Array, "… H D"], Saved]:
-    """Return y with every head of x `times` times, one after another: y_h = x_{⌊h / times⌋}.
+    """Repeat every head of x `times` times: y_h = x_{⌊h / times⌋}.
 
-    x: (…, G, D), y: (…, G · times, D). Source: Ainslie et al. 2023 (GQA), 2.2; one head for all is
-    Shazeer 2019 (MQA).
+    x: (…, G, D), y: (…, G · times, D). Source: Ainslie et al. 2023 (GQA), 2.2. G = 1 is Shazeer
+    2019 (MQA).
 
     >>> import numpy as np
     >>> share_heads(np.array([[1.0], [2.0]]), 2)[0][:, 0]
@@ -25,7 +25,7 @@ def share_heads(
 
 
 def share_heads_backward(dy: Annotated[Array, "… H D"], saved: Saved) -> Annotated[Array, "… G D"]:
-    """Return dx_g = Σ_h dy_h over the heads h that share g."""
+    """Return dx_g = Σ_h dy_h, summed over the heads h that share head g."""
     *lead, heads, width = dy.shape
     groups = (*lead, heads // saved.times, saved.times, width)
     xp = namespace(dy)

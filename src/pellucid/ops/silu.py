@@ -1,4 +1,4 @@
-"""SiLU, x times the logistic function of x; also called swish."""
+"""SiLU (sigmoid linear unit), also called swish: x times the logistic function of x."""
 
 from typing import Annotated, NamedTuple
 

@@ -10,7 +10,7 @@ class Saved(NamedTuple):
 
 
 def _shifted(x: Array) -> Array:
-    """x minus its row maximum, so that exp never overflows; a row of −inf is left as it is."""
+    """Subtract the row maximum, so that exp cannot overflow; a row of −inf stays unchanged."""
     xp = namespace(x)
     if x.shape[-1] == 0:  # no maximum, and nothing to shift
         return x
@@ -21,8 +21,8 @@ def _shifted(x: Array) -> Array:
 def softmax(x: Annotated[Array, "… S"]) -> tuple[Annotated[Array, "… S"], Saved]:
     """Return p_j = exp(x_j) / Σ_k exp(x_k) over the last axis; shape and dtype of `x`.
 
-    −inf gives exactly 0. A row of nothing but −inf gives a row of zeros, where torch gives NaN;
-    a row that holds +inf or NaN gives NaN.
+    −inf gives exactly 0. A row of only −inf gives a row of zeros (PyTorch: NaN), because a query
+    without keys then gets zero output. A row with +inf or NaN gives NaN.
 
     >>> import numpy as np
     >>> softmax(np.array([0.0, 0.0, -np.inf]))[0]
@@ -36,7 +36,10 @@ def softmax(x: Annotated[Array, "… S"]) -> tuple[Annotated[Array, "… S"], Sa
 
 
 def softmax_backward(dp: Annotated[Array, "… S"], saved: Saved) -> Annotated[Array, "… S"]:
-    """Return dx = p ⊙ (dp − Σ_k dp_k p_k), the Jacobian diag(p) − p pᵀ without ever building it."""
+    """Return dx = p ⊙ (dp − Σ_k dp_k p_k).
+
+    This is the product with the Jacobian diag(p) − p pᵀ, without building that matrix.
+    """
     (p,) = saved
     xp = namespace(dp, p)
     return p * (dp - xp.sum(dp * p, axis=-1, keepdims=True))
@@ -49,7 +52,7 @@ class LogSaved(NamedTuple):
 def log_softmax(x: Annotated[Array, "… V"]) -> tuple[Annotated[Array, "… V"], LogSaved]:
     """Return log p_j = x_j − log Σ_k exp(x_k) over the last axis; shape and dtype of `x`.
 
-    −inf stays −inf; a row of nothing but −inf stays so.
+    −inf stays −inf, also in a row of only −inf.
 
     >>> import numpy as np
     >>> bool(np.isclose(log_softmax(np.array([1000.0, 1000.0]))[0][0], -np.log(2)))

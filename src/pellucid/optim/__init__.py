@@ -1,4 +1,4 @@
-"""Optimizers: `OPTIMIZERS` has the record of each by its name."""
+"""Optimizers: `OPTIMIZERS` has a record for each, by name."""
 
 from pellucid.core.parts import Registry
 from pellucid.optim.adam import ADAM, ADAMW

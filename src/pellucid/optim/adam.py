@@ -1,4 +1,4 @@
-"""Adam and AdamW."""
+"""The optimizers Adam and AdamW."""
 
 import math
 from dataclasses import replace
@@ -9,7 +9,7 @@ from pellucid.optim.optimizer import Optimizer
 
 
 class Moments(NamedTuple):
-    """Adam's state for one parameter: running means of the gradient and of its square."""
+    """Adam's state of a parameter: running means of the gradient and of its square."""
 
     exp_avg: Array
     exp_avg_sq: Array
@@ -27,14 +27,14 @@ def adam(
     weight_decay: float = 0.0,
     decoupled: bool = False,
 ) -> tuple[Array, Moments]:
-    """Return θ and its moments after step t (counted from 1), with torch's formulas.
+    """Return the parameter θ and its moments after step t (counted from 1), as torch's Adam does.
 
         0.  Adam:  g ← g + λ θ          AdamW (`decoupled`):  θ ← θ − lr λ θ
         1.  m ← β₁ m + (1 − β₁) g
         2.  v ← β₂ v + (1 − β₂) g²
         3.  θ ← θ − lr / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)
 
-    Any shape and dtype, the same of all four. Nothing is written into an argument.
+    θ, g, m and v have the same shape and dtype, which may be any. Arguments are not written to.
     Source: Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019 for the decoupled decay.
 
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""The settings of an optimizer, of a schedule and of one step; their text is also their help."""
+"""The settings of an optimizer, of a schedule and of a step; the command line shows their docs."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,7 +9,7 @@ from pellucid.optim import OPTIMIZERS
 from pellucid.optim.schedules import SCHEDULES
 
 BETAS = (0.9, 0.999)
-# The choices are the registries' own.
+# The allowed names are those of the registries.
 if TYPE_CHECKING:
     OptimizerName = str
     ScheduleName = str
@@ -51,7 +51,7 @@ class OptimizerConfig:
             raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the optimizer reads, its defaults for those unset.
+        """Return the settings that this optimizer uses, with its defaults for those that are None.
 
         >>> OptimizerConfig("adamw").settings()["weight_decay"]
         0.01
@@ -84,7 +84,7 @@ class ScheduleConfig:
             )
 
     def at(self, step: int, *, total: float, d_model: int = 512) -> float:
-        """Return the learning rate of this step of `total`; `d_model` is for `paper` only.
+        """Return the learning rate of a step, of `total` steps; only `paper` uses `d_model`.
 
         >>> ScheduleConfig("linear", lr=1.0).at(3, total=4)
         0.5

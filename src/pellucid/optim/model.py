@@ -1,7 +1,7 @@
-"""An optimizer over the parameters of a model, and the global norm that gradients are clipped to.
+"""Apply an optimizer to the parameters of a model; clip gradients by their global norm.
 
-`ModelOptimizer.step` is the one place that steps parameters: it runs the optimizer's fused kernel
-where there is one, or else its page.
+Only `ModelOptimizer.step` changes parameters. It runs the optimizer's fused kernel if there is one,
+otherwise the optimizer's reference function.
 """
 
 import math
@@ -23,9 +23,9 @@ from pellucid.optim.config import OptimizerConfig
 
 
 def global_norm(gradients: Iterable[Array]) -> float:
-    """Return √Σ g² over all elements of all arrays, summed in float64 in one fixed order.
+    """Return √Σ g² over all elements of all arrays, summed in float64 in a fixed order.
 
-    float64 also keeps a finite float32 gradient from overflowing when it is squared.
+    The square of a float32 gradient cannot overflow in float64. `dispatch.fused` may compute it.
 
     >>> global_norm([np.array([3.0]), np.array([[4.0]])])
     5.0
@@ -36,14 +36,14 @@ def global_norm(gradients: Iterable[Array]) -> float:
         return float(fused[0])
     total = 0.0
     for g in map(to_host, arrays):
-        # einsum runs on one thread without BLAS, so the order does not depend on thread counts.
+        # einsum uses one thread and no BLAS, so the order does not depend on the number of threads
         flat = np.ravel(g)
         total += float(np.einsum("i,i->", flat, flat, dtype=np.float64))
     return math.sqrt(total)
 
 
 def _whole(x: Array, dtype: Any) -> Array:
-    """Return x contiguous and writeable; it is copied only if it is not."""
+    """Return x as a contiguous, writeable array of this dtype; copies only if necessary."""
     if not isinstance(x, np.ndarray):
         return namespace(x).astype(x, dtype, copy=False)
     if x.dtype == dtype and x.flags.carray:
@@ -52,9 +52,9 @@ def _whole(x: Array, dtype: Any) -> Array:
 
 
 def clip_factor(norm: float, limit: float) -> float:
-    """Return what a gradient of this norm is multiplied by to be no longer than `limit`.
+    """Return the factor that clips a gradient of this norm to the norm `limit`.
 
-    torch's rule: limit / (norm + 1e-6), at most 1; NaN stays NaN.
+    As in torch it is limit / (norm + 1e-6), at most 1. NaN stays NaN.
 
     >>> clip_factor(0.5, 1.0), round(clip_factor(4.0, 1.0), 6)
     (1.0, 0.25)
@@ -64,14 +64,14 @@ def clip_factor(norm: float, limit: float) -> float:
 
 @dataclass
 class _Slot:
-    """A parameter and what is remembered of it."""
+    """A parameter with the optimizer's states and its number of steps so far."""
 
     parameter: Parameter
     states: tuple[Array, ...]
     step: int = 0
 
     def arrays(self) -> tuple[Array, Array]:
-        """Return θ and the gradient, both contiguous and of θ's dtype."""
+        """Return the parameter's array θ and its gradient, contiguous and in the dtype of θ."""
         parameter = self.parameter
         if parameter.master is None:
             parameter.data = _whole(parameter.data, parameter.data.dtype)
@@ -81,7 +81,7 @@ class _Slot:
 
 
 def _warn_of_equal(parameters: Iterable[tuple[str, Parameter]]) -> None:
-    """Warn of matrices that begin with the same numbers, as layers made with one seed do."""
+    """Warn if two matrices begin with the same numbers, because layers were made with one seed."""
     found: dict[bytes, str] = {}
     for name, parameter in parameters:
         if len(parameter.shape) > 1 and parameter.shape[0]:
@@ -99,9 +99,9 @@ def _warn_of_equal(parameters: Iterable[tuple[str, Parameter]]) -> None:
 
 
 class ModelOptimizer:
-    """An optimizer over named parameters; a tied parameter is stepped once, by its first name.
+    """An optimizer of named parameters, with its states. A tied parameter counts once.
 
-    Warns of two matrices that begin with the same numbers.
+    Warns if two matrices begin with the same numbers, since equal layers may learn the same.
 
     >>> weight = Parameter((2,), lambda g, shape: np.zeros(shape))
     >>> weight.grad = np.array([1.0, -1.0], np.float32)
@@ -127,12 +127,12 @@ class ModelOptimizer:
         _warn_of_equal((name, slot.parameter) for name, slot in self._slots.items())
 
     def norm(self) -> float:
-        """Return the global norm of the gradients that there are."""
+        """Return the global norm of all gradients; parameters without one do not count."""
         slots = self._slots.values()
         return global_norm(s.parameter.grad for s in slots if s.parameter.grad is not None)
 
     def not_finite(self) -> list[str]:
-        """Return the names of the parameters whose gradient has a NaN or an infinity."""
+        """Return the names of the parameters whose gradient contains NaN or infinity."""
         return [
             name
             for name, slot in self._slots.items()
@@ -141,12 +141,12 @@ class ModelOptimizer:
         ]
 
     def step(self, lr: float, scale: float = 1.0) -> None:
-        """Step every parameter that has a gradient along scale · gradient.
+        """Update every parameter that has a gradient, using scale · gradient.
 
-        `scale` is where clipping and the loss's normalisation come together: one factor.
-        Parameters are written in place: run every backward that reads them before.
-        Raises `ValueError`, with nothing stepped, on a gradient of another shape than its
-        parameter's, and on a learning rate or scale that is not finite.
+        `scale` combines gradient clipping and the normalisation of the loss in one factor.
+        Parameters are changed in place, so run every backward first. Raises `ValueError`, and
+        changes nothing, if a gradient has not its parameter's shape, or the learning rate or scale
+        is not finite.
         """
         if not (math.isfinite(lr) and math.isfinite(scale)):
             raise ValueError(f"lr and scale must be finite, got {lr} and {scale}")
@@ -164,12 +164,12 @@ class ModelOptimizer:
                     slot.parameter.narrow(slot.parameter.data.dtype)
 
     def _step(self, slots: list[_Slot], lr: float, scale: float) -> None:
-        # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
+        """Update parameters of one dtype, by the kernel or by the reference function."""
         options = {**self.config.settings(), "lr": lr, **self.optimizer.options}
         thetas, gradients = map(list, zip(*(slot.arrays() for slot in slots), strict=True))
         states, steps = [slot.states for slot in slots], [slot.step for slot in slots]
         call = Call(self.optimizer.step, (thetas, gradients, states), {"step": steps, **options})
-        call.arguments["scale"] = scale  # a kernel's own: it makes no scaled gradient
+        call.arguments["scale"] = scale  # only kernels take it: they scale while they read
         if not isinstance(dispatch.fused(call), Declined):
             return
         for slot, theta, gradient in zip(slots, thetas, gradients, strict=True):
@@ -182,14 +182,14 @@ class ModelOptimizer:
                 state[...] = new_state
 
     def zero_grad(self) -> None:
-        """Forget the gradient of every parameter that is stepped."""
+        """Set the gradient of every parameter to None."""
         for slot in self._slots.values():
             slot.parameter.grad = None
 
     def state_dict(self) -> dict[str, Array]:
-        """Return the state as named arrays: STATE.NAME for each of its states, and step.NAME.
+        """Return the optimizer's state as NumPy arrays by name.
 
-        They are NumPy's, wherever the parameters are.
+        Each parameter has STATE.PARAMETER for every state, and step.PARAMETER.
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():
@@ -199,7 +199,7 @@ class ModelOptimizer:
         return state
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Take over a state; raises `UserError` naming every array that does not fit."""
+        """Restore a state of `state_dict`; raise `UserError` naming arrays that do not fit."""
         own = {name: f"{x.dtype}{x.shape}" for name, x in self.state_dict().items()}
         given = {name: f"{x.dtype}{x.shape}" for name, x in state.items()}
         if errors := changes(own, given, "none"):

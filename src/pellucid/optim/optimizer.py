@@ -1,4 +1,4 @@
-"""The record of one optimizer: its page, what it remembers, its defaults."""
+"""The record that describes an optimizer: its update function, its states and its defaults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,23 +9,25 @@ from pellucid.core.array import Array, namespace
 
 @dataclass(frozen=True)
 class Optimizer:
-    """How parameters are stepped. A new optimizer is one file with such a record, and its row in
-    `OPTIMIZERS`; a kernel is a separate file.
+    """Describes an optimizer. To add one, write a file with such a record; add it to `OPTIMIZERS`.
+
+    A fused kernel for it is optional, and a file of its own in `kernels`.
     """
 
     name: str
     about: str
     """A short description for tables, with its source."""
     states: tuple[str, ...]
-    """Names of the arrays that it remembers of each parameter; a checkpoint has STATE.PARAMETER."""
+    """The names of the arrays kept for each parameter; checkpoints have them as STATE.PARAMETER."""
     step: Callable[..., tuple[Array, tuple[Array, ...]]]
-    """The page, a pure function: step(θ, gradient, states, step=, lr=, …settings, …options) ->
-    (θ, states) after step `step`, counted from 1. A kernel of its name steps all parameters."""
+    """The update of one parameter, a pure function: step(θ, gradient, states, step=, lr=,
+    …settings, …options) -> (θ, states) after step `step`, counted from 1. A kernel of the same name
+    updates all parameters."""
     settings: Mapping[str, Any]
-    """The settings that the page reads of `OptimizerConfig`, with this optimizer's defaults."""
+    """The settings of `OptimizerConfig` that `step` takes, with this optimizer's defaults."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of the page, which make one page several optimizers."""
+    """Fixed arguments of `step`, so that several optimizers can share one function."""
 
     def initial(self, theta: Array) -> tuple[Array, ...]:
-        """Return the states before the first step: zeros."""
+        """Return the states of a parameter before the first step: zeros."""
         return tuple(namespace(theta).zeros_like(theta) for _ in self.states)

@@ -1,8 +1,9 @@
-"""Learning rates: pure functions of the step, which is counted from 1, and their registry.
+"""Learning rate schedules: pure functions of the step (counted from 1), and their registry.
 
-Decays reach their end one step *after* the last, so no step is spent at a rate of zero. A budget in
-minutes or epochs has no number of steps, so the trainer passes the projected one (steps so far /
-share of the budget used); under minutes it depends on the clock, and so do the weights.
+A decay reaches its end one step *after* the last, so that no step has a rate of zero. If training
+is limited in minutes or epochs, the total number of steps is not known. The trainer then passes an
+estimate, steps so far / share of the budget used. With minutes it depends on the clock, and so do
+the resulting weights.
 """
 
 import math
@@ -15,7 +16,7 @@ from pellucid.core.parts import Registry
 
 
 def warmup_factor(step: int, warmup: int) -> float:
-    """Return the rise from 0 to 1 over `warmup` steps.
+    """Return the factor of a linear warm-up: it rises from 0 to 1 over `warmup` steps.
 
     >>> [warmup_factor(s, 4) for s in (1, 2, 4, 9)]
     [0.25, 0.5, 1.0, 1.0]
@@ -24,7 +25,7 @@ def warmup_factor(step: int, warmup: int) -> float:
 
 
 def constant(step: int, *, lr: float, warmup: int = 0) -> float:
-    """Return lr, after a linear warm-up.
+    """Return a constant rate lr after a linear warm-up.
 
     >>> constant(3, lr=0.5)
     0.5
@@ -33,7 +34,9 @@ def constant(step: int, *, lr: float, warmup: int = 0) -> float:
 
 
 def paper(step: int, *, d_model: int, warmup: int) -> float:
-    """Return d_model^−½ · min(step^−½, step · warmup^−1.5). Source: Vaswani et al. 2017, 5.3.
+    """Return the paper's rate, d_model^−½ · min(step^−½, step · warmup^−1.5).
+
+    Source: Vaswani et al. 2017, 5.3.
 
     >>> f"{paper(4000, d_model=512, warmup=4000):.2e}"
     '6.99e-04'
@@ -42,7 +45,9 @@ def paper(step: int, *, d_model: int, warmup: int) -> float:
 
 
 def inverse_sqrt(step: int, *, lr: float, warmup: int) -> float:
-    """Return the paper's curve by its peak: lr · min(step / w, √(w / step)), w = max(warmup, 1).
+    """Return the paper's curve with the peak lr: lr · min(step / w, √(w / step)).
+
+    w is max(warmup, 1).
 
     >>> inverse_sqrt(5, lr=1.0, warmup=10), inverse_sqrt(40, lr=1.0, warmup=10)
     (0.5, 0.5)
@@ -52,13 +57,13 @@ def inverse_sqrt(step: int, *, lr: float, warmup: int) -> float:
 
 
 def _decayed(step: int, warmup: int, total: float) -> float:
-    """Return the share of the decay that is done: 0 at the peak, 1 one step after the last."""
+    """Return the fraction of the decay that is done: 0 at the peak, 1 one step after the last."""
     peak = max(warmup, 1)
     return min(max((step - peak) / max(total - peak + 1, 1.0), 0.0), 1.0)
 
 
 def linear(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 0.0) -> float:
-    """Return lr falling in a straight line to lr · end, after a linear warm-up.
+    """Return a rate that falls linearly from lr to lr · end, after a linear warm-up.
 
     >>> [linear(s, lr=1.0, total=4) for s in (1, 2, 3, 4)]
     [1.0, 0.75, 0.5, 0.25]
@@ -68,7 +73,7 @@ def linear(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 
 
 
 def cosine(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 0.0) -> float:
-    """Return lr falling along half a cosine to lr · end, after a linear warm-up.
+    """Return a rate that falls along half a cosine from lr to lr · end, after a linear warm-up.
 
     Source: Loshchilov & Hutter 2017, without restarts.
 
@@ -81,17 +86,18 @@ def cosine(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A learning rate as a function of the step. A new schedule is a function and its row."""
+    """Describes a learning rate schedule. Add a new one to `SCHEDULES`."""
 
     name: str
     about: str
     rate: Callable[..., float]
-    """rate(step, …); its arguments are some of `reads`."""
+    """The function rate(step, *, …); its keyword arguments are `reads`."""
     least_warmup: int = 0
+    """The smallest warm-up that the function accepts."""
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Arguments of `rate`: `ScheduleConfig`'s lr, warmup and end, total (steps), d_model."""
+        """The arguments of `rate`, some of: lr, warmup, end, total (number of steps), d_model."""
         return tuple(signature(self.rate).parameters)[1:]
 
 

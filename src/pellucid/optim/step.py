@@ -1,9 +1,9 @@
 """One step of training.
 
-A batch is processed in one or several parts, and their gradients of the *summed* loss add up. One
-factor at the end holds the clipping and what the loss is divided by, so the parts give the result
-of the whole to rounding. Dropout is keyed by (seed, step) and the example's number in the batch: it
-does not depend on the parts either.
+A batch is processed in one or several parts, and their gradients of the *summed* loss are added.
+One factor at the end combines clipping and the divisor of the loss. So splitting a batch changes
+the result only by rounding. Dropout depends on (seed, step) and the example's number in the batch,
+so it does not depend on the parts either.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pellucid.optim.model import ModelOptimizer, clip_factor
 
 @dataclass
 class Tally:
-    """Sums over several steps, added in the order of the steps."""
+    """Statistics of training, summed over steps in their order."""
 
     nats: float = 0.0
     target_tokens: int = 0
@@ -35,12 +35,12 @@ class Tally:
 
     @property
     def loss(self) -> float:
-        """Nats per target token."""
+        """The loss in nats per target token."""
         return self.nats / max(self.target_tokens, 1)
 
     @property
     def loss_per_sentence(self) -> float:
-        """Nats per target sentence, as article 003 prints it."""
+        """The loss in nats per target sentence, as article 003 prints it."""
         return self.nats / max(self.sentences, 1)
 
     def add(self, other: Tally) -> None:
@@ -50,7 +50,7 @@ class Tally:
 
 
 class DivergedError(UserError):
-    """Training diverged: a loss or a gradient is not finite, or the loss exploded."""
+    """Training diverged: the loss or a gradient is not finite, or the loss exploded."""
 
     def __init__(self, what: str, step: int, lr: float) -> None:
         super().__init__(
@@ -69,7 +69,9 @@ def train_step(
     step: int,
     lr: float,
 ) -> tuple[Tally, float]:
-    """Take one step; return its sums and the gradient's norm before clipping.
+    """Compute the gradients of a batch and update the parameters.
+
+    Returns the statistics of the step, and the gradient's norm before clipping.
 
     Raises `DivergedError`, with the parameters unchanged, when the loss or the gradient is not
     finite.
@@ -96,9 +98,9 @@ def train_step(
 
 
 def _add_gradients(model: Model, pieces: Sequence[Batch], config: StepConfig, rng: Rng) -> LossSum:
-    """Add the gradients of the summed loss of several batches; return that sum.
+    """Add the gradients of the summed loss of several batches; return the summed loss.
 
-    It ends at the first loss that is not finite, and without that batch's gradients.
+    Stops at the first loss that is not finite, without adding that batch's gradients.
     """
     nats, tokens = 0.0, 0
     for piece in pieces:

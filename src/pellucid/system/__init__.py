@@ -1,1 +1,1 @@
-"""Files, weights and languages: what data, training and apps share."""
+"""Files, weights and languages: modules that data, training and apps share."""

@@ -1,4 +1,4 @@
-"""Commands to copy. Nothing else below the apps knows how an option is written."""
+"""Commands for the user to copy. No other module below the apps knows the syntax of options."""
 
 import shlex
 
@@ -6,7 +6,7 @@ from pellucid.core.parts import imports
 
 
 def command(*words: object, **settings: object) -> str:
-    """Return a command with these settings, and an `--import` for all that is in use.
+    """Return a `pellucid` command with these options, and `--import` for each of the user's parts.
 
     >>> command("train", "my run", resume=True, **{"training.steps": 200})
     "pellucid train 'my run' --resume --training.steps 200"

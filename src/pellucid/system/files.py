@@ -1,4 +1,4 @@
-"""Files, read and written whole: a reader finds the old one or the new one, no mixture."""
+"""Read and write whole files atomically: a reader sees the old or the new file, never a mixture."""
 
 import errno
 import hashlib
@@ -16,18 +16,21 @@ from pellucid.core.errors import UsageError, UserError
 
 TEMPORARY = ".tmp-"
 SUMS = "SHA256SUMS"
-"""The digests of a folder's files, as `sha256sum --check SHA256SUMS` reads them."""
+"""The file with the digests of a folder's files, in the format of `sha256sum --check`."""
 MOST_BYTES = 2**30
-"""The most bytes of a settings file or a tokenizer: a larger one is damaged, or another file."""
+"""The maximum size of a settings file or a tokenizer: a larger one is damaged, or another file."""
 
 
 class SavingError(UserError):
-    """A full disk, or a place that cannot be written or is not there."""
+    """A file cannot be written: the disk is full, or the folder is missing or not writable."""
 
 
 @contextmanager
 def saving(path: Path, kept: str = "what was saved before is whole") -> Iterator[None]:
-    """Turn a full disk, or an unwritable or absent folder, into a `SavingError` of `path`."""
+    """Convert an `OSError` inside this block to a `SavingError` that names `path`.
+
+    `kept` tells the user what is not lost.
+    """
     try:
         yield
     except OSError as error:
@@ -44,9 +47,9 @@ def saving(path: Path, kept: str = "what was saved before is whole") -> Iterator
 
 
 def read_file(path: Path, most: int | None = None) -> bytes:
-    """Return the bytes of a file of at most `most` bytes.
+    """Return the content of a file of at most `most` bytes.
 
-    Raises `UserError` naming it when it cannot be read, is larger, or is a pipe or a device, which
+    Raises `UserError` naming it if it cannot be read, is larger, or is a pipe or a device, which
     could block for ever or never end.
     """
     try:
@@ -60,9 +63,9 @@ def read_file(path: Path, most: int | None = None) -> bytes:
 
 
 def check_file(path: Path, most: int | None = None, *, pipes: bool = False) -> None:
-    """Raise `UserError` for a device, a pipe unless `pipes`, and a file of more than `most` bytes.
+    """Raise `UserError` for a device, a pipe (unless `pipes`), or a file of more than `most` bytes.
 
-    A pipe could block for ever, a device never end. Raises `OSError` when there is no such file.
+    A pipe could block for ever, a device never end. Raises `OSError` if the file does not exist.
     """
     found = path.stat()
     kinds = (stat.S_ISREG, stat.S_ISDIR, *((stat.S_ISFIFO,) if pipes else ()))
@@ -73,10 +76,10 @@ def check_file(path: Path, most: int | None = None, *, pipes: bool = False) -> N
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file. Raises `UsageError` naming the file when it cannot be read."""
+    """Read a TOML file; raise `UsageError` naming the file if that fails."""
     try:
         check_file(path, MOST_BYTES)
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows may write a BOM
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
     except OSError as error:
@@ -88,7 +91,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def checksums(files: Mapping[str, bytes]) -> bytes:
-    """Return the content of SHA256SUMS for these files.
+    """Return the content of the file SHA256SUMS for these files.
 
     >>> checksums({"a": b"1"})
     b'6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b  a\\n'
@@ -97,9 +100,10 @@ def checksums(files: Mapping[str, bytes]) -> bytes:
 
 
 def changed_file(folder: Path, files: Mapping[str, bytes]) -> str | None:
-    """Return the first of a folder's files whose digest is not the one in SHA256SUMS, or None.
+    """Return the name of the first file whose digest differs from SHA256SUMS, or None.
 
-    Raises `UserError` when SHA256SUMS cannot be read, or holds anything else.
+    files: the contents of the folder's files. Raises `UserError` if SHA256SUMS cannot be read or is
+    damaged.
     """
     sums = read_file(folder / SUMS)
     try:
@@ -115,9 +119,9 @@ def _digest(data: bytes) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a temporary file next to it, flushed, then renamed.
+    """Write a file completely or not at all, by renaming a temporary file that has been flushed.
 
-    Raises `UserError` when it cannot be written; a file that was there stays as it was.
+    Raises `UserError` if it cannot be written; an older file then stays as it was.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     with saving(path):
@@ -131,9 +135,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
-    """Put a folder with these files in place whole; an older folder of that name gives way last.
+    """Write a folder with these files completely or not at all; it replaces an older one.
 
-    Raises `UserError` when it cannot be written; a folder that was there stays as it was.
+    Raises `UserError` if it cannot be written; an older folder then stays as it was.
     """
     with folder_atomically(path) as temporary:
         for name, content in files.items():
@@ -142,9 +146,9 @@ def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def folder_atomically(path: Path) -> Iterator[Path]:
-    """Give a new folder to write into, which is put in place whole when the block ends.
+    """Yield a temporary folder to write into; rename it to `path` when the block ends.
 
-    Raises `UserError` when it cannot be written; a folder that was there stays as it was.
+    Raises `UserError` if it cannot be written; an older folder then stays as it was.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     older = path.with_name(f"{TEMPORARY}older-{path.name}")
@@ -170,9 +174,9 @@ def folder_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_temporary(folder: Path, *names: str) -> None:
-    """Remove what an interrupted write of these names left behind; a * matches anything.
+    """Remove the temporary files that interrupted writes have left; names may contain *.
 
-    A folder that was about to be replaced, and was not, gets its name back.
+    If the replacement of a folder was interrupted, the older folder gets its name back.
     """
     kept = f"{TEMPORARY}older-"
     for older in [older for name in names for older in folder.glob(kept + name)]:
@@ -187,7 +191,7 @@ def remove_temporary(folder: Path, *names: str) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make renames inside a folder survive a power failure, where the system can."""
+    """Flush a folder to disk, so that renames in it survive a power failure (not on Windows)."""
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""The languages that Pellucid speaks, and which of them a user asks for."""
+"""The languages of Pellucid's output, English and Korean, and which of them to use."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ _asked: ContextVar[Language | None] = ContextVar("asked", default=None)
 
 
 class Text(NamedTuple):
-    """The same text in both languages."""
+    """A text in both languages."""
 
     en: str
     ko: str
@@ -23,7 +23,7 @@ class Text(NamedTuple):
 
 
 def plural(number: float, noun: str) -> str:
-    """Return a noun as it follows a number.
+    """Return a noun in the singular or plural, as it follows a number.
 
     >>> plural(1, "step"), plural(0, "step")
     ('step', 'steps')
@@ -32,7 +32,7 @@ def plural(number: float, noun: str) -> str:
 
 
 def language_of(environment: Mapping[str, str] = os.environ) -> Language:
-    """Return the language that PELLUCID_LANG or else the locale asks for: Korean, or English.
+    """Return the language set by PELLUCID_LANG, or else by the locale: Korean or English.
 
     >>> language_of({"LANG": "ko_KR.UTF-8"}), language_of({"LC_ALL": "C", "LANG": "ko_KR.UTF-8"})
     ('ko', 'en')
@@ -46,13 +46,13 @@ def language_of(environment: Mapping[str, str] = os.environ) -> Language:
 
 
 def chosen_language() -> Language:
-    """Return the language asked for: by `speaking`, else by the environment."""
+    """Return the language to use: that of `speaking`, or else of the environment."""
     return _asked.get() or language_of()
 
 
 @contextmanager
 def speaking(asked: Language | None) -> Iterator[None]:
-    """Use a language inside this block, in place of the environment's; None: the environment's."""
+    """Use a language inside this block; None: the language of the environment."""
     token = _asked.set(asked)
     try:
         yield

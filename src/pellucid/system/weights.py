@@ -1,6 +1,6 @@
-"""A state dict as a safetensors file: tied weights are stored once, the other names as aliases.
+"""Read and write state dicts as safetensors files; tied weights are stored once, with aliases.
 
-Read are the files of other programs too, of any element type that weights come in.
+Files of other programs can be read too, with any usual element type.
 """
 
 import json
@@ -19,16 +19,16 @@ from pellucid.system.files import read_file
 Array = np.ndarray
 
 _SIZES = {"F": (8, 4, 2), "I": (8, 4, 2, 1), "U": (8, 4, 2, 1), "C": (8,)}
-"""By its letter, a kind of number and how many bytes it may have."""
+"""The sizes in bytes of each kind of number: float, signed, unsigned, complex."""
 _DTYPES = {f"{kind}{8 * n}": f"{kind.lower()}{n}" for kind, sizes in _SIZES.items() for n in sizes}
 _DTYPES["BOOL"] = "?"
 
 
 def to_safetensors(state: Mapping[str, Array]) -> bytes:
-    """Return the file's bytes. A name whose array another name already has becomes an alias.
+    """Encode a state dict as a safetensors file.
 
-    Aliases are in the file's metadata as {alias: name}, as safetensors' own `save_model` writes
-    them.
+    If several names share one array, it is stored under the first; the others become aliases,
+    {alias: name} in the file's metadata, as in `save_model` of safetensors.
 
     >>> table = np.ones((2, 3), np.float32)
     >>> sorted(from_safetensors(to_safetensors({"in": table, "out": table}), "model"))
@@ -47,7 +47,7 @@ def to_safetensors(state: Mapping[str, Array]) -> bytes:
 
 
 def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
-    """Put metadata into a file's header. The library would write it in a random order."""
+    """Put metadata into a file's header, in a fixed order; the library's order is random."""
     header, start = _header(content)
     text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -55,20 +55,20 @@ def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
 
 
 def _header(content: bytes) -> tuple[dict[str, Any], int]:
-    """Return a file's header and where the data begin."""
+    """Return a file's header, and the offset at which the data begin."""
     start = 8 + int.from_bytes(content[:8], "little")
     header: dict[str, Any] = json.loads(content[8:start])
     return header, start
 
 
 def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
-    """Return the arrays of a file; `source` names it in errors.
+    """Decode a safetensors file; return its arrays by name. `source` names the file in errors.
 
-    bfloat16, which NumPy lacks, comes as float32, which holds it exactly. An array stored once for
-    several names comes under each of them.
+    bfloat16, which NumPy does not have, becomes float32, without loss. Aliases of an array are
+    returned under their names as well.
 
-    Raises `UserError` when the bytes are not a whole safetensors file, or when an element type is
-    none of these.
+    Raises `UserError` if the bytes are not a complete safetensors file, or for an unknown element
+    type.
     """
     try:
         entries = deserialize(content)  # type: ignore[no-untyped-call]
@@ -86,6 +86,7 @@ def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
 
 
 def _array(where: str, dtype: str, shape: list[int], data: bytes) -> Array:
+    """Decode one array; raise `UserError` for an unknown element type."""
     if dtype == "BF16":  # the upper half of a float32
         wide = np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)
         return wide.view(np.float32).reshape(shape)
@@ -97,10 +98,10 @@ def _array(where: str, dtype: str, shape: list[int], data: bytes) -> Array:
 
 
 def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
-    """Raise `UserError` naming an array that holds what no trained weight can be.
+    """Raise `UserError` naming an array that cannot be a trained weight.
 
-    That is: other than floating-point numbers, a number that is not finite, or one whose square
-    float32 cannot hold. Weights that are all zero, matrix for matrix, are refused too.
+    Refused are other types than floats, NaN and infinity, numbers whose square overflows in
+    float32, and weights all of whose matrices are zero.
     """
     for name, array in weights.items():
         if array.dtype.kind != "f":
@@ -122,15 +123,15 @@ def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Array]:
-    """Read a safetensors file as `from_safetensors` does.
+    """Read a safetensors file; return its arrays by name, as `from_safetensors` does.
 
-    Raises `UserError` naming it also when it cannot be read.
+    Raises `UserError` naming the file if it cannot be read or decoded.
     """
     return from_safetensors(read_file(path), path)
 
 
 def average(states: list[Mapping[str, Array]]) -> dict[str, Array]:
-    """Return the mean of several state dicts of one model, added in float64 in the order given.
+    """Average several state dicts of one model, summing in float64 in the order given.
 
     >>> average([{"w": np.float32([1.0])}, {"w": np.float32([4.0])}])["w"]
     array([2.5], dtype=float32)

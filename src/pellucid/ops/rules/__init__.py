@@ -1,4 +1,4 @@
-"""The parts of attention's rule, a page each; join them with `&`.
+"""The attention rules, one file each; combine them with `&`.
 
 >>> from pellucid.ops import rules
 >>> rule = rules.causal & rules.window(128) & rules.alibi

@@ -1,4 +1,4 @@
-"""Every query looks at adjacent keys: what most masks come to."""
+"""A range of keys for each position of a query, given as two arrays."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,19 @@ from pellucid.ops.rule import Allowed, Places, Rule, kept
 
 @dataclass(frozen=True, eq=False)
 class Bounded(Allowed):
-    """first[l] ≤ s < last[l]."""
+    """Query l may attend to key s if first[l] ≤ s < last[l]."""
 
     first: np.ndarray
     last: np.ndarray
 
     def bounds(self, at: Places) -> tuple[Any, Any]:
-        """Return the bounds of each query."""
+        """Return the range of each query, by its position."""
         return self.first[at.query], self.last[at.query]
 
 
 def bounded(first: np.ndarray, last: np.ndarray) -> Rule:
-    """Let query l of every sequence see keys first[l] … last[l] − 1; (L,) integers each."""
+    """Let query l of every sequence attend to keys first[l] … last[l] − 1.
+
+    first, last: (L,) integers. Most masks are such ranges, and kernels skip the keys outside.
+    """
     return Rule(allowed=(Bounded(kept(first), kept(last)),))

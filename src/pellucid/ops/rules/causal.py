@@ -1,4 +1,4 @@
-"""No query looks at later keys."""
+"""Causal attention: a query does not attend to later keys."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from pellucid.ops.rule import Allowed, Places, Rule
 
 @dataclass(frozen=True)
 class Causal(Allowed):
-    """Key s ≤ query l. Source: Vaswani et al. 2017, 3.2.3."""
+    """Query l may attend to key s if s ≤ l. Source: Vaswani et al. 2017, 3.2.3."""
 
     def bounds(self, at: Places) -> tuple[Any, Any]:
         """Return the keys up to the query's own position."""

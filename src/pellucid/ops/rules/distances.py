@@ -1,4 +1,4 @@
-"""Every head adds a number to a score by the distance between query and key: ALiBi, T5."""
+"""Biases that depend on the head and the distance between query and key, as in ALiBi and T5."""
 
 import math
 from abc import abstractmethod
@@ -16,16 +16,16 @@ from pellucid.ops.rule import Rule, Score
 
 
 class Distances(Score):
-    """A[h, l, s] + b_h(l − s)."""
+    """Adds a bias b_h of the distance to the scores: A[h, l, s] + b_h(l − s)."""
 
     @abstractmethod
     def values(
         self, distance: np.ndarray, heads: int
     ) -> tuple[Array, Callable[[Array], tuple[Array, ...]]]:
-        """Return b (H, D) for distances (D,), and backward(db) -> the parameters' gradients."""
+        """Return the bias b (H, D) of distances (D,), and backward(db) -> parameter gradients."""
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
-        """Return a + b at every distance."""
+        """Return the scores plus the bias of their distance, and what backward needs."""
         heads = a.shape[-3] if a.ndim > 2 else 1
         least = int(distance.min(initial=0))
         each = np.arange(least, int(distance.max(initial=0)) + 1)
@@ -41,7 +41,7 @@ class Distances(Score):
         return a + (added if a.ndim > 2 else added[0]), (index, len(each), back, a.shape)
 
     def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
-        """Return da, and the parameters' gradients: da summed over each distance."""
+        """Return da, and the parameters' gradients, from da summed over equal distances."""
         index, count, back, shape = saved
         if not self.parameters:
             return (da,)
@@ -56,22 +56,23 @@ class Distances(Score):
 
 @dataclass(frozen=True)
 class Fixed(Distances):
-    """b_h(l − s) = function(l − s, H)."""
+    """A bias without parameters, computed by a function: b(l − s) = function(l − s, H)."""
 
     function: Callable[[np.ndarray, int], np.ndarray]
 
     def values(
         self, distance: np.ndarray, heads: int
     ) -> tuple[Array, Callable[[Array], tuple[Array, ...]]]:
-        """Return the score bias (H, distances), and a backward without gradients."""
+        """Return the bias (H, D) of distances (D,), and a backward that gives no gradients."""
         return self.function(distance[None], heads)[:, 0], lambda db: ()
 
 
 def by_distance(function: Callable[[np.ndarray, int], np.ndarray]) -> Rule:
-    """Add function(distance, H), an array (…, H, L, S), to the scores.
+    """Add a bias to the scores that a function computes from the distance.
 
-    distance: (…, L, S), query position − key position. Called with L = 1. −inf forbids, but where a
-    soft cap follows, which makes it finite.
+    function(distance, H) maps distances (…, L, S), query position − key position, to a bias
+    (…, H, L, S). It is called once per distance, as (1, 1, D). A bias of −inf forbids the key,
+    unless a soft cap follows, which makes it finite.
     """
     return Rule(score=(Fixed(function),))
 
@@ -81,7 +82,7 @@ alibi = by_distance(slopes)
 
 @dataclass(frozen=True, eq=False)
 class Relative(Distances):
-    """table[bucket(l − s), h]; see `ops.relative_buckets`."""
+    """T5's bias, table[bucket(l − s), h]; see `ops.relative_buckets`."""
 
     table: Array
     longest: int
@@ -89,13 +90,13 @@ class Relative(Distances):
 
     @property
     def parameters(self) -> tuple[Array, ...]:
-        """Return the table."""
+        """The table (B, H)."""
         return (self.table,)
 
     def values(
         self, distance: np.ndarray, heads: int
     ) -> tuple[Array, Callable[[Array], tuple[Array, ...]]]:
-        """Look up the table's row for each distance: that of the bucket it falls into."""
+        """Return the table's entries for the bucket of each distance, (H, D), and the backward."""
         xp = namespace(self.table)
         bucket = relative_buckets(distance, self.table.shape[0], self.longest, self.both_ways)
         rows, saved = embedding(like(bucket, self.table), self.table)
@@ -107,8 +108,9 @@ class Relative(Distances):
 
 
 def relative(table: Array, longest: int = 128, both_ways: bool = True) -> Rule:
-    """Add table[bucket, h] (B, H), learnt, to the scores: T5's relative positions.
+    """Add T5's relative position bias to the scores: table[bucket(distance), head], learned.
 
-    Source: Raffel et al. 2020 (T5), 2.1; `ops.relative_buckets`.
+    table: (B, H). `longest` and `both_ways` are those of `ops.relative_buckets`.
+    Source: Raffel et al. 2020 (T5), 2.1.
     """
     return Rule(score=(Relative(table, longest, both_ways),))

@@ -1,4 +1,4 @@
-"""Documents packed in one sequence do not see each other."""
+"""Documents packed into one sequence do not attend to each other."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,22 +10,22 @@ from pellucid.ops.rule import Allowed, Places, Rule, kept
 
 @dataclass(frozen=True, eq=False)
 class Documents(Allowed):
-    """Query and key are between the same two boundaries."""
+    """A query may attend to the keys of its document, [starts[i], starts[i + 1])."""
 
     starts: np.ndarray
 
     def bounds(self, at: Places) -> tuple[Any, Any]:
-        """Return the keys of the query's document."""
+        """Return the range of keys of each query's document."""
         edges = np.append(self.starts, np.iinfo(np.int64).max)
         document = np.searchsorted(self.starts, at.query, side="right") - 1
         return edges[document], edges[document + 1]
 
 
 def documents(starts: np.ndarray) -> Rule:
-    """Let queries see the keys of their own document only.
+    """Let a query attend only to keys of the same document.
 
-    starts: the position at which each document of a sequence begins, rising from 0, the same in
-    every sequence. Raises `ValueError` for others.
+    starts: the positions where the documents of a sequence begin, increasing from 0, the same in
+    every sequence. Raises `ValueError` if they do not increase from 0.
 
     >>> from pellucid.ops.rule import bounds
     >>> at = Places(np.arange(4), np.zeros(4, int), np.full(4, 4))

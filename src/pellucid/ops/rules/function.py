@@ -1,7 +1,7 @@
-"""A function of a score of your own, its derivative under it: A ← f(A, where, what it has learnt).
+"""User-defined attention scores: a function A ← f(A, place, parameters) with its derivative.
 
-Written with operators and the functions below, without branches, it runs as it is on the arrays of
-the reference op, and is compiled into the fused kernel, where no array of scores exists:
+Write it with operators and the functions below, without branches. The reference op then calls it on
+arrays, and the fused kernel compiles it into its loop, where no array of scores exists:
 
     def warmer(a, at, gain):
         return a * (1 + gain)
@@ -25,35 +25,39 @@ from pellucid.ops.rule import Rule, Score, check_heads, distances
 
 
 class At(NamedTuple):
-    """Where scores are, in arrays which broadcast to them: floats, and integers for an index."""
+    """The place of each score, in arrays that broadcast to the scores.
+
+    They are floats for the function itself and integers for a `Table.index`.
+    """
 
     query: Array
-    """Position of the query, counted as its keys are."""
+    """The position of the query, counted on the same scale as its keys."""
     key: Array
     distance: Array
     """query − key."""
     head: Array
     example: Array
-    """Number of the sequence in its batch."""
+    """The index of the sequence in its batch."""
 
 
 @dataclass(frozen=True)
 class PerHead:
-    """A learnt number for each head, (H,)."""
+    """A parameter with one learned number for each head, (H,)."""
 
     initial: float = 0.0
 
     def shape(self, heads: int) -> tuple[int, ...]:
-        """Return the shape of the parameter."""
+        """Return the shape of the parameter for a number of heads."""
         return (heads,)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A learnt table (H, size), of which a score gets the number at index(at).
+    """A parameter that is a learned table (H, size); each score uses the entry at index(at).
 
-    An index is cut to 0 … size − 1 and to a whole number. It is computed in integers, which are
-    exact; what makes floats of them (`/`, 0.5, `exp`) may index a table of 2²⁴ numbers at most.
+    The index is truncated to an integer and clipped to 0 … size − 1. It is computed from integers,
+    which are exact. An index function that yields floats (by `/`, 0.5 or `exp`) is limited to
+    tables of 2²⁴ entries, up to which float32 is exact.
     """
 
     size: int
@@ -61,17 +65,18 @@ class Table:
     initial: float = 0.0
 
     def shape(self, heads: int) -> tuple[int, ...]:
-        """Return the shape of the parameter."""
+        """Return the shape of the parameter for a number of heads."""
         return heads, self.size
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Function:
-    """f(a, at, *values) with its derivative f_backward(da, a, at, *values) -> (da, *dvalues).
+    """A score function f(a, at, *values) with f_backward(da, a, at, *values) -> (da, *dvalues).
 
-    A value is the number that a score gets of a parameter. The derivative of a function that has
-    learnt nothing is one array. Calling it with the parameters gives a rule. Both are tried on a
-    few numbers at once; raises `ValueError` if they fail.
+    `a` are the scores and `at` their places (`At`). Each value is an array of the entries of one
+    parameter in `learnt` that the scores use. Without parameters the derivative returns one array,
+    da. Calling the object with the parameters' arrays returns a rule. Both functions are tried on
+    a small example at construction; raises `ValueError` if they fail.
 
     >>> from pellucid.ops import attention
     >>> fall = Function(lambda a, at: a - abs(at.distance), lambda da, a, at: da)
@@ -102,7 +107,7 @@ class Function:
         return f"the function {getattr(self.forward, '__name__', self.forward)}"
 
     def __call__(self, *parameters: Array) -> Rule:
-        """Return the rule. Raises `ValueError` for shapes that the parameters cannot have."""
+        """Return the rule with these parameters; raise `ValueError` if their shapes are wrong."""
         found = [tuple(p.shape) for p in parameters]
         heads = found[0][0] if found and found[0] else 0
         wanted = [each.shape(heads) for each in self.learnt.values()]
@@ -115,11 +120,11 @@ class Function:
 
 
 FUNCTIONS: Registry[Function] = Registry()
-"""By the names that models know them by, `attention_function`."""
+"""The functions by name, for the model setting `attention_function`."""
 
 
 _EXACT = 2**24
-"""Up to here every whole number is one of float32, in which a kernel computes with floats."""
+"""Up to here float32, with which kernels compute, represents every integer."""
 
 
 class _Saved(NamedTuple):
@@ -131,18 +136,18 @@ class _Saved(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Applied(Score):
-    """A function with its parameters."""
+    """The part of a rule that applies a `Function` with its parameters to the scores."""
 
     function: Function
     arrays: tuple[Array, ...]
 
     @property
     def parameters(self) -> tuple[Array, ...]:
-        """Return the learnt parameters."""
+        """The learned parameters."""
         return self.arrays
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
-        """Return f(a)."""
+        """Return the function of the scores, and what backward needs."""
         places, heads = _places(a, distance), a.shape[-3] if a.ndim > 2 else 1
         check_heads(self.arrays, heads)
         learnt = self.function.learnt.values()
@@ -155,7 +160,10 @@ class Applied(Score):
         return y, _Saved(a, at, values, indices)
 
     def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
-        """Return the gradients; a score of gradient 0 gives none, even if its derivative is NaN."""
+        """Return the gradients of the scores and of the parameters.
+
+        A score whose da is 0 contributes 0, even if its derivative is NaN (it may be forbidden).
+        """
         xp = namespace(da)
         result = self.function.backward(da, saved.a, saved.at, *saved.values)
         zero, none = xp.zeros_like(da), da == 0
@@ -203,7 +211,10 @@ def _flat_index(each: PerHead | Table, heads: int, at: At) -> np.ndarray:
 
 
 def _moved(index: np.ndarray, a: Array) -> Array:
-    """Return an index where the scores are; JAX has 32 bits for it, unless it is told otherwise."""
+    """Move an index to the scores' library; raise `ValueError` if its integers are too narrow.
+
+    JAX has 32-bit integers by default.
+    """
     moved = like(index, a)
     if moved is not index and index.max(initial=0) > namespace(a).iinfo(moved.dtype).max:
         raise ValueError(f"a table of {index.max() + 1:,} numbers needs more than {moved.dtype}")
@@ -211,7 +222,7 @@ def _moved(index: np.ndarray, a: Array) -> Array:
 
 
 def _value(array: Array, index: Array, a: Array) -> Array:
-    """Return the number that each score gets of a parameter."""
+    """Return the entry of a parameter that each score uses, in the scores' dtype."""
     xp = namespace(array, a)
     value = take(xp.reshape(array, (-1,)), xp.reshape(index, (-1,)), axis=0)
     value = xp.astype(xp.reshape(value, index.shape), a.dtype, copy=False)
@@ -219,7 +230,7 @@ def _value(array: Array, index: Array, a: Array) -> Array:
 
 
 def _gradient(d: Array, array: Array, index: Array) -> Array:
-    """Return the gradient of a parameter: that of its values, summed where they came from."""
+    """Return the gradient of a parameter: d summed over the scores that use the same entry."""
     xp = namespace(d)
     if array.ndim == 1:
         *lead, length, keys = d.shape
@@ -233,43 +244,44 @@ def _gradient(d: Array, array: Array, index: Array) -> Array:
 
 
 def _shaped(x: Any, a: Array) -> Array:
-    """Return a function's result broadcast to the scores' shape and cast to their dtype."""
+    """Broadcast a function's result to the scores' shape and cast it to their dtype."""
     xp = namespace(a, x if hasattr(x, "dtype") else None)
     x = x if hasattr(x, "dtype") else xp.full_like(a, x)
     return xp.broadcast_to(xp.astype(x, a.dtype, copy=False), a.shape)
 
 
-def _pages(x: Any) -> Any:
+def _library(x: Any) -> Any:
+    """Return `math` for a number, the array's namespace for an array."""
     return math if isinstance(x, int | float) else namespace(x)
 
 
 def exp(x: Any) -> Any:
     """Return eˣ, of a number or an array."""
-    return _pages(x).exp(x)
+    return _library(x).exp(x)
 
 
 def log(x: Any) -> Any:
     """Return the natural logarithm of a number or an array."""
-    return _pages(x).log(x)
+    return _library(x).log(x)
 
 
 def tanh(x: Any) -> Any:
     """Return the hyperbolic tangent of a number or an array."""
-    return _pages(x).tanh(x)
+    return _library(x).tanh(x)
 
 
 def sqrt(x: Any) -> Any:
-    """√x."""
-    return _pages(x).sqrt(x)
+    """Return the square root of a number or an array."""
+    return _library(x).sqrt(x)
 
 
 def floor(x: Any) -> Any:
-    """The largest whole number that is at most x."""
-    return _pages(x).floor(x)
+    """Return the largest integer that is at most x, for a number or an array."""
+    return _library(x).floor(x)
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition holds, else y."""
+    """Return x where the condition holds, else y; numbers or arrays."""
     if isinstance(condition, bool):
         return x if condition else y
     xp = namespace(condition)
@@ -279,10 +291,10 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def minimum(x: Any, y: Any) -> Any:
-    """The smaller of two numbers."""
+    """Return the smaller of x and y, elementwise for arrays."""
     return where(x < y, x, y)
 
 
 def maximum(x: Any, y: Any) -> Any:
-    """The larger of two numbers."""
+    """Return the larger of x and y, elementwise for arrays."""
     return where(x > y, x, y)

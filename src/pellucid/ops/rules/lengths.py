@@ -1,4 +1,4 @@
-"""The padding of a sequence is not looked at."""
+"""Padding is not attended to."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +10,20 @@ from pellucid.ops.rule import Allowed, Places, Rule, kept
 
 @dataclass(frozen=True, eq=False)
 class Lengths(Allowed):
-    """first[n] ≤ s < last[n]."""
+    """Queries of sequence n may attend to key s if first[n] ≤ s < last[n]."""
 
     first: np.ndarray
     last: np.ndarray
 
     def bounds(self, at: Places) -> tuple[Any, Any]:
-        """Return the keys of the query's sequence."""
+        """Return the range of keys of each query's sequence."""
         return self.first[at.example], self.last[at.example]
 
 
 def lengths(last: np.ndarray, first: np.ndarray | None = None) -> Rule:
-    """Let queries of sequence n see keys first[n] … last[n] − 1; (N,) integers, first 0 unless
-    given. Article 004.
+    """Let queries of sequence n attend to keys first[n] … last[n] − 1, which excludes padding.
+
+    first, last: (N,) integers; `first` is 0 by default. Source: article 004.
     """
     return Rule(
         allowed=(Lengths(kept(np.zeros_like(last) if first is None else first), kept(last)),)

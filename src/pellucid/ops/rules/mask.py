@@ -10,10 +10,10 @@ from pellucid.ops.rule import Allowed, Places, Rule, Score, broadcasts, moved
 
 
 def mask(given: Array) -> Rule:
-    """Return the rule of an array that broadcasts to the scores (…, H, L, S).
+    """Make a rule of a mask, an array that broadcasts to the scores (…, H, L, S).
 
-    bool: True = not allowed. float: added, in the dtype of the scores; −inf forbids.
-    Raises `TypeError` for another dtype: 0 and 1 may have been meant either way.
+    bool: True = not allowed. float: added to the scores, in their dtype; −inf forbids.
+    Raises `TypeError` for integers, whose 0 and 1 could mean either.
 
     >>> mask(np.array([[False, True]])).allowed[0].mask
     array([[False,  True]])
@@ -31,18 +31,18 @@ def mask(given: Array) -> Rule:
 
 @dataclass(frozen=True, eq=False)
 class Mask(Allowed):
-    """Keys that an array forbids."""
+    """Forbids the keys where a bool array is True."""
 
     mask: Array
 
     def bounds(self, at: Places) -> tuple[Any, Any]:
-        """Return all keys: which of them are forbidden is in the array."""
+        """Return the range of all keys: the array `mask` says which of them are forbidden."""
         return 0, at.keys
 
 
 @dataclass(frozen=True, eq=False)
 class Added(Score):
-    """A + mask."""
+    """Adds an array to the scores: A + mask."""
 
     mask: Array
 

@@ -1,4 +1,4 @@
-"""Attention sinks: every head has a score that no key has, so that a query may look at nothing."""
+"""Attention sinks: an extra score in each head, so that a query may attend to nothing."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pellucid.ops.rule import Rule, Score, check_heads
 
 @dataclass(frozen=True, eq=False)
 class Sinks(Score):
-    """softmax([A, c_h]) without its last column. It is applied after all other scores."""
+    """Makes the softmax softmax([A, c_h]) without its last column; applied after other parts."""
 
     numbers: Array
 
@@ -20,7 +20,7 @@ class Sinks(Score):
 
     @property
     def parameters(self) -> tuple[Array, ...]:
-        """Return the scores c."""
+        """The scores c of the sinks, (H,)."""
         return (self.numbers,)
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
@@ -29,7 +29,7 @@ class Sinks(Score):
         return a, None
 
     def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
-        """Return da, and dc, the sum of the sink's own dA, (…, L, 1), which attention gives."""
+        """Return da and dc; `saved` is the dA of the sinks, (…, L, 1), which attention computes."""
         xp, heads = namespace(saved), self.numbers.shape[0]
         *lead, length, _ = da.shape
         each = xp.reshape(saved, (math.prod(lead[:-1]), heads, length))
@@ -37,10 +37,10 @@ class Sinks(Score):
 
 
 def sinks(numbers: Array) -> Rule:
-    """Let every query of head h give weight to nothing, as to a key of score numbers[h], (H,).
+    """Add a learned sink to each head: an extra key with score numbers[h] and value zero.
 
-    Two of them in one rule are refused. Source: OpenAI 2025 (gpt-oss), 2.2; Miller 2023 has the
-    score 0.
+    numbers: (H,). A rule may have only one such part. Source: OpenAI 2025 (gpt-oss), 2.2; Miller
+    2023 with the fixed score 0.
 
     >>> from pellucid.ops import attention
     >>> x = np.zeros((1, 2, 1))

@@ -1,4 +1,4 @@
-"""A soft cap keeps scores between −c and c."""
+"""A soft cap bounds the scores smoothly to (−c, c)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +11,12 @@ from pellucid.ops.rule import Rule, Score
 
 @dataclass(frozen=True)
 class SoftCap(Score):
-    """c tanh(A / c). Source: Gemma Team 2024 (Gemma 2), 2."""
+    """Replaces the scores A by c tanh(A / c). Source: Gemma Team 2024 (Gemma 2), 2."""
 
     cap: float
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
-        """Return the capped scores, and tanh."""
+        """Return c t and t = tanh(a / c)."""
         t = namespace(a).tanh(a / self.cap)
         return self.cap * t, t
 
@@ -26,7 +26,9 @@ class SoftCap(Score):
 
 
 def soft_cap(cap: float) -> Rule:
-    """Keep scores within (−cap, cap). Raises `ValueError` unless cap is positive and finite.
+    """Bound the scores smoothly to (−cap, cap): A ← cap · tanh(A / cap).
+
+    Raises `ValueError` unless cap is positive and finite.
 
     >>> y, _ = soft_cap(2.0).score[0].forward(np.array([0.0, 100.0]), np.zeros((1, 2)))
     >>> y
