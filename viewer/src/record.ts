@@ -6,7 +6,8 @@ import type { Language } from "./text.ts";
 export type Label = [text: string, kind: "text" | "special" | "unknown"];
 export type Kind = "encoder" | "decoder" | "cross";
 export type Side = "source" | "target";
-export type Candidate = [...Label, probability: number];
+/** A page that runs its model also has the token's number. */
+export type Candidate = [...Label, probability: number, id?: number];
 export type TreeNode = [
   parent: number,
   ...label: Label,
@@ -157,7 +158,7 @@ export interface FlowStage {
   memory?: PackedArray;
 }
 
-/** The gradient of −log p of one predicted token, from p − y to the embeddings. */
+/** The gradient of −log p of one predicted token, from p − y to the embeddings; or of its logit minus another's, from ±1. */
 export interface Flow {
   step: number;
   place: number;
@@ -165,6 +166,8 @@ export interface Flow {
   stages: FlowStage[];
   /** (1, 1, T): ‖d‖ of the row of the embedding that each token reads. */
   tables: { [side in Side]?: PackedArray };
+  /** Of this token's logit minus that of another. */
+  between?: (other: number) => Flow;
 }
 
 export interface PageRecord {

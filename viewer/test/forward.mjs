@@ -1,11 +1,12 @@
 // Runs the page's forward pass in Node: node test/forward.mjs CASES.json, for tests/apps/view/test_runnable.py.
 // CASES.json: the record, and for each case a text, an answer to feed (or null: greedy) and what is off;
-// `counted` asks for the gradients of the loss of these tokens, `edits` for the loss along each edit at each δ.
+// `counted` asks for the gradients of the loss of these tokens, `edits` for the loss along each edit at each δ; with
+// `between`, a place and another token, they are of the difference of two logits there.
 
 import { readFile } from "node:fs/promises";
 import { bundled } from "./bundle.mjs";
 
-const { Edited, Runner, Tokenizer, Trial, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await bundled(["run/forward", "run/tokens", "run/ledger", "run/edit", "run/passage", "run/trial"], process.argv[2]);
+const { Edited, Runner, attribution, Tokenizer, Trial, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await bundled(["run/attribution", "run/forward", "run/tokens", "run/ledger", "run/edit", "run/passage", "run/trial"], process.argv[2]);
 
 const { record, cases } = JSON.parse(await readFile(process.argv[2], "utf8"));
 const runner = new Runner(record);
@@ -45,7 +46,7 @@ function insteadOf(text, answer, { mode, from }) {
   return trial.runner.instead;
 }
 
-const answers = cases.map(({ text, answer, off, counted, edits, instead }) => {
+const answers = cases.map(({ text, answer, off, counted, between: pair, edits, instead }) => {
   if (answer === undefined) return split(text);
   runner.instead = instead ? insteadOf(text, answer, instead) : null;
   const ids = source.encode(text);
@@ -56,9 +57,11 @@ const answers = cases.map(({ text, answer, off, counted, edits, instead }) => {
   const given = answer ?? own.ids;
   const whole = runner.decode(base, given);
   const run = runner.decode(memory, given, switched, memory === base ? whole : undefined);
-  const fed = { memory, run, answer: { ids: given, losses: [], ended: true }, off: switched, counted: (l) => counted?.includes(l) };
-  const found = counted ? gradientsOf(runner, fed) : null;
+  const between = pair && { row: run.first + pair.at, token: given[pair.at] ?? record.end, other: pair.other };
+  const fed = { memory, run, answer: { ids: given, losses: [], ended: true }, off: switched, counted: (l) => counted?.includes(l), between };
+  const found = counted || between ? gradientsOf(runner, fed) : null;
   return {
+    attribution: found && attribution(runner, fed, found),
     gradients: found?.tensors.map((d, i) => [record.numbers.tensors[i].name, [...d]]),
     scores: found && Object.fromEntries(Object.entries(found.scores).map(([name, each]) => [name, each.map((d) => d && [...d])])),
     edits: edited(fed, edits ?? [], found),

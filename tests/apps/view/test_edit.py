@@ -31,9 +31,17 @@ SCORES = [
 
 
 def backward(
-    task: Seq2SeqTask, source: list[int], answer: list[int], counted: list[int], off: list[str]
+    task: Seq2SeqTask,
+    source: list[int],
+    answer: list[int],
+    counted: list[int],
+    off: list[str],
+    between: dict[str, int] | None = None,
 ) -> tuple[dict[str, np.ndarray], Any]:
-    """Return the library's gradients of −log p of some tokens: by parameter, and the recorder."""
+    """Return the library's gradients of −log p of some tokens: by parameter, and the recorder.
+
+    With `between` they are of one logit minus another in a row.
+    """
     config = task.model.config
     expected = [*answer, config.eos_token_id]
     read = [config.bos_token_id, *answer]
@@ -45,6 +53,9 @@ def backward(
         d, _ = ops.softmax(logits)
         d[np.arange(len(d)), expected] -= 1.0
         d[[i for i in range(len(d)) if i not in counted]] = 0.0
+        if between:
+            d[:] = 0.0
+            d[between["at"], [expected[between["at"]], between["other"]]] = 1.0, -1.0
         rows_backward(output_backward(d))
     return {name: p.grad for name, p in model.named_parameters()}, recorder
 
@@ -55,6 +66,17 @@ def nats(task: Seq2SeqTask, source: list[int], answer: list[int], counted: list[
     rows, _ = task.model.decode_rows(Batch(Packed.of([source]), Packed.of([[*read, expected[-1]]])))
     log_p, _ = ops.log_softmax(task.model.output(rows))
     return -sum(float(log_p[i, expected[i]]) for i in counted)
+
+
+def apart(
+    task: Seq2SeqTask, source: list[int], answer: list[int], between: dict[str, int]
+) -> float:
+    """Return the logit of a token of the answer minus that of another in its place."""
+    config, at = task.model.config, between["at"]
+    read = [config.bos_token_id, *answer, config.eos_token_id]
+    rows, _ = task.model.decode_rows(Batch(Packed.of([source]), Packed.of([read])))
+    logits = np.asarray(task.model.output(rows))[at]
+    return float(logits[read[at + 1]] - logits[between["other"]])
 
 
 def moved_score(
@@ -137,6 +159,56 @@ def test_the_loss_along_a_score_is_the_librarys_and_its_slope_the_gradient(
         assert curve["losses"] == pytest.approx(expected, abs=1e-5, rel=1e-5)
         difference = (loss(score, 1e-5) - loss(score, -1e-5)) / 2e-5
         assert curve["slope"] == pytest.approx(difference, abs=1e-5)
+
+
+@pytest.mark.oracle("node")
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: ", ".join(settings) or "paper")
+def test_why_one_token_and_not_another_is_the_librarys(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Gradients, edit curves and attribution of the difference of two logits."""
+    task = made(**settings)
+    answer, at, other = task.target.encode(ANSWER), 3, task.target.encode("s")[0]
+    between = {"at": at, "other": other}
+    scores = [s for s in SCORES if hasattr(body_of(task, s["head"]), "out_proj")]
+    etas = [-0.05, 0.0, 0.02]
+    edits = [{"edit": {"score": score}, "at": DELTAS} for score in scores]
+    case: dict[str, Any] = {"text": TEXT, "answer": answer, "off": [], "between": between}
+    case["edits"] = [*edits, {"edit": "step", "at": etas}]
+    (found,) = in_node(task, [case], tmp_path)
+    source = found["ids"]
+    expected, recorder = backward(task, source, answer, [], [], between)
+    largest = max(np.abs(d).max() for d in expected.values() if d is not None)
+    for name, values in found["gradients"]:
+        if name is not None:
+            close(values, expected[name], 1e-5 * largest)
+    parts = {id(module): name for name, module in task.model.named_modules()}
+    for score, curve in zip(scores, found["edits"], strict=False):
+        losses = []
+        for by in DELTAS:
+            restore = moved_score(task, score, by, len(source), len(answer) + 1)
+            losses.append(apart(task, source, answer, between))
+            restore()
+        assert curve["losses"] == pytest.approx(losses, abs=1e-5, rel=1e-5)
+        dscores = recorder.maps[parts[id(body_of(task, score["head"]))]].dscores
+        head = int(score["head"].split(".")[2])
+        slope = dscores[0, head, score["query"], score["key"]]
+        assert curve["slope"] == pytest.approx(slope, abs=1e-5 * max(1.0, np.abs(dscores).max()))
+    tables = {name: stack.embed.tokens.weight for name, stack in task.model.stacks().items()}
+    if "tie_embeddings" not in settings:  # else the output's gradient is in it too
+        read = {"encoder": source, "decoder": [task.model.config.bos_token_id, *answer]}
+        for stack, shares in found["attribution"].items():
+            table = tables[stack]
+            products = (table.data * expected[name_of(task, table)]).sum(1)
+            for token in set(read[stack]):  # a token that is read twice has one gradient
+                own = sum(x for x, each in zip(shares, read[stack], strict=True) if each == token)
+                assert own == pytest.approx(products[token], abs=1e-5 * max(1.0, largest))
+    moving = [(p, expected[n]) for n, p in task.model.named_parameters() if n in tensor_names(task)]
+    stepped(moving, etas, found["edits"][-1], lambda: apart(task, source, answer, between))
+
+
+def name_of(task: Seq2SeqTask, parameter: Any) -> str:
+    return next(name for name, p in task.model.named_parameters() if p is parameter)
 
 
 def body_of(task: Seq2SeqTask, head: str) -> Any:

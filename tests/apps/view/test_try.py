@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.apps.view.samples import TEXTS, gpt, speaking
-from tests.apps.view.test_edit import backward, moved_score, nats
+from tests.apps.view.test_edit import apart, backward, moved_score, nats
 from tests.apps.view.test_runnable import greedy, quantized, run
 
 from pellucid import ops
@@ -396,6 +396,39 @@ def test_the_difference_of_two_logits_adds_up(opened: Open, task: Seq2SeqTask) -
     settle(page)
     same = dict(page.evaluate(look))
     assert max(abs(grows) for part, grows in same.items() if "source" not in part) < 1e-5
+
+
+def test_the_curve_and_the_gradients_of_a_difference(opened: Open, task: Seq2SeqTask) -> None:
+    page = opened()
+    source = task.source.encode("가나 b")
+    own, _ = greedy(task, [], source)
+    page.locator(".try-decided .choices button").first.click()
+    between = {"at": 0, "other": page.evaluate("pellucid.trial.rather")}
+    gradients, recorder = backward(task, source, own, [], [], between)
+    loss, slope = curve(page)
+    assert loss == pytest.approx(apart(task, source, own, between), rel=1e-3)
+    names = {id(module): name for name, module in task.model.named_modules()}
+    last = task.model.stacks()["decoder"].steps[4].block.body
+    dscores = recorder.maps[names[id(last)]].dscores[0, 0]
+    assert abs(slope) == pytest.approx(np.abs(dscores).max(), rel=1e-3)
+    assert "times as likely as" in (page.text_content(".edit-said") or "")
+    page.get_by_label("Beside it").select_option("gradient")
+    grid = page.locator(".try-map").nth(1)
+    assert (grid.locator("h3").text_content() or "").startswith("Gradient of the scores: logit “")
+    shown = [cell.split(": ")[-1].replace("−", "-") for cell in page.evaluate(
+        "[...document.querySelectorAll('.try-map:last-child td[data-row]')].map(c => c.title)"
+    )]  # fmt: skip
+    np.testing.assert_allclose([float(x) for x in shown], dscores.ravel(), rtol=6e-3, atol=1e-9)
+    assert page.locator(".try-attribution .share").count() == len(source) + 1 + len(own)
+    # The ribbons of the other tab, and the step that makes the two tokens likelier alike.
+    page.locator("#tab-backward").click()
+    page.locator("#flow-choice").select_option(index=0)
+    page.locator("#flow-rather").select_option(index=1)
+    assert "above that of" in (page.text_content(".flow-sentence") or "")
+    page.get_by_role("button", name="Take the step").click()
+    squares = sum(float((d * d).sum()) for d in gradients.values() if d is not None)
+    label = page.get_attribute(".flow-step .curve", "aria-label") or ""
+    assert float(re.findall(r"−([\d.e−]+\d)\.$", label)[0]) == pytest.approx(squares, rel=1e-3)
 
 
 def taught(task: Seq2SeqTask, source: list[int], answer: list[int]) -> list[float]:

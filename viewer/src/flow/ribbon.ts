@@ -1,9 +1,9 @@
 // One gradient followed back from p − y of one token: ribbons as wide as ‖d‖ is long.
 
-import { clamp, el, labelled, number, percent, svg, token } from "../dom.ts";
+import { clamp, el, labelled, number, offer, percent, svg, token } from "../dom.ts";
 import type { Model } from "../model.ts";
 import { unpackHead } from "../record.ts";
-import type { Flow, FlowStage, PackedArray, Side } from "../record.ts";
+import type { Candidate, Flow, FlowStage, PackedArray, Side } from "../record.ts";
 import type { Trial } from "../run/trial.ts";
 import { Step } from "./step.ts";
 import { TEXTS } from "./text.ts";
@@ -14,6 +14,8 @@ const [NARROWEST, WIDEST] = [20, 64];
 /** Part of a column that the widest ribbon takes, and of it what is too thin to draw. */
 const [WIDTH, THIN] = [0.7, 0.002];
 const MATTER = ["tab", "step"] as const;
+/** Tokens that are offered instead of the chosen one. */
+const OTHERS = 5;
 
 /** A stage with its numbers: lengths by token, and where it lies. */
 interface Placed {
@@ -53,11 +55,14 @@ export class Ribbon {
   private readonly model: Model;
   private readonly t;
   private readonly select = el("select", { id: "flow-choice" });
+  private readonly rather = el("select", { id: "flow-rather" });
+  private readonly instead: HTMLElement;
   private readonly sentence = el("p", { class: "flow-sentence" });
   private readonly readout = el("p", { class: "value flow-readout", "aria-live": "polite" });
   private readonly region = el("div", { class: "flow-region" });
   private readonly table = el("details", { class: "flow-table" });
   private readonly step: Step;
+  private flow!: Flow;
   private stages: Placed[] = [];
   private cell: [stage: number, token: number] = [0, 0];
   private drawn = 0;
@@ -74,6 +79,8 @@ export class Ribbon {
       }),
     );
     this.select.addEventListener("change", () => store.set({ step: this.select.selectedIndex }));
+    this.rather.addEventListener("change", () => this.follow());
+    this.instead = labelled(t.rather, this.rather);
     const keys = Object.entries(t.legend).filter(([name]) => name !== "cross" || record.source.length * record.target.length > 0);
     this.root = el(
       "section",
@@ -84,6 +91,7 @@ export class Ribbon {
         "div",
         { class: "choices" },
         labelled(t.token, this.select),
+        this.instead,
       ),
       this.sentence,
       el(
@@ -112,18 +120,41 @@ export class Ribbon {
     return this.model.record.flows ?? [];
   }
 
-  private get flow(): Flow {
+  /** Of the chosen token's −log p. */
+  private get own(): Flow {
     return this.flows[clamp(this.model.state.step, this.flows.length)]!;
   }
 
+  /** What the page knows could be in its place. */
+  private get others(): Required<Candidate>[] {
+    const { token, candidates } = this.model.record.steps[this.own.step]!;
+    return candidates.filter((one): one is Required<Candidate> => one[3] !== undefined && one[3] !== token).slice(0, OTHERS);
+  }
+
+  /** The token that the chosen one is compared with. */
+  private get other(): Required<Candidate> | null {
+    return this.others[this.rather.selectedIndex - 1] ?? null;
+  }
+
+  /** Another token was chosen. */
   private update(): void {
     if (this.flows.length === 0) return;
-    const { flow, t } = this;
+    this.select.selectedIndex = this.flows.indexOf(this.own);
+    offer(this.rather, [this.t.alone, ...this.others.map(([text, , p]) => `${text} · p = ${percent(p)}`)], 0);
+    this.instead.hidden = this.others.length === 0;
+    this.follow();
+  }
+
+  private follow(): void {
+    const { t, other } = this;
     const { record } = this.model;
-    this.select.selectedIndex = this.flows.indexOf(flow);
+    const flow = (this.flow = other ? this.own.between!(other[3]) : this.own);
     this.stages = placed(flow);
     const { label, probability } = record.steps[flow.step]!;
-    const sentences = [t.start(label[0], number(-Math.log(probability)), number(flow.dlogits))];
+    const start = other
+      ? t.between(label[0], other[0], number(Math.log(probability / other[2])))
+      : t.start(label[0], number(-Math.log(probability)), number(flow.dlogits));
+    const sentences = [start];
     const last = this.stages.at(-1)!;
     const most = largest(last.leaves);
     const sum = last.leaves.reduce((a, b) => a + b, 0);
@@ -134,7 +165,7 @@ export class Ribbon {
       sentences.push(t.reaches(t.sides[side], name, most + 1, percent(last.leaves[most]! / sum), table));
     }
     this.sentence.textContent = sentences.join(" ");
-    this.step.of(flow, side, most);
+    this.step.of(flow, side, most, other);
     this.cell = [this.stages.length - 1, most];
     this.draw();
     this.tabulate();
@@ -247,7 +278,7 @@ export class Ribbon {
         "svg",
         { width: whole, height, viewBox: `0 0 ${whole} ${height}`, "aria-hidden": "true" },
         ...shapes,
-        svg("text", { class: "start", x: starts, y: 16 }, "p − y"),
+        svg("text", { class: "start", x: starts, y: 16 }, this.other ? "±1" : "p − y"),
         svg("path", { class: "through start", d: `M${starts} 24V${ROW}`, "stroke-width": Math.min(WIDTH * col, width(stages[0]!.arrives[flow.place]!)) }),
         ...names,
         ...tokens,

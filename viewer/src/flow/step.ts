@@ -2,9 +2,9 @@
 
 import { el, number, percent } from "../dom.ts";
 import type { Model } from "../model.ts";
-import type { Flow, Side } from "../record.ts";
+import type { Candidate, Flow, Side } from "../record.ts";
 import { Curve } from "../run/curve.ts";
-import { Edited, gradientsOf, slope, step, stepRange } from "../run/edit.ts";
+import { Edited, gradientsOf, slope, step, stepOpens, stepRange } from "../run/edit.ts";
 import type { Fed } from "../run/edit.ts";
 import type { Trial } from "../run/trial.ts";
 import { TEXTS } from "./text.ts";
@@ -19,17 +19,18 @@ export class Step {
   private readonly inside = el("div", { hidden: true });
   private readonly open: HTMLButtonElement;
   private readonly curve: Curve;
-  private chosen: { flow: Flow; side: Side; place: number } | null = null;
+  private chosen: { flow: Flow; side: Side; place: number; other: Required<Candidate> | null } | null = null;
 
   constructor(model: Model, trial: () => Trial | null) {
     [this.model, this.trial] = [model, trial];
     const { language } = model.state;
     const t = (this.t = TEXTS[language]);
     this.curve = new Curve("flow-eta", language, (_, now, before) => {
-      const { step } = this.chosen!.flow;
-      const [p, after] = [before, now].map(({ losses }) => percent(Math.exp(-losses[step]!)));
-      const name = model.record.steps[step]!.label[0];
-      this.said.textContent = t.rises(name, p!, after!, number(before.loss), number(now.loss));
+      const { flow, other } = this.chosen!;
+      const [p, after] = [before, now].map(({ losses }) => percent(Math.exp(-losses[flow.step]!)));
+      const name = model.record.steps[flow.step]!.label[0];
+      const losses = [number(before.loss), number(now.loss)] as const;
+      this.said.textContent = other ? t.nears(name, other[0], p!, after!, ...losses) : t.rises(name, p!, after!, ...losses);
     });
     this.open = el("button", { type: "button", onclick: () => this.show() }, t.take);
     this.moves.addEventListener("change", () => this.show());
@@ -44,9 +45,9 @@ export class Step {
     this.root = el("div", { class: "flow-step", hidden: !runs }, this.open, this.inside);
   }
 
-  /** The gradient in view, and the token whose row of the embedding it reaches most. */
-  of(flow: Flow, side: Side, place: number): void {
-    this.chosen = { flow, side, place };
+  /** The gradient in view, the token whose row of the embedding it reaches most, and that of the logit taken away. */
+  of(flow: Flow, side: Side, place: number, other: Required<Candidate> | null): void {
+    this.chosen = { flow, side, place, other };
     const { all, row } = this.t.movers;
     const at = Math.max(0, this.moves.selectedIndex);
     const name = this.model.record[side][place]![0];
@@ -59,7 +60,7 @@ export class Step {
     const trial = this.trial();
     if (!trial || !this.chosen) return;
     const { record } = this.model;
-    const { flow, side, place } = this.chosen;
+    const { flow, side, place, other } = this.chosen;
     const { runner } = trial;
     const tokens = record.steps.map(({ token }) => token);
     const ended = tokens.at(-1) === runner.record.end;
@@ -69,7 +70,8 @@ export class Step {
     if (!reading) return;
     this.open.hidden = true;
     this.inside.hidden = false;
-    const fed: Fed = { ...reading, off: new Set(), counted: (l) => l === flow.step };
+    const between = other && { row: flow.place, token: record.steps[flow.step]!.token, other: other[3] };
+    const fed: Fed = { ...reading, off: new Set(), counted: (l) => l === flow.step, between };
     const gradients = gradientsOf(runner, fed);
     const all = step(gradients);
     const stack = side === "source" ? "encoder" : "decoder";
@@ -81,6 +83,6 @@ export class Step {
     const edited = new Edited(runner, fed, edit);
     const known = slope(edit, gradients, fed);
     const range = stepRange(edited, known);
-    void this.curve.show({ edited, slope: known, range, opens: range[1] / 8, symbol: "η", name: this.moves.value });
+    void this.curve.show({ edited, slope: known, range, opens: stepOpens(range), symbol: "η", name: this.moves.value, letter: other ? "ℓ − ℓ′" : "L" });
   }
 }

@@ -13,6 +13,12 @@ const en = {
     "(and of the own query).",
   token: "Token of the answer",
   option: (n: number, token: string, p: string) => `${n} ${token} · p = ${p}`,
+  rather: "rather than",
+  alone: "– (its −log p)",
+  between: (token: string, other: string, apart: string) =>
+    `The logit of “${token}” is ${apart} above that of “${other}”: the gradient of this difference starts with +1 and −1.`,
+  nears: (token: string, other: string, p: string, after: string, apart: string, apartAfter: string) =>
+    `Logit of “${token}” minus that of “${other}”: ${apart} → ${apartAfter}; p of “${token}”: ${p} → ${after}.`,
   start: (token: string, loss: string, dlogits: string) =>
     `−log p of “${token}” is ${loss}: its gradient starts with ‖p − y‖ = ${dlogits}.`,
   reaches: (side: string, token: string, n: number, share: string, row: string) =>
@@ -65,6 +71,12 @@ const ko: Words = {
     "쿼리)의 기울기에 따라 쿼리별로 나눕니다.",
   token: "답의 토큰",
   option: (n, token, p) => `${n} ${token} · p = ${p}`,
+  rather: "견줄 토큰",
+  alone: "없음(−log p)",
+  between: (token, other, apart) =>
+    `“${token}”의 로짓은 “${other}”의 로짓보다 ${apart}만큼 큽니다. 이 차의 기울기는 +1과 −1에서 시작합니다.`,
+  nears: (token, other, p, after, apart, apartAfter) =>
+    `“${token}”의 로짓 − “${other}”의 로짓: ${apart} → ${apartAfter}, “${token}”의 p: ${p} → ${after}`,
   start: (token, loss, dlogits) =>
     `“${token}”의 −log p는 ${loss}이며, 기울기는 ‖p − y‖ = ${dlogits}에서 시작합니다.`,
   reaches: (side, token, n, share, row) =>

@@ -62,13 +62,30 @@ export interface OfHeads {
   dkeys: Rows;
 }
 
-/** `expected` are the tokens that the rows of the decoder should predict; null: not in the loss. */
+/** Why this token and not that: in one row of the decoder the logit of one minus that of the other, if there is one. */
+export interface Between {
+  row: number;
+  token: number;
+  other: number | null;
+}
+
+/** ℓ_token − ℓ_other. */
+export function apart(runner: Runner, { rows }: Run, { row, token, other }: Between): number {
+  const { values, width } = rows;
+  const logits = runner.logits({ values: values.subarray(row * width, (row + 1) * width), count: 1, width }).values;
+  return logits[token]! - (other === null ? 0 : logits[other]!);
+}
+
+/**
+ * `expected` are the tokens that the rows of the decoder should predict; null: not in the loss. In place of the
+ * loss it may be what stands between two tokens.
+ */
 export function gradients(
   runner: Runner,
   memory: Memory,
   run: Run,
   answer: readonly number[],
-  expected: readonly (number | null)[],
+  expected: readonly (number | null)[] | Between,
   off: Off = NOTHING,
 ): Gradients {
   return backward(runner, memory, run, [...memory.prompt, ...answer], expected, off).gradients;
@@ -80,12 +97,34 @@ export function backward(
   memory: Memory,
   run: Run,
   read: readonly number[],
-  expected: readonly (number | null)[],
+  expected: readonly (number | null)[] | Between,
   off: Off = NOTHING,
   derivatives: Derivatives = RIGHT,
 ): { gradients: Gradients; losses: number[] } {
   const { output } = runner.record;
   const back = new Backward(runner, off, derivatives);
+  const { dlogits, losses } = "token" in expected ? ofBetween(runner, run, expected) : ofLoss(runner, run, expected);
+  const dmemory = zeros(memory.run.rows);
+  const dx = back.layers("decoder", run, back.linear(run.rows, output, dlogits), memory, dmemory);
+  back.embed("decoder", read, dx, run.starts);
+  if (runner.record.stacks.encoder) {
+    const dsource = back.layers("encoder", memory.run, dmemory, memory, dmemory);
+    back.embed("encoder", memory.ids, dsource, memory.run.starts);
+  }
+  return { gradients: back.gradients, losses };
+}
+
+/** +1 and −1. */
+function ofBetween(runner: Runner, run: Run, { row, token, other }: Between): { dlogits: Rows; losses: number[] } {
+  const width = runner.tensors[runner.record.output.weight]!.rows;
+  const values = new Float32Array(run.rows.count * width);
+  values[row * width + token]! += 1;
+  if (other !== null) values[row * width + other]! -= 1;
+  return { dlogits: { values, count: run.rows.count, width }, losses: [] };
+}
+
+/** p − y in each row that is in the loss. */
+function ofLoss(runner: Runner, run: Run, expected: readonly (number | null)[]): { dlogits: Rows; losses: number[] } {
   const dlogits = runner.logits(run.rows);
   const losses: number[] = [];
   for (let l = 0; l < dlogits.count; l++) {
@@ -100,14 +139,7 @@ export function backward(
     for (let i = 0; i < row.length; i++) row[i] = Math.exp(row[i]! - logit - own);
     row[token]! -= 1;
   }
-  const dmemory = zeros(memory.run.rows);
-  const dx = back.layers("decoder", run, back.linear(run.rows, output, dlogits), memory, dmemory);
-  back.embed("decoder", read, dx, run.starts);
-  if (runner.record.stacks.encoder) {
-    const dsource = back.layers("encoder", memory.run, dmemory, memory, dmemory);
-    back.embed("encoder", memory.ids, dsource, memory.run.starts);
-  }
-  return { gradients: back.gradients, losses };
+  return { dlogits, losses };
 }
 
 class Backward {

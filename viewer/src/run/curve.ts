@@ -18,6 +18,8 @@ export interface Shown {
   opens?: number;
   /** What moves: "δ" or "η". */
   symbol: string;
+  /** What follows: "L", or another name. */
+  letter?: string;
   name: string;
 }
 
@@ -116,7 +118,7 @@ export class Curve {
       svg("text", { class: name, x: at, y: height }, words);
     const clip = `${this.slider.id}-clip`;
     const tangent = (by: number) => base + shown.slope * by;
-    this.picture.setAttribute("aria-label", t.curveOf(shown.name, number(base), number(shown.slope)));
+    this.picture.setAttribute("aria-label", t.curveOf(shown.name, shown.letter ?? "L", number(base), number(shown.slope)));
     this.picture.replaceChildren(
       svg(
         "svg",
@@ -129,7 +131,7 @@ export class Curve {
         text("start", LEFT, HEIGHT - 10, number(lo, 3)),
         text("end", width - RIGHT, HEIGHT - 10, number(hi, 3)),
         text("middle", width / 2, HEIGHT - 10, shown.symbol),
-        text("start", LEFT + 6, TOP + 12, "L"),
+        text("start", LEFT + 6, TOP + 12, shown.letter ?? "L"),
         svg(
           "g",
           { "clip-path": `url(#${clip})` },

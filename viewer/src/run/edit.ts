@@ -1,7 +1,7 @@
 // One number moved by δ, or all of them against the gradient: the loss along it, its slope at 0.
 
-import { gradients } from "./backward.ts";
-import type { Gradients } from "./backward.ts";
+import { apart, gradients } from "./backward.ts";
+import type { Between, Gradients } from "./backward.ts";
 import type { Answer, Memory, MovedScore, Off, Run, Runner } from "./forward.ts";
 import { stacksOf } from "./model.ts";
 import type { RunRecord, StackName } from "./model.ts";
@@ -26,13 +26,17 @@ export interface Part {
 
 export type Edit = { score: Omit<MovedScore, "by"> } | { parts: Part[] };
 
-/** What is fed, and the run of it before the edit; `counted` tells which tokens are in the loss. */
+/**
+ * What is fed, and the run of it before the edit; `counted` tells which tokens are in the loss. With `between` the
+ * loss is in its place: by how much one logit is above another.
+ */
 export interface Fed {
   memory: Memory;
   run: Run;
   answer: Answer;
   off: Off;
   counted: (token: number) => boolean;
+  between?: Between | null;
 }
 
 /** Every matrix and vector, in the order of the forward pass; what a model shares comes again. */
@@ -85,7 +89,8 @@ export function step({ tensors }: Gradients): Part[] {
   return tensors.map((d, tensor) => ({ tensor, at: 0, by: d.map((x) => -x) }));
 }
 
-export function gradientsOf(runner: Runner, { memory, run, answer, off, counted }: Fed): Gradients {
+export function gradientsOf(runner: Runner, { memory, run, answer, off, counted, between }: Fed): Gradients {
+  if (between) return gradients(runner, memory, run, answer.ids, between, off);
   const expected = answer.ended ? [...answer.ids, runner.record.end] : answer.ids;
   const rows = [...Array<null>(run.first).fill(null), ...expected.map((token, l) => (counted(l) ? token : null))];
   return gradients(runner, memory, run, answer.ids, rows, off);
@@ -107,7 +112,7 @@ export function slope(edit: Edit, { tensors, scores }: Gradients, { run, memory 
   return sum;
 }
 
-/** −log p of every token of the answer, L, and greedy's answer instead, if it is another. */
+/** −log p of every token of the answer, L (or what stands between two logits), and greedy's answer instead, if it is another. */
 export interface Outcome {
   losses: number[];
   loss: number;
@@ -128,14 +133,14 @@ export class Edited {
 
   at(by: number, greedy = false): Outcome {
     const { runner, changed } = this;
-    const { answer, off, counted, memory: before, run } = this.fed;
+    const { answer, off, counted, between, memory: before, run } = this.fed;
     return this.moved(by, () => {
       const encoded = runner.encode(before.ids, off, before, changed);
       // Keys and values of the encoder's rows are a cross-attention's, which may have changed.
       const memory = { ...encoded, kept: new Map() };
       const whole = runner.decode(memory, answer.ids, off, encoded === before ? run : undefined, changed);
       const { losses, same } = runner.losses(whole, answer, memory.opening?.prefix);
-      const loss = losses.reduce((sum, x, l) => sum + (counted(l) ? x : 0), 0);
+      const loss = between ? apart(runner, whole, between) : losses.reduce((sum, x, l) => sum + (counted(l) ? x : 0), 0);
       return { losses, loss, other: greedy && !same ? runner.greedy(memory, off, answer.ids) : null };
     });
   }
@@ -160,9 +165,15 @@ export class Edited {
   }
 }
 
-/** Up to where a step is drawn: the tangent reaches 0 in the middle. */
+/** Up to where a step is drawn, which may go along the gradient: the tangent reaches 0 in the middle. */
 export function stepRange(edited: Edited, slope: number): [number, number] {
-  return [0, (2 * edited.at(0).loss) / Math.max(-slope, 1e-12)];
+  const end = (2 * edited.at(0).loss) / Math.max(-slope, 1e-12);
+  return end < 0 ? [end, 0] : [0, end];
+}
+
+/** Where its slider opens: an eighth of the way. */
+export function stepOpens([low, high]: [number, number]): number {
+  return (low + high) / 8;
 }
 
 /** The blocks that read these tensors, as `Off` names them. */

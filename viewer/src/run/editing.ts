@@ -3,7 +3,7 @@
 import { PLAIN, span } from "../attention.ts";
 import { clamp, el, labelled, number, offer, percent, segmented, select, token } from "../dom.ts";
 import { Curve } from "./curve.ts";
-import { Edited, gradientsOf, parameters, slope, step, stepRange } from "./edit.ts";
+import { Edited, gradientsOf, parameters, slope, step, stepOpens, stepRange } from "./edit.ts";
 import type { Edit, Fed } from "./edit.ts";
 import type { Gradients } from "./backward.ts";
 import { nats, sides } from "./names.ts";
@@ -61,8 +61,9 @@ export function editing(trial: Trial, names: Names): Card {
   let known = 0;
   let found: { of: string; fed: Fed; gradients: Gradients } | null = null;
   const curve = new Curve("edit-by", names.language, (by, { losses, loss, other: becomes }, base) => {
-    said.textContent = t.along(nats3(base.loss), nats3(loss), number(known), nats3(base.loss + known * by));
-    const { answer, counted } = found!.fed;
+    const { answer, counted, between } = found!.fed;
+    const along = t.along(letter(), nats3(base.loss), nats3(loss), number(known), nats3(base.loss + known * by));
+    said.textContent = between ? `${along} ${t.asLikely(...pair(), number(Math.exp(loss), 3))}` : along;
     const ids = answer.ended ? [...answer.ids, trial.runner.record.end] : answer.ids;
     tokens.replaceChildren(
       ...ids.map((id, l) =>
@@ -78,17 +79,20 @@ export function editing(trial: Trial, names: Names): Card {
     const same = trial.expected === "" ? t.same : t.becomes(trial.expected);
     other.textContent = becomes ? t.becomes(trial.target.decode(becomes.ids)) : same;
   });
+  const pair = () => names.pair(trial.decides);
+  const letter = () => (trial.rather === null ? "L" : t.apart(...pair()));
   let before = "";
   const update = () => {
-    const { edit } = trial;
-    const of = JSON.stringify([trial.readings, trial.text, [...trial.off], edit.whole || trial.token]);
+    const { edit, rather } = trial;
+    const of = JSON.stringify([trial.readings, trial.text, [...trial.off], (edit.whole && rather === null) || trial.token, rather]);
     const whole = `${of}${JSON.stringify([edit, trial.look])}`;
     if (whole === before) return;
     before = whole;
     if (found?.of !== of) {
       const { memory, run } = trial.now!;
       const counted = edit.whole ? () => true : (l: number) => l === trial.token;
-      const fed: Fed = { memory, run, answer: trial.whole!.answer, off: trial.off, counted };
+      const between = rather === null ? null : trial.decides;
+      const fed: Fed = { memory, run, answer: trial.whole!.answer, off: trial.off, counted, between };
       found = { of, fed, gradients: gradientsOf(trial.runner, fed) };
     }
     const { fed, gradients } = found;
@@ -97,14 +101,16 @@ export function editing(trial: Trial, names: Names): Card {
     ofWeight.hidden = edit.kind !== "weight";
     most.hidden = edit.kind === "step";
     const chosen = trial.target.label(fed.answer.ids[trial.token] ?? trial.runner.record.end);
-    offer(loss, [t.ofWhole, t.ofToken(chosen[0])], edit.whole ? 0 : 1);
+    if (rather === null) offer(loss, [t.ofWhole, t.ofToken(chosen[0])], edit.whole ? 0 : 1);
+    else offer(loss, [t.apart(...pair())], 0);
+    loss.disabled = rather !== null;
     const { made: now, range, name } = { score, weight, step: steps }[edit.kind](gradients, fed);
     made = now;
     known = slope(now, gradients, fed);
     keep.hidden = edit.kind === "score";
     forget.hidden = !trial.taught;
-    const [symbol, opens] = edit.kind === "step" ? ["η", range[1] / 8] : ["δ", 0];
-    void curve.show({ edited: new Edited(trial.runner, fed, now), slope: known, range, opens, symbol, name });
+    const [symbol, opens] = edit.kind === "step" ? ["η", stepOpens(range)] : ["δ", 0];
+    void curve.show({ edited: new Edited(trial.runner, fed, now), slope: known, range, opens, symbol, name, letter: letter() });
   };
   type Made = { made: Edit; range: [number, number]; name: string };
   const score = ({ scores }: Gradients, { memory, run }: Fed): Made => {

@@ -16,22 +16,23 @@ const LONGEST = 128;
 const EDGES = 48;
 const SIDES: { [name in StackName]: Side } = { encoder: "source", decoder: "target" };
 
-/** The gradients of −log p of single tokens; each is followed back when it is looked at. */
+/** The gradients of −log p of single tokens, and of what stands between two; each is followed back when it is looked at. */
 export function flowsOf(fed: Fed, maps: AttentionMap[]): Flow[] {
   const { runner, runs, read, expected } = fed;
   const stacks = stacksOf(runner.record).reverse();
   if (stacks.some(([name, { blocks }]) => blocks.length === 0 || read[name].length > LONGEST)) return [];
   const names = stacks.map(([name]) => name);
   const places = expected.flatMap((token, place) => (token === null ? [] : [place]));
-  return places.map((place, step): Flow => {
+  const flowOf = (step: number, place: number, other?: number): Flow => {
     const made = lazy(() => {
-      const gradients = fed.back(place);
+      const gradients = fed.back(place, other);
       const { values, width } = runner.logits(runs.decoder.rows);
       const logits = values.subarray(place * width, (place + 1) * width);
       const most = logits.reduce((a, b) => Math.max(a, b));
       const e = Float64Array.from(logits, (x) => Math.exp(x - most));
       const all = e.reduce((a, b) => a + b);
-      const dlogits = Math.hypot(...e.map((x, i) => x / all - (i === expected[place] ? 1 : 0)));
+      const own = expected[place]!;
+      const dlogits = other === undefined ? Math.hypot(...e.map((x, i) => x / all - (i === own ? 1 : 0))) : Math.SQRT2;
       const stages = names.flatMap((name) => stagesOf(fed, name, maps, gradients));
       const tables = Object.fromEntries(names.map((name) => [SIDES[name], table(fed, name, gradients)]));
       return { dlogits, stages, tables };
@@ -48,8 +49,10 @@ export function flowsOf(fed: Fed, maps: AttentionMap[]): Flow[] {
       get tables() {
         return made().tables;
       },
+      between: (other) => flowOf(step, place, other),
     };
-  });
+  };
+  return places.map((place, step) => flowOf(step, place));
 }
 
 /** From the rows that a stack gives to those that enter it. */

@@ -1,22 +1,26 @@
 // The weights of one head, and beside them those of another head or text under the same cursor.
 
 import { PLAIN, sees } from "../attention.ts";
-import { css, readableOn, weightIndex } from "../colours.ts";
+import { css, readableOn, signedIndex, weightIndex } from "../colours.ts";
 import type { Colours } from "../colours.ts";
-import { clamp, el, labelled, percent, segmented, token } from "../dom.ts";
+import { clamp, el, labelled, number, percent, segmented, token } from "../dom.ts";
 import type { Label } from "../record.ts";
+import { gradientsOf } from "./edit.ts";
+import type { StackName } from "./model.ts";
 import { sides } from "./names.ts";
 import type { Card, Names } from "./names.ts";
 import type { Reading, Trial } from "./trial.ts";
 
-const BESIDES = ["none", "head", "text"] as const;
+const BESIDES = ["none", "head", "text", "gradient"] as const;
 
-/** One table: a head's weights in a reading. */
+/** One table: a head's weights in a reading, or the gradient of its scores. */
 interface Pane {
   title: string;
   head: string;
   reading: Reading;
   of?: Reading & { text: string };
+  /** Of the scores of all heads of the block, as `Looks` has its weights. */
+  gradient?: Float64Array;
 }
 
 export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
@@ -36,7 +40,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
   const body = el("div", { class: "try-maps" });
   let at: [number, number] = [0, 0];
   let beside: (Reading & { text: string }) | null = null;
-  let panes: { weights: (l: number, s: number) => number | null; rows: Label[]; columns: Label[] }[] = [];
+  let panes: { read: (l: number, s: number) => string; rows: Label[]; columns: Label[] }[] = [];
 
   const point = (l: number, s: number) => {
     at = [l, s];
@@ -44,10 +48,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
     for (const cell of body.querySelectorAll(`[data-row="${l}"][data-column="${s}"]`)) cell.classList.add("at");
     readout.textContent = panes
       .filter(({ rows, columns }) => l < rows.length && s < columns.length)
-      .map(({ weights, rows, columns }) => {
-        const w = weights(l, s);
-        return `${rows[l]![0]} → ${columns[s]![0]}: ${w === null ? "–" : percent(w)}`;
-      })
+      .map(({ read, rows, columns }) => `${rows[l]![0]} → ${columns[s]![0]}: ${read(l, s)}`)
       .join("  |  ");
   };
   const press = (event: KeyboardEvent) => {
@@ -64,7 +65,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
     event.preventDefault();
   };
 
-  const table = ({ title, head, reading, of }: Pane, first: boolean): HTMLElement => {
+  const table = ({ title, head, reading, of, gradient }: Pane, first: boolean): HTMLElement => {
     const [stack, block, h] = head.split(".");
     const site = trial.sites.find(({ name }) => name === `${stack}.${block}`)!;
     const looks = (stack === "encoder" ? reading.memory.run : reading.run).looks[Number(block)];
@@ -73,26 +74,33 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
       return side === "target" && (of ?? trial.whole!).answer.ended ? labels.slice(0, -1) : labels;
     }) as [Label[], Label[]];
     const rule = site.block.kind === "attention" ? trial.runner.rule(site.block, Number(h)) : PLAIN;
-    const weights = (l: number, s: number) =>
-      !sees(l, s, keys.length, rule) ? null : (looks?.weights[(Number(h) * queries.length + l) * keys.length + s] ?? 0);
-    panes.push({ weights, rows: queries, columns: keys });
+    const numbers = gradient ?? looks?.weights;
+    const value = (l: number, s: number) =>
+      !sees(l, s, keys.length, rule) ? null : (numbers?.[(Number(h) * queries.length + l) * keys.length + s] ?? 0);
+    const read = (l: number, s: number) => {
+      const x = value(l, s);
+      return x === null ? "–" : gradient ? number(x, 3) : percent(x);
+    };
+    panes.push({ read, rows: queries, columns: keys });
     const [row, column] = [clamp(at[0], queries.length), clamp(at[1], keys.length)];
-    const { weight } = colours();
+    const { weight, signed } = colours();
+    const most = Math.max(...queries.flatMap((_, l) => keys.map((_, s) => Math.abs(value(l, s) ?? 0))));
     const cell = (l: number, s: number) => {
-      const w = weights(l, s);
+      const w = value(l, s);
       const place = { role: "gridcell", "data-row": l, "data-column": s, tabindex: l === row && s === column ? 0 : -1 };
       if (w === null) return el("td", { ...place, class: "ahead" });
       const edge = `${head}.${l}.${s}`;
       // The answer of another text is none of the one whose edges are cut.
       const on = of !== undefined || !trial.off.has(edge);
-      const colour = weight[weightIndex(w)]!;
-      const about = t.cell(queries[l]![0], keys[s]![0], `${Math.round(100 * w)}`, on);
+      const colour = gradient ? signed[signedIndex(w, most)]! : weight[weightIndex(w)]!;
+      const edgeName = `${queries[l]![0]} → ${keys[s]![0]}: ${read(l, s)}`;
+      const about = gradient ? edgeName : t.cell(queries[l]![0], keys[s]![0], `${Math.round(100 * w)}`, on);
       const { edit } = trial;
       const picked = first && trial.picks && edit.kind === "score" && String(edit.score) === `${l},${s}`;
       const click = () => {
         at = [l, s];
         if (of) point(l, s);
-        else if (trial.picks) trial.choose({ look: head, edit: { ...edit, kind: "score", score: [l, s] } });
+        else if (trial.picks || gradient) trial.choose({ look: head, edit: { ...edit, kind: "score", score: [l, s] } });
         else trial.toggle([edge]);
       };
       return el(
@@ -105,7 +113,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
           style: `background:${css(colour)};color:${readableOn(colour)}`,
           onclick: click,
         },
-        on ? (w >= 0.095 ? `${Math.round(100 * w)}` : "") : "✕",
+        gradient ? (w === most || w === -most ? number(w, 2) : "") : on ? (w >= 0.095 ? `${Math.round(100 * w)}` : "") : "✕",
       );
     };
     const grid = el(
@@ -135,6 +143,17 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
     );
   };
 
+  /** Of the answer's loss, or of the difference of the two logits that are compared. */
+  const gradientPane = (): Pane => {
+    const [stack, block] = trial.look.split(".");
+    const between = trial.rather === null ? null : trial.decides;
+    const fed = { ...trial.now!, answer: trial.whole!.answer, off: trial.off, counted: () => true, between };
+    // Of an attention that is off there is none.
+    const gradient = gradientsOf(trial.runner, fed).scores[stack as StackName][Number(block)] ?? new Float64Array();
+    const title = t.gradientOf(between ? t.apart(...names.pair(between)) : "−log p");
+    return { title, head: trial.look, reading: trial.now!, gradient };
+  };
+
   const update = () => {
     choice.value = trial.look;
     modes.press(trial.picks ? "pick" : "cut");
@@ -148,6 +167,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
       if (beside?.text !== text.value) beside = trial.readingOf(text.value);
       if (beside) shown.push({ title: answered(beside.text, beside), head: trial.look, reading: beside, of: beside });
     }
+    if (besides.value === "gradient") shown.push(gradientPane());
     const inside = [...body.querySelectorAll("table")].findIndex((one) => one.contains(document.activeElement));
     panes = [];
     body.replaceChildren(...shown.map((pane, i) => table(pane, i === 0)));

@@ -1,6 +1,7 @@
 // Names of the model's parts and numbers, as the cards of the tab write them.
 
 import type { Language } from "../text.ts";
+import type { Between } from "./backward.ts";
 import type { StackName } from "./model.ts";
 import { TEXTS } from "./text.ts";
 import type { Site, Trial } from "./trial.ts";
@@ -15,6 +16,11 @@ export class Names {
     this.t = TEXTS[language];
     this.language = language;
     this.trial = trial;
+  }
+
+  /** The two tokens whose logits are compared. */
+  pair({ token, other }: Between): [string, string] {
+    return [token, other!].map((id) => this.trial.target.label(id)[0]) as [string, string];
   }
 
   site({ block }: Site): string {

@@ -25,8 +25,8 @@ export interface Fed {
   read: { [name in StackName]: readonly number[] };
   /** The token that each row of the last stack should predict; null: not in the loss. */
   expected: (number | null)[];
-  /** Of the loss of all expected tokens, or of the rows that are counted. */
-  back: (counted?: number) => Gradients;
+  /** Of the loss of all expected tokens, or of a row alone, or there of its token's logit minus that of another. */
+  back: (row?: number, other?: number) => Gradients;
 }
 
 export function lazy<T>(make: () => T): () => T {
@@ -47,10 +47,11 @@ export function fedOf(trial: Trial, reading: Reading): Fed {
     runs: { encoder: memory.run, decoder: run },
     read: { encoder: memory.ids, decoder: [...memory.prompt, ...answer.ids] },
     expected,
-    back: (counted) =>
-      counted === undefined
-        ? all()
-        : gradients(runner, memory, run, answer.ids, expected.map((token, l) => (l === counted ? token : null))),
+    back: (row, other) => {
+      if (row === undefined) return all();
+      const between = other === undefined ? null : { row, token: expected[row]!, other };
+      return gradients(runner, memory, run, answer.ids, between ?? expected.map((token, l) => (l === row ? token : null)));
+    },
   };
 }
 
@@ -124,7 +125,7 @@ function stepsOf({ runner, target }: Trial, { runs, expected }: Fed): Step[] {
       .filter((id) => !never.has(id))
       .sort((a, b) => logits[b]! - logits[a]!)
       .slice(0, CANDIDATES);
-    const candidates = likely.map((id): Step["candidates"][0] => [...target.label(id), p(id)]);
+    const candidates = likely.map((id): Step["candidates"][0] => [...target.label(id), p(id), id]);
     return [{ label: target.label(token), probability: p(token), place, token, candidates }];
   });
 }

@@ -7,6 +7,8 @@ import { editing } from "./editing.ts";
 import type { Rows } from "../record.ts";
 import { loss } from "./forward.ts";
 import type { Answer } from "./forward.ts";
+import { attribution } from "./attribution.ts";
+import { gradientsOf } from "./edit.ts";
 import { ledger, lens } from "./ledger.ts";
 import { maps } from "./maps.ts";
 import type { StackName } from "./model.ts";
@@ -381,6 +383,7 @@ function decided(trial: Trial, names: Names): Card {
   const title = el("h2");
   const others = el("div", { class: "choices", role: "group", "aria-label": t.rather });
   const body = el("tbody");
+  const tokens = el("div", { class: "try-attribution" });
   const update = () => {
     const { runner, target } = trial;
     const { answer } = trial.whole!;
@@ -440,6 +443,7 @@ function decided(trial: Trial, names: Names): Card {
       ),
       el("tr", { class: "total" }, el("th", { scope: "row" }, t.total), el("td", {}, signedBar(0), el("span", { class: "p" }, nats(sum(totals)))), el("td"), el("td")),
     );
+    tokens.replaceChildren(...attributed(trial, names));
   };
   const card = el(
     "section",
@@ -457,8 +461,31 @@ function decided(trial: Trial, names: Names): Card {
         body,
       ),
     ),
+    el("h3", {}, t.attribution),
+    el("p", { class: "hint" }, t.attributionHint),
+    tokens,
   );
   return [card, update];
+}
+
+/** The tokens of both sides, each tinted by its share of the logit or of the difference. */
+function attributed(trial: Trial, { t }: Names): HTMLElement[] {
+  const fed = { ...trial.now!, answer: trial.whole!.answer, off: trial.off, counted: () => false, between: trial.decides };
+  const found = attribution(trial.runner, fed, gradientsOf(trial.runner, fed));
+  const most = Math.max(1e-9, ...Object.values(found).flatMap((shares) => shares.map(Math.abs)));
+  return Object.entries(found).map(([stack, shares]) => {
+    const labels = trial.labels(stack === "encoder" ? "source" : "target");
+    const chips = shares.map((share, i) =>
+      el(
+        "span",
+        { class: share < 0 ? "share less" : "share", style: `--share:${((60 * Math.abs(share)) / most).toFixed(1)}%` },
+        token(labels[i]!),
+        " ",
+        el("span", { class: "p" }, change(share)),
+      ),
+    );
+    return el("p", { class: "answer" }, el("span", { class: "hint" }, t.stacks[stack as StackName]), ...chips);
+  });
 }
 
 /** The most likely tokens of one row but for `id`, each with its probability. */

@@ -70,7 +70,8 @@ const en = {
   cut: "Cut",
   pick: "Edit its score",
   compare: "Beside it",
-  besides: { none: "nothing", head: "another head", text: "another text" },
+  besides: { none: "nothing", head: "another head", text: "another text", gradient: "the gradient of its scores" },
+  gradientOf: (what: string) => `Gradient of the scores: ${what}`,
   otherText: "The other text",
   ofHead: "Head",
   cell: (query: string, key: string, weight: string, on: boolean) =>
@@ -95,10 +96,12 @@ const en = {
   output: "Output layer",
   finalNorm: "Last norm",
   zero: "Back to 0",
-  curveOf: (name: string, loss: string, slope: string) =>
-    `Loss along: ${name}. L = ${loss} at 0, slope of the tangent ${slope}.`,
-  along: (before: string, after: string, slope: string, tangent: string) =>
-    `L: ${before} → ${after}. Gradient at 0: ${slope}; the tangent gives ${tangent}.`,
+  curveOf: (name: string, letter: string, loss: string, slope: string) =>
+    `${letter} along: ${name}. ${letter} = ${loss} at 0, slope of the tangent ${slope}.`,
+  along: (letter: string, before: string, after: string, slope: string, tangent: string) =>
+    `${letter}: ${before} → ${after}. Gradient at 0: ${slope}; the tangent gives ${tangent}.`,
+  apart: (token: string, other: string) => `logit “${token}” − logit “${other}”`,
+  asLikely: (token: string, other: string, times: string) => `“${token}” is ${times} times as likely as “${other}”.`,
   probabilities: "Probability of each token of the answer",
 
   teach: "Teach it one answer",
@@ -119,6 +122,10 @@ const en = {
     "Each part adds its bar to the token’s logit: with the norms’ spread held as it is in this run, the " +
     "bars add up to the logit exactly. On the right: what the model would say if it stopped there.",
   columns: ["part", "adds to the logit", "by head", "would say"],
+  attribution: "Tokens read: gradient times input",
+  attributionHint:
+    "The gradient of the logit above (of two tokens, of the difference of their logits) at each token’s row of the embedding, " +
+    "times that row: to first order, what would be lost without it. Orange speaks for the token, blue against it.",
   embedding: "Token and position",
   biases: "Biases",
   total: "Logit",
@@ -192,7 +199,8 @@ const ko: Words = {
   cut: "끊기",
   pick: "점수 바꾸기",
   compare: "나란히",
-  besides: { none: "없음", head: "다른 헤드", text: "다른 텍스트" },
+  besides: { none: "없음", head: "다른 헤드", text: "다른 텍스트", gradient: "점수의 기울기" },
+  gradientOf: (what) => `점수의 기울기: ${what}`,
   otherText: "다른 텍스트",
   ofHead: "헤드",
   cell: (query, key, weight, on) => `${query} → ${key}: ${on ? `가중치 ${weight} %` : "✕ 끊음"}`,
@@ -215,9 +223,11 @@ const ko: Words = {
   output: "출력 레이어",
   finalNorm: "마지막 정규화",
   zero: "0으로",
-  curveOf: (name, loss, slope) => `손실 곡선: ${name}. 0에서 L = ${loss}, 접선의 기울기 ${slope}.`,
-  along: (before, after, slope, tangent) =>
-    `L: ${before} → ${after}. 0에서의 기울기 ${slope}, 접선의 값 ${tangent}.`,
+  curveOf: (name, letter, loss, slope) => `${letter}의 곡선: ${name}. 0에서 ${letter} = ${loss}, 접선의 기울기 ${slope}.`,
+  along: (letter, before, after, slope, tangent) =>
+    `${letter}: ${before} → ${after}. 0에서의 기울기 ${slope}, 접선의 값 ${tangent}.`,
+  apart: (token, other) => `“${token}”의 로짓 − “${other}”의 로짓`,
+  asLikely: (token, other, times) => `“${token}”의 확률은 “${other}”의 ${times}배입니다.`,
   probabilities: "답의 토큰별 확률",
 
   teach: "답 하나 가르치기",
@@ -237,6 +247,10 @@ const ko: Words = {
     "각 부분은 이 토큰의 로짓에 막대만큼 더합니다. 정규화가 나누는 값을 이 실행의 값으로 고정하면 막대의 " +
     "합이 로짓과 정확히 같습니다. 오른쪽은 거기에서 멈춘다면 모델이 고를 토큰입니다.",
   columns: ["부분", "로짓에 더하는 값", "헤드별", "고를 토큰"],
+  attribution: "읽은 토큰: 기울기 × 입력",
+  attributionHint:
+    "위 로짓(토큰 둘을 견줄 때는 두 로짓의 차)을 각 토큰의 임베딩 행으로 미분한 기울기에 그 행을 곱한 값입니다. 그 행이 없다면 " +
+    "로짓이 얼마나 줄어들지를 1차로 어림합니다. 주황은 그 토큰을 고르게 하는 쪽, 파랑은 막는 쪽입니다.",
   embedding: "토큰과 위치",
   biases: "바이어스",
   total: "로짓",

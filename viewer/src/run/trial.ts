@@ -4,6 +4,8 @@
 import type { Label, Rows } from "../record.ts";
 import { NOTHING, Runner } from "./forward.ts";
 import type { Answer, Instead, Memory, Off, Run } from "./forward.ts";
+import { apart } from "./backward.ts";
+import type { Between } from "./backward.ts";
 import { gradientsOf, step } from "./edit.ts";
 import type { Part } from "./edit.ts";
 import { stacksOf } from "./model.ts";
@@ -259,11 +261,13 @@ export class Trial {
 
   /** What the ranking measures: −log p of the answer, or how far the other token's logit is above the chosen one's. */
   private lost({ run, ofFirst }: Reading): number {
-    if (this.rather === null) return sum(ofFirst);
-    const { values, width } = this.runner.logits(run.rows);
-    const chosen = this.whole!.answer.ids[this.token] ?? this.runner.record.end;
-    const at = (run.first + this.token) * width;
-    return values[at + this.rather]! - values[at + chosen]!;
+    return this.rather === null ? sum(ofFirst) : -apart(this.runner, run, this.decides);
+  }
+
+  /** Where the chosen token of the answer is decided, and against which. */
+  get decides(): Between {
+    const { answer, run } = this.whole!;
+    return { row: run.first + this.token, token: answer.ids[this.token] ?? this.runner.record.end, other: this.rather };
   }
 
   /** A text with everything on, and its answer, if not `given`; null: too long, or empty. */
