@@ -432,7 +432,7 @@ function decided(trial: Trial, names: Names): Card {
           {},
           el("th", { scope: "row" }, name),
           el("td", {}, signedBar(totals[i]! / most), el("span", { class: "p" }, change(totals[i]!))),
-          el("td", { class: "heads" }, ...heads.map(({ logit }, h) => el("span", { class: logit < 0 ? "less" : "more", title: t.head(h + 1) }, el("sub", {}, String(h + 1)), change(logit)))),
+          el("td", { class: "heads" }, ...heads.map(({ logit }, h) => el("span", { class: logit < 0 ? "less" : "", title: t.head(h + 1) }, el("sub", {}, String(h + 1)), change(logit)))),
           el(
             "td",
             { class: "says" },
