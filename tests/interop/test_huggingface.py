@@ -23,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 from pellucid import reference
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
+from pellucid.data.tokenizers import SPECIALS
 from pellucid.generation import SearchConfig, search
 from pellucid.interop import families
 from pellucid.interop.families import Foreign
@@ -33,7 +34,7 @@ from pellucid.interop.huggingface import (
     read_tokenizers,
     write_pretrained,
 )
-from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, Seq2Seq
+from pellucid.models import CausalLM, CausalLMConfig, Classifier, MaskedLM, Seq2Seq
 from pellucid.models.walk import UnsupportedError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
@@ -344,6 +345,125 @@ def test_minilm_turns_sentences_to_the_vectors_that_transformers_makes(minilm: P
 def test_minilm_has_no_head_and_says_so(minilm: Path) -> None:
     with pytest.raises(UserError, match="no layer that predicts tokens"):
         read_pretrained(minilm)(Packed.of([[101, 7592, 102]]))
+
+
+# labels ------------------------------------------------------------------------------------------
+
+DENSE = {"bert": "bert.pooler.dense", "roberta": "classifier.dense"}
+LABELS = {"bert": "classifier", "roberta": "classifier.out_proj"}
+NAMES = {"0": "no", "1": "perhaps", "2": "yes"}
+
+
+def with_labels(family: str, folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    """Write the small model of a family with a layer of labels; return it, and its arrays."""
+    shutil.copytree(FIXTURES / family, folder)
+    change_config(folder, architectures=["AnyForSequenceClassification"], id2label=NAMES)
+    draw = np.random.default_rng(7).standard_normal
+    sizes = {DENSE[family]: (15, 15), LABELS[family]: (len(NAMES), 15)}
+    own = {f"{name}.weight": draw(size).astype(np.float32) for name, size in sizes.items()}
+    own |= {f"{name}.bias": draw(size[0]).astype(np.float32) for name, size in sizes.items()}
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: x for name, x in tensors.items() if name.startswith(family)}
+    save_file(kept | own, folder / "model.safetensors", {"format": "pt"})
+    return folder, own
+
+
+@pytest.mark.parametrize("family", LABELS)
+def test_labels_are_a_layer_over_the_tanh_of_one_over_the_first_row(
+    family: str, tmp_path: Path
+) -> None:
+    folder, own = with_labels(family, tmp_path / family)
+    text = text_of(load_file(folder / "answers.safetensors"))
+    first = read_pretrained(FIXTURES / family, np.float64).embeddings(text, "first")
+    dense, labels = (
+        (own[f"{name[family]}.weight"].T, own[f"{name[family]}.bias"]) for name in (DENSE, LABELS)
+    )
+    expected = np.tanh(first @ dense[0] + dense[1]) @ labels[0] + labels[1]
+    model = read_pretrained(folder, np.float64)
+    assert isinstance(model, Classifier)
+    logits = model(text)
+    assert_near(logits[:, len(SPECIALS) :], expected, 1e-12)
+    assert not logits[:, : len(SPECIALS)].any()
+
+
+@pytest.mark.parametrize("family", LABELS)
+def test_a_classifier_is_written_again(family: str, tmp_path: Path) -> None:
+    folder, _ = with_labels(family, tmp_path / family)
+    text = text_of(load_file(folder / "answers.safetensors"))
+    model = read_pretrained(folder)
+    for parameter in model.parameters():
+        parameter.data = parameter.data + np.float32(0.03)
+    write_pretrained(model, folder, tmp_path / "written")
+    assert_near(read_pretrained(tmp_path / "written")(text)[:, 4:], model(text)[:, 4:], 1e-6)
+    before, after = (load_file(x / "model.safetensors") for x in (folder, tmp_path / "written"))
+    assert {name: x.shape for name, x in before.items()} == {n: x.shape for n, x in after.items()}
+
+
+@pytest.mark.oracle("torch", "transformers")
+@pytest.mark.parametrize("family", LABELS)
+def test_labels_are_those_of_transformers_in_both_directions(family: str, tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    kind = getattr(transformers, f"{family.capitalize()}ForSequenceClassification")
+    config = kind.config_class.from_pretrained(FIXTURES / family, num_labels=5)
+    torch.manual_seed(3)
+    theirs = kind(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():  # biases too, and norms that are not 1
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    theirs.save_pretrained(tmp_path / "theirs")
+    text = text_of(load_file(FIXTURES / family / "answers.safetensors"))
+    there = torch.tensor(np.arange(text.lengths.max()) < text.lengths[:, None]).long()
+    tokens = torch.tensor(text.padded(config.pad_token_id))
+
+    def expected(model: Any) -> np.ndarray:
+        with torch.no_grad():
+            found: np.ndarray = model(tokens, attention_mask=there).logits.numpy()
+        return found
+
+    ours = read_pretrained(tmp_path / "theirs")
+    assert_near(ours(text)[:, len(SPECIALS) :], expected(theirs), 1e-5)
+    for parameter in ours.parameters():
+        parameter.data = parameter.data * np.float32(1.1)
+    write_pretrained(ours, tmp_path / "theirs", tmp_path / "ours")
+    again = kind.from_pretrained(tmp_path / "ours").eval()
+    assert_near(ours(text)[:, len(SPECIALS) :], expected(again), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"problem_type": "regression"}, "only 'single_label_classification'"),
+        ({"problem_type": "multi_label_classification"}, "problem_type = 'multi_label"),
+        ({"id2label": {"0": "score"}}, "id2label = .*expected two labels or more"),
+        ({"id2label": {"0": "yes", "1": "yes", "2": "no"}}, "all different"),
+        ({"id2label": {"0": "yes", "2": "no", "3": "perhaps"}}, "numbered from 0"),
+        ({"id2label": {"0": "yes", "1": "<unk>", "2": "no"}}, "all different"),
+        ({"id2label": ["yes", "no", "perhaps"]}, "id2label"),
+        ({"id2label": None}, "does not fit its config"),  # two labels, then
+    ],
+)
+def test_a_classifier_of_another_sort_is_refused(
+    values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder, _ = with_labels("bert", tmp_path / "bert")
+    change_config(folder, **values)
+    with pytest.raises(UserError, match=message):
+        read_pretrained(folder)
+
+
+def test_a_layer_of_labels_that_is_not_known_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "electra"
+    shutil.copytree(FIXTURES / "electra", folder)
+    change_config(folder, architectures=["ElectraForSequenceClassification"])
+    tensors = load_file(folder / "model.safetensors")
+    own = {"classifier.dense.weight": np.eye(15, dtype=np.float32)}
+    save_file(tensors | own, folder / "model.safetensors", {"format": "pt"})
+    assert isinstance(read_pretrained(folder), MaskedLM)
+    assert "classifier.dense.weight is not used by the model" in caplog.text
 
 
 # faults ------------------------------------------------------------------------------------------

@@ -17,11 +17,14 @@ from pellucid import ops
 from pellucid.core import dispatch
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
+from pellucid.data.tokenizers import SPECIALS
 from pellucid.generation import SearchConfig, search
 from pellucid.interop.onnx import write_onnx
 from pellucid.models import (
     CausalLM,
     CausalLMConfig,
+    Classifier,
+    ClassifierConfig,
     MaskedLM,
     MaskedLMConfig,
     Seq2Seq,
@@ -179,6 +182,23 @@ def test_an_encoder_alone_is_ours(settings: dict[str, Any], tmp_path: Path) -> N
     for name, array in zip(names, made, strict=True):
         found = array if name == "pooled" else array[given["attention_mask"]]
         np.testing.assert_allclose(found, expected[name], rtol=0, atol=2e-5)
+
+
+def test_a_classifiers_pooler_is_ours(tmp_path: Path) -> None:
+    import onnxruntime
+
+    more = {"pooling": "pooler", "type_vocab_size": 3, "label_vocab_size": 11}
+    config = ClassifierConfig(vocab_size=V, num_hidden_layers=2, **{**SHAPE, **more})
+    model = noisy(Classifier(config, seed=5))
+    write_onnx(model, tmp_path / "model")
+    runtime = onnxruntime.InferenceSession(str(tmp_path / "model" / "encoder.onnx"))
+    text = Packed.of(sources(5))
+    ids = text.padded(0)
+    there = (np.arange(ids.shape[1]) < text.lengths[:, None]).astype(np.int64)
+    given = {"input_ids": ids, "attention_mask": there, "token_type_ids": np.zeros_like(ids)}
+    (log_p,) = runtime.run(["log_p"], given)
+    expected = ops.log_softmax(model(text)[:, len(SPECIALS) :])[0]
+    np.testing.assert_allclose(log_p, expected, rtol=0, atol=1e-5)
 
 
 def test_a_write_that_fails_leaves_nothing_and_may_be_tried_again(

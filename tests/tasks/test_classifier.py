@@ -105,8 +105,8 @@ def test_texts_that_have_no_label(run: tuple[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("export {} new --to huggingface", "which no model of huggingface's does; --to onnx"),
-        ("export {} new --to ctranslate2", "which no model of ctranslate2's does; --to onnx"),
+        ("export {} new --to huggingface", "not read from a Hugging Face folder"),
+        ("export {} new --to ctranslate2", "which cannot be exported to ctranslate2"),
     ],
 )
 def test_what_does_not_know_labels_says_so(

@@ -13,11 +13,18 @@ import numpy as np
 import pytest
 import tokenizers
 from safetensors.numpy import load_file, save_file
-from tests.interop.test_huggingface import FIXTURES, assert_near, run, their_logits
+from tests.interop.test_huggingface import (
+    FIXTURES,
+    assert_near,
+    run,
+    their_logits,
+    with_labels,
+)
 from tokenizers import models, pre_tokenizers, processors
 
 import pellucid
 from pellucid.apps.cli.main import main
+from pellucid.core.errors import UserError
 from pellucid.interop.huggingface import read_pretrained
 from pellucid.training.experiment import encode, read_material
 from pellucid.training.start import load_recipe_from, open_start
@@ -119,6 +126,40 @@ def test_transformers_reads_a_run_from_its_model(family: str, recipe: Path, tmp_
     answers = load_file(FIXTURES / family / "answers.safetensors")
     ours = run(read_pretrained(folder / "model", np.float64), answers)[0]
     assert_near(ours, their_logits(folder / "model", answers), 2e-5)
+
+
+def test_a_classifier_is_trained_on_with_its_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs, _ = with_labels("bert", tmp_path / "bert")
+    write_tokenizer(theirs, SPECIALS["bert"], "[CLS] $A [SEP]")
+    model = pellucid.load(theirs)
+    assert model.label_names == ["no", "perhaps", "yes"]
+    assert model.source.encode("ab") == [2, 5, 6, 3]
+    with pytest.raises(UserError, match="a tab is between a pair of texts"):
+        model.generate([("ab", "cd")])
+    words = [a + b + c for a in LETTERS for b in LETTERS for c in "ab"]
+    rows = (f"{word}\t{'yes' if 'c' in word else 'no'}\n" for word in words)
+    (tmp_path / "data.tsv").write_text("".join(rows))
+    (tmp_path / "mine.toml").write_text(
+        f'[data]\ntrain = ["{tmp_path / "data.tsv"}"]\nbatch_tokens = 197\n'
+        "[training]\nsteps = 20\n[training.schedule]\nlr = 1e-2\n"
+    )
+    arguments = ["train", str(tmp_path / "mine.toml"), "--from", str(theirs), "--run"]
+    assert main([*arguments, str(tmp_path / "run")]) == 0, capsys.readouterr().err
+    trained = pellucid.load(tmp_path / "run")
+    assert trained.label_names == model.label_names
+    before, after = (
+        [{guess.token: guess.p for guess in found} for (found,) in each.labels(words, best=3)]
+        for each in (model, trained)
+    )
+    for name, falls in (("perhaps", True), ("no", False)):  # the data never say perhaps
+        old, new = (np.mean([row[name] for row in rows]) for rows in (before, after))
+        assert (new < old) == falls
+    written = tmp_path / "out"
+    assert main(["export", str(tmp_path / "run"), str(written), "--to", "huggingface"]) == 0
+    assert bits(tmp_path / "out") == bits(tmp_path / "run" / "model")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"]["2"] == "yes"
 
 
 def test_a_target_begins_as_the_checkpoint_was_trained_to(tmp_path: Path, recipe: Path) -> None:

@@ -18,9 +18,9 @@ from safetensors.numpy import save
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import Constraints, SearchConfig
-from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
+from pellucid.interop.families import CLASSIFIERS, FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer, MissingTokenizer, SentencePieceTokenizer
-from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models import CausalLM, Classifier, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, Seq2SeqConfig, StackConfig
 from pellucid.models.decoding import MOST_PENALTY
 from pellucid.models.quantize import Arithmetic, QuantizeError, WeightFormat, dequantize, quantize
@@ -31,6 +31,7 @@ from pellucid.system.weights import check_weights, read_weights
 
 Array = np.ndarray
 Config = TypeVar("Config", bound=StackConfig)
+Model = CausalLM | Classifier | MaskedLM | Seq2Seq
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.spm", "target.spm")
@@ -65,13 +66,13 @@ def is_huggingface(config: Mapping[str, Any]) -> bool:
     return isinstance(model_type, str) and not model_type.startswith("pellucid")
 
 
-def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | MaskedLM | Seq2Seq:
+def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Model:
     """Read a checkpoint: its folder, or its .safetensors file with config.json beside it.
 
     The model comes in eval mode, with the outputs of `transformers`: a `CausalLM` for GPT-2, Llama,
     Mistral, Qwen 2 and 3 and Gemma; a `MaskedLM` for BERT, RoBERTa, DistilBERT and ELECTRA, without
-    its head where the file has none; a `Seq2Seq` for BART, Marian, Pegasus and T5. The parameters
-    get `dtype`, in place of the file's.
+    its head where the file has none; a `Classifier` for BERT and RoBERTa with a layer of labels; a
+    `Seq2Seq` for BART, Marian, Pegasus and T5. The parameters get `dtype`, in place of the file's.
 
     Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
     the others, and a weight that is not finite.
@@ -83,7 +84,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
     tokenizer = _tokenizer(folder)
     try:
         config = _with_own_output(family.config(theirs), family, theirs, tensors)
-        if family.model is not MaskedLM:
+        if family.model in (CausalLM, Seq2Seq):
             config = _with_choices(config, theirs)
     except UsageError as error:  # the file is at fault, not a setting of the user's
         raise theirs.fault(str(error)) from None
@@ -112,7 +113,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> CausalLM | Mas
     for name in tensors:
         if name not in asked and not any(part in name for part in family.unused):
             _log.warning("%s: %s is not used by the model and was left out", path, name)
-    model: CausalLM | MaskedLM | Seq2Seq = family.model(config, dtype=dtype)
+    model: Model = family.model(config, dtype=dtype)
     try:
         model.load_state_dict(state)
     except StateError as error:
@@ -129,6 +130,8 @@ def _settings(folder: Path) -> tuple[Foreign, Family]:
     theirs = Foreign(values, folder / CONFIG)
     name = theirs.values.get("model_type")
     family = FAMILIES.get(str(name))
+    if "ForSequenceClassification" in str(theirs.values.get("architectures")):
+        family = CLASSIFIERS.get(str(name), family)
     if family is None:
         raise theirs.fault(
             f"model_type {name!r} is not supported; expected one of {', '.join(FAMILIES)}"
@@ -136,13 +139,18 @@ def _settings(folder: Path) -> tuple[Foreign, Family]:
     return theirs, family
 
 
-def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[TokenizerLike]:
-    """Return the tokenizers of a folder: of an encoder-decoder its source's, then its target's.
+def read_tokenizers(folder: Path, model: Model) -> list[TokenizerLike]:
+    """Return the tokenizers of a folder: of an encoder-decoder its source's, then its target's;
+    of a classifier the texts', then the labels'.
 
     Where there are none, texts are refused when they are given. Raises `UserError` naming a file
     that is damaged.
     """
-    if (found := _tokenizer(folder, _begins(folder))) is not None:
+    found = _tokenizer(folder, _begins(folder))
+    if isinstance(model, Classifier):
+        labels = Foreign(read_json(folder / CONFIG), folder / CONFIG).label_tokenizer()
+        return [MissingTokenizer(folder) if found is None else found.framed(), labels]
+    if found is not None:
         target = found
         if not isinstance(model, Seq2Seq):
             return [found]
@@ -352,6 +360,8 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
     array = parts[0] if len(parts) == 1 else np.concatenate(parts)
     array = (array.T if theirs.transposed else array)[theirs.skip :]
     array = array[0] if theirs.first else array
+    if theirs.more:
+        array = np.concatenate([np.zeros((theirs.more, *array.shape[1:]), array.dtype), array])
     if (theirs.times, theirs.plus) == (1.0, 0.0):
         return array
     return array.astype(np.float64) * theirs.times + theirs.plus
@@ -362,7 +372,7 @@ def scattered(array: Array, theirs: Theirs, lengths: Sequence[int]) -> list[Arra
 
     Rows that `gathered` skips are left out. `lengths`: the number of rows that each array makes.
     """
-    array = (array - theirs.plus) / theirs.times
+    array = (array[theirs.more :] - theirs.plus) / theirs.times
     rows = array[None] if theirs.first else array
     parts = np.split(rows, np.cumsum(lengths)[:-1])
     return [part.T if theirs.transposed else part for part in parts]
@@ -380,7 +390,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_pretrained(
-    model: CausalLM | MaskedLM | Seq2Seq,
+    model: Model,
     like: Path | str,
     folder: Path,
     further: Mapping[str, bytes] | None = None,

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid import nn
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import SPECIALS
 from pellucid.interop.onnx_graph import Graph, Places, package
@@ -130,20 +131,26 @@ def _predictions(g: Graph, model: MaskedLM, x: str) -> None:
         g("LogSoftmax", g.linear(y, model.output), output="log_p", axis=-1)
         g.output("log_p", ["N", "S", model.output.out_features])
     if model.pooler is not None:
-        first = g("Gather", x, g.constant(0, np.int64), axis=1)
-        g("Tanh", g.linear(first, model.pooler), output="pooled")
+        _pooled(g, x, model.pooler, output="pooled")
         g.output("pooled", ["N", model.pooler.out_features])
 
 
+def _pooled(g: Graph, x: str, pooler: nn.Linear, **named: str) -> str:
+    """Add BERT's row of each text, of its first token's; return its name."""
+    first = g("Gather", x, g.constant(0, np.int64), axis=1)
+    return g("Tanh", g.linear(first, pooler), **named)
+
+
 def _labels(g: Graph, model: Classifier, x: str) -> None:
-    """Add what a classifier returns: of a text the mean of its tokens' rows is read."""
-    dims: list[Any] = ["N", "S"]
-    if model.config.labels == "text":
+    """Add what a classifier returns: of a text the mean of its tokens' rows, or BERT's, is read."""
+    dims: list[Any] = ["N", "S"] if model.config.labels == "token" else ["N"]
+    if model.pooler is not None:
+        x = _pooled(g, x, model.pooler)
+    elif model.config.labels == "text":
         one, last = (g.constant([axis], np.int64) for axis in (1, 2))
         there = g("Unsqueeze", g("CastLike", "attention_mask", x), last)
         x = g("Div", g("ReduceSum", g("Mul", x, there), one, keepdims=0),
               g("ReduceSum", there, one, keepdims=0))  # fmt: skip
-        dims = ["N"]
     first, last, at = (g.constant([n], np.int64) for n in (len(SPECIALS), 2**31, len(dims)))
     logits = g("Slice", g.linear(x, model.output), first, last, at)  # the others are never a label
     g("LogSoftmax", logits, output="log_p", axis=-1)

@@ -2,14 +2,15 @@
 
 from typing import Any, ClassVar
 
+from pellucid import nn
 from pellucid.core.array import Array, float32, host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import ClassifierConfig
 from pellucid.models.embed import Embed
-from pellucid.models.layers import stack_of
+from pellucid.models.layers import choose_inits, stack_of
 from pellucid.models.model import Model, Predicting
-from pellucid.models.output import means, output_layer
+from pellucid.models.output import means, output_layer, pooled
 from pellucid.nn.module import Forward, single_use
 
 
@@ -17,8 +18,9 @@ class Classifier(Model):
     """An encoder that predicts a label for each text, or for each token (`config.labels`).
 
     A linear layer maps the hidden states to logits; for a text it is applied to the mean of its
-    tokens' hidden states. In a training pair the source is the text. The target is its label, or a
-    label for each token, between a begin and an end token, which are ignored.
+    tokens' hidden states, or to BERT's pooled first one (`config.pooling`). In a training pair the
+    source is the text. The target is its label, or a label for each token, between a begin and an
+    end token, which are ignored.
 
     >>> config = ClassifierConfig(vocab_size=11, label_vocab_size=7, d_model=8, ffn_dim=17,
     ...     num_attention_heads=2)
@@ -32,8 +34,12 @@ class Classifier(Model):
 
     def __init__(self, config: ClassifierConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
-        self.embed = Embed(config, config.vocab_size, dtype)
+        self.embed = Embed(config, config.vocab_size, dtype, config.type_vocab_size)
         self.encoder = stack_of(config, config.num_hidden_layers, dtype)
+        self.pooler: nn.Linear | None = None
+        if config.pooling == "pooler" and config.labels == "text":
+            self.pooler = nn.Linear(config.d_model, config.d_model, dtype=dtype, seed=None)
+            choose_inits(config, self.pooler)
         self.output = output_layer(config, config.label_vocab_size, dtype)
         self.initialise(seed)
 
@@ -48,8 +54,11 @@ class Classifier(Model):
         rows, rows_backward = self.stacks()["encoder"].run(text, rng, inference=inference)
         if self.config.labels == "token":
             return rows, rows_backward
-        mean, mean_backward = means(rows, text)
-        return mean, single_use(lambda dmean: rows_backward(mean_backward(dmean)))
+        if self.pooler is None:
+            row, row_backward = means(rows, text)
+        else:
+            row, row_backward = pooled(rows, text, self.pooler)
+        return row, single_use(lambda drow: rows_backward(row_backward(drow)))
 
     def forward(self, text: Packed, *, rng: Rng | None = None, inference: bool = False) -> Forward:
         """Return the logits, (N, labels) of texts or (T, labels) of tokens, and backward."""

@@ -417,6 +417,11 @@ class ClassifierConfig(LanguageConfig):
     """Entries of the vocabulary of labels; 0 = as many as its tokenizer has."""
     labels: Literal["text", "token"] = "text"
     """A label for a text, or for each of its tokens."""
+    pooling: Literal["mean", "pooler"] = "mean"
+    """The row of a text that gets a label: the mean of its tokens', or BERT's layer over the
+    first."""
+    type_vocab_size: int = 0
+    """Segments that a token may belong to (BERT: 2); 0: none."""
     norm: Literal["post", "pre"] = "pre"
     """The norm after each residual sum or before each sublayer."""
 

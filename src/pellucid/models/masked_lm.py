@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, float32, host, namespace, repeat
+from pellucid.core.array import Array, float32, host, repeat
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.dispatch import dispatch
 from pellucid.core.errors import UserError
@@ -13,7 +13,7 @@ from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.layers import choose_inits, norm_of, stack_of
 from pellucid.models.model import Model, Predicting
-from pellucid.models.output import means, output_layer, taken
+from pellucid.models.output import means, output_layer, pooled, taken
 from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
 
@@ -174,13 +174,11 @@ class MaskedLM(Model):
         mean, _ = means(rows, text)  # raises for a text without tokens, with any pooling
         if pooling == "mean":
             return mean
-        first, _ = taken(rows, text.cu_seqlens[:-1])
         if pooling == "first":
-            return first
+            return taken(rows, text.cu_seqlens[:-1])[0]
         if self.pooler is None:
             raise UserError('this model has no pooler; ask for "mean" or "first"')
-        pooled = self.pooler(first)
-        return namespace(pooled).tanh(pooled)
+        return pooled(rows, text, self.pooler)[0]
 
     def _head(self) -> MaskedHead:
         """Return the head; raise `UserError` if the model has none."""

@@ -10,7 +10,7 @@ from pellucid.core.dispatch import dispatch
 from pellucid.models.config import LanguageConfig
 from pellucid.models.layers import table_init
 from pellucid.nn.init import zeros
-from pellucid.nn.module import Forward, learning
+from pellucid.nn.module import Forward, learning, single_use
 
 
 class LossSum(NamedTuple):
@@ -74,10 +74,27 @@ def means(rows: Array, text: Packed) -> Forward:
 
     Raises `ValueError` for a sequence without tokens.
     """
-    if not text.lengths.all():
-        raise ValueError(f"text {int(text.lengths.argmin())} has no tokens")
+    _check_tokens(text)
     xp, sequence = namespace(rows), repeat(host.arange(len(text)), text.lengths)
     index, lengths = like(sequence, rows), like(text.lengths[:, None], rows)
     lengths = xp.astype(lengths, rows.dtype)
     mean = scatter_add(index, rows, len(text)) / lengths
     return mean, lambda dmean: take(dmean / lengths, index, axis=0)
+
+
+def pooled(rows: Array, text: Packed, pooler: nn.Linear) -> Forward:
+    """Return (y (N, E), backward): tanh(W x + b) of each sequence's first row x, as BERT pools.
+
+    dx = Wᵀ (dy (1 − y²)). Raises `ValueError` for a sequence without tokens.
+    Source: Devlin et al. 2019 (BERT), 3.1 and its code.
+    """
+    _check_tokens(text)
+    first, first_backward = taken(rows, text.cu_seqlens[:-1])
+    h, pooler_backward = pooler.forward(first)
+    y = namespace(h).tanh(h)
+    return y, single_use(lambda dy: first_backward(pooler_backward(dy * (1.0 - y * y))))
+
+
+def _check_tokens(text: Packed) -> None:
+    if not text.lengths.all():
+        raise ValueError(f"text {int(text.lengths.argmin())} has no tokens")

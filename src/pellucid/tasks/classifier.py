@@ -12,7 +12,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.data.batches import Examples, encode_pairs, held_out_batches
 from pellucid.data.pairs import TextPair
-from pellucid.data.tokenizers import SPECIALS
+from pellucid.data.tokenizers import SPECIALS, Tokenizer
 from pellucid.models.classifier import Classifier
 from pellucid.models.config import ClassifierConfig
 from pellucid.system.language import plural
@@ -50,9 +50,8 @@ class ClassifierTask(Task):
         check_best(best)
         texts = checked_texts(texts, "labels", self.columns)
         ids = self.source.encode_all(texts)
-        for text in texts:
-            self.check_seen(text)
         for text, row in zip(texts, ids, strict=True):
+            self.check_seen(text)
             self.check_columns(text)
             if not 0 < len(row) <= self.max_source_length:
                 raise UserError(
@@ -97,6 +96,15 @@ class ClassifierTask(Task):
         """
         return [" ".join(token[0].token for token in tokens) for tokens in self.labels(texts)]
 
+    def check_columns(self, text: str) -> None:
+        """Raise `UserError` for a text without the columns that the model learnt to read."""
+        super().check_columns(text)
+        if "\t" in text and not isinstance(self.source, Tokenizer):
+            raise UserError(
+                "a tab is between a pair of texts, and a model of Hugging Face's reads one text "
+                f"here; {text[:40]!r} has a tab: write a space in its place"
+            )
+
     def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
         """Run the model on a text, for observers.
 
@@ -120,6 +128,8 @@ class ClassifierTask(Task):
                 f"{several.source[:40]!r} has a list of {len(several.targets)} labels, expected "
                 "one text; leave one, or write the labels of its tokens with spaces between them"
             )
+        for pair in pairs:
+            self.check_columns(pair.source)
         examples = encode_pairs(
             pairs, self.source, self.target, max_tokens=max_tokens, first_target_only=True
         )

@@ -59,7 +59,7 @@ def test_a_model_trained_here_is_not_written_for_transformers(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(model), str(model.parent / "x"), "--to", "huggingface"]) == 1
-    assert "--to onnx and --to ctranslate2 write it" in capsys.readouterr().err
+    assert "--to onnx writes it, and --to ctranslate2 one that generates" in capsys.readouterr().err
     assert not (model.parent / "x").exists()
 
 

@@ -41,11 +41,6 @@ def export(
         raise UserError(f"{folder}: already exists; choose another folder")
     trained: Any = load_model(model, accept_changes)
     source = find_model(model)
-    if to != "onnx" and isinstance(trained, ClassifierTask):
-        raise UserError(
-            f"{model}: a model that labels texts reads the mean of its rows, which no model of "
-            f"{to}'s does; --to onnx writes it for onnxruntime"
-        )
     if to == "huggingface":
         _export_huggingface(trained, source, folder, weights)
     elif to == "ctranslate2" and not trained.generates:
@@ -82,6 +77,6 @@ def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -
     if not model_files(model)[0]:
         raise UserError(
             f"{model}: was not read from a Hugging Face folder, so that transformers does not have "
-            "it; --to onnx and --to ctranslate2 write it"
+            "it; --to onnx writes it, and --to ctranslate2 one that generates"
         )
     write_pretrained(trained.model, model, folder)

@@ -17,5 +17,7 @@ KINDS: dict[str, type[Family]] = {
     "marian": Bart, "pegasus": Bart, "t5": T5,
 }  # fmt: skip
 FAMILIES = {name: kind(name) for name, kind in KINDS.items()}
+CLASSIFIERS = {name: KINDS[name](f"{name}-labels") for name in ("bert", "roberta")}
+"""Those with a layer of labels over the first row, `…ForSequenceClassification`."""
 
-__all__ = ["FAMILIES", "Family", "Foreign", "Theirs"]
+__all__ = ["CLASSIFIERS", "FAMILIES", "Family", "Foreign", "Theirs"]

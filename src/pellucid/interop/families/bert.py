@@ -2,19 +2,28 @@
 
 from typing import Any
 
+from pellucid.data.tokenizers import SPECIALS
 from pellucid.interop.families.family import Family, Foreign, Settings, Table
 
 
 class Bert(Family):
-    """BERT and DistilBERT; `head` of a page is an array that only models with a head have."""
+    """BERT and DistilBERT; `head` of a page is an array that only models with a head have.
+
+    A page with `labels`, the layer that makes them, is of classifiers.
+    """
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return whether the file has a masked-LM head, and whether it has a pooler."""
+        """Return whether the file has a masked-LM head and a pooler, or how many labels."""
+        if "labels" in self.page:
+            return {"label_vocab_size": theirs.label_tokenizer().vocab_size}
         head = self.page["head"] in theirs.arrays
         return {"head": head, "pooler": "pooler.dense.weight" in theirs.arrays}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return the bias of the output layer, which newer files name separately."""
+        """Return the layer of labels, or the output's bias, which newer files name separately."""
+        if labels := self.page.get("labels"):
+            layer = {"of": f"{labels}.*", "more": len(SPECIALS)}
+            return dict.fromkeys(("output.weight", "output.bias"), layer)
         own = self.page["names"]["output.weight"].replace("weight", "bias")
         apart = not config.tie_word_embeddings and own in theirs.arrays
         return {"output.bias": own} if apart else {}
@@ -26,7 +35,7 @@ class WithGelu(Bert):
     def read(self, theirs: Foreign) -> Settings:
         """Refuse a head whose activation is not the model's."""
         found, given = super().read(theirs), theirs.activation("hidden_act", "gelu")
-        if found["head"] and given != "gelu":
+        if found.get("head") and given != "gelu":
             raise theirs.fault(
                 f"hidden_act = {theirs.values['hidden_act']!r}: {self.page['title']}'s head has "
                 "'gelu' in every file, and a model here has one activation; remove the arrays of "

@@ -14,6 +14,7 @@ A page, NAME.toml, has what of a family is a table:
     names      our tensors' names, and theirs: # is a layer's number, * at the end weight or bias,
                {q,k,v} several arrays, stacked; or a table of the fields of `Theirs`, the name `of`
     tied       their name of the output layer's weight where it is the table of the tokens
+    labels     the layer of labels of a page of classifiers, which is named NAME-labels.toml
 """
 
 from __future__ import annotations
@@ -25,15 +26,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_type_hints
 
+from pellucid import models
 from pellucid.core.errors import UserError
-from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.models.config import (
-    Activation,
-    CausalLMConfig,
-    MaskedLMConfig,
-    Seq2SeqConfig,
-    StackConfig,
-)
+from pellucid.data.tokenizers import KINDS, SPECIALS, Tokenizer
+from pellucid.models.config import Activation, Seq2SeqConfig, StackConfig
 from pellucid.models.sizes import array_names
 from pellucid.models.walk import UnsupportedError
 from pellucid.ops.activations import ACTIVATIONS as OURS
@@ -44,11 +40,6 @@ ACTIVATIONS: dict[str, str] = {
 """Our names of Hugging Face's activations."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
 """The gated forms of activations."""
-MODELS: dict[str, tuple[Any, type[StackConfig]]] = {
-    "CausalLM": (CausalLM, CausalLMConfig),
-    "MaskedLM": (MaskedLM, MaskedLMConfig),
-    "Seq2Seq": (Seq2Seq, Seq2SeqConfig),
-}
 Settings = dict[str, Any]
 
 
@@ -60,6 +51,8 @@ class Theirs(NamedTuple):
     """GPT-2 keeps its matrices as (in, out), torch's Linear as (out, in). A bias stays as it is."""
     skip: int = 0
     """Rows left out at the start."""
+    more: int = 0
+    """Rows of zeros put in front: of our special tokens, among the labels."""
     first: bool = False
     """Only the first row, of a bias kept as (1, V)."""
     times: float = 1.0
@@ -91,7 +84,8 @@ class Family:
 
     def __init__(self, name: str) -> None:
         self.page = page = page_of(name)
-        self.model, self.config_class = MODELS[page["model"]]
+        self.model: Any = getattr(models, page["model"])
+        self.config_class: type[StackConfig] = getattr(models, f"{page['model']}Config")
         self.prefix, self.unused = page["prefix"], page["unused"]
         self.apart, self.specials = page.get("apart", ()), page.get("specials", ())
 
@@ -201,6 +195,17 @@ class Foreign:
         if any(type(token) is not int for token in found):
             raise self.fault(f"{name} = {value!r}; expected int")
         return tuple(found)
+
+    def label_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer of a classifier's labels, in the order of their ids."""
+        given = self.values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # the usual ones
+        names = [given.get(str(i)) for i in range(len(given))] if isinstance(given, dict) else []
+        ids: Any = {name: i for i, name in enumerate((*SPECIALS, *names))}
+        if not 2 <= len(names) == len(ids) - len(SPECIALS) or not all(type(x) is str for x in ids):
+            raise self.fault(
+                f"id2label = {given!r}; expected two labels or more, numbered from 0, all different"
+            )
+        return Tokenizer(KINDS["label"].file(ids, ()), "label")
 
     def activation(self, name: str, default: str) -> Activation:
         """Return our name of an activation. Raises `UserError` when there is none."""
