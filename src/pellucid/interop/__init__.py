@@ -1,1 +1,1 @@
-"""Models to and from other programs."""
+"""Convert models from and to Hugging Face, PyTorch, ONNX and CTranslate2."""

@@ -1,9 +1,10 @@
-"""A model that generates as a CTranslate2 model folder: float32, or int8 by its quantizer.
+"""Write a model as a CTranslate2 folder, in float32, or in int8 by its quantizer.
 
-CTranslate2 (OpenNMT) is an engine in C++. It runs encoder-decoders with one self-attention, one
-cross-attention and one feed-forward network a layer, and decoders alone. Weights keep their values;
-the scales of embeddings, positions and scores are written too, a learned one inside the queries'
-weights. What it cannot express is refused by name.
+CTranslate2 (OpenNMT) is an inference engine in C++. It runs encoder-decoders with one
+self-attention, one cross-attention and one feed-forward network per layer, and decoders alone.
+Weights keep their values; the scales of embeddings, positions and scores are written too, a learned
+one as part of the weights of the queries. A model that it cannot express is refused with an error
+that names the part.
 """
 
 from collections.abc import Mapping
@@ -33,10 +34,10 @@ Array = np.ndarray
 Quantization = Literal["float32", "int8"]
 
 RMS_NORM = {"layer_norm": False, "rms_norm": True}
-"""The norms that CTranslate2 has, and what its specifications call each."""
+"""Norms that CTranslate2 has; True for its RMS norm."""
 
 NEVER = np.float32(-1e9)
-"""Added to the logit of a token that is never generated."""
+"""Number added to the logit of a token that is never generated."""
 
 READER = walk.Reader(
     "CTranslate2",
@@ -49,6 +50,7 @@ READER = walk.Reader(
         "activation": [name for name, row in ACTIVATIONS.items() if row.ctranslate2],
     },
 )
+"""Checks that CTranslate2 can express all parts of a model."""
 
 
 def write_ctranslate2(
@@ -59,15 +61,14 @@ def write_ctranslate2(
     quantization: Quantization = "float32",
     beside: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Write the model, and the files `beside`, as a folder that `ctranslate2.Translator` opens, or
-    `ctranslate2.Generator` for a decoder alone.
+    """Write a folder for `ctranslate2.Translator`, or `Generator` for a decoder alone.
 
-    Its tokens are those of the tokenizers' files, by the same numbers. A source goes in as it is,
-    without begin or end; decoding starts from the begin token.
+    beside: further files to write. The vocabulary is that of the tokenizers, with the same ids. A
+    source is given without begin and end tokens; decoding starts from the begin token.
 
-    Raises `UserError` when ctranslate2 is not installed, and when the folder already exists or
-    cannot be written; `UnsupportedError` for a model that CTranslate2 cannot express. Then nothing
-    is written.
+    Raises `UserError` if ctranslate2 is not installed, if the folder already exists, or if it
+    cannot be written; `UnsupportedError` for a model that CTranslate2 cannot express. Nothing is
+    written then.
     """
     specs = optional(
         "ctranslate2",
@@ -112,12 +113,15 @@ def write_ctranslate2(
 
 
 _ORDERS = [["self", "network"], ["self", "memory", "network"]]
-"""The sublayers that a layer may have."""
+"""The orders of sublayers that a layer may have."""
 
 
 def _check(stack: ModelStack, alone: bool) -> None:
-    """Raise `UnsupportedError` for an order of sublayers that CTranslate2 does not have, and for
-    what it has, but computes otherwise in such a model: in a decoder `alone`, or in others."""
+    """Raise `UnsupportedError` for a stack that CTranslate2 lacks or computes wrongly.
+
+    alone: whether the stack is a decoder without an encoder; some variants work only there, or only
+    elsewhere.
+    """
     if not stack.steps:
         raise walk.UnsupportedError(
             f"CTranslate2 cannot express a stack without layers: the {stack.name}"
@@ -146,24 +150,26 @@ def _check(stack: ModelStack, alone: bool) -> None:
 
 
 def _kind(step: Step) -> str:
+    """Return the kind of a sublayer: "self", "memory" or "network"."""
     if isinstance(step.block.body, FeedForward):
         return "network"
     return "memory" if step.block.memory else "self"
 
 
 def _own(spec: Any, name: str, value: Any) -> None:
+    """Replace a specification's array by a copy, because the quantizer writes to it."""
     if isinstance(value, np.ndarray):
         setattr(spec, name.rsplit("/", 1)[-1], value.copy())
 
 
 class _Spec:
-    """Fills CTranslate2's specification of a model with arrays."""
+    """Fills CTranslate2's specification of a model with the model's arrays."""
 
     def __init__(self, specs: Any) -> None:
         self.specs = specs
 
     def of(self, encoder: ModelStack | None, decoder: ModelStack, output: Linear) -> Any:
-        """Return the specification of a model."""
+        """Make the specification of a model."""
         made = self.specs.transformer_spec
         target = made.TransformerDecoderSpec(
             with_encoder_attention=encoder is not None,
@@ -208,6 +214,7 @@ class _Spec:
         return options
 
     def _stack(self, stack: ModelStack, to: Any) -> None:
+        """Fill in the embeddings, layers and norms of a stack."""
         embed, factors = stack.embed, stack.embed.config
         embeddings = to.embeddings[0] if isinstance(to.embeddings, list) else to.embeddings
         embeddings.weight = embed.tokens.weight.learnt
@@ -233,6 +240,7 @@ class _Spec:
             self._norm(into, "layer_norm", step.block.norm)
 
     def _network(self, to: Any, network: FeedForward) -> None:
+        """Fill in a feed-forward network."""
         gates = ACTIVATIONS[str(network.activation)].gates
         weights, bias = (
             np.split(network.linear1.weight.learnt, gates),
@@ -246,7 +254,10 @@ class _Spec:
         self._linear(to.linear_1, network.linear2)
 
     def _attention(self, to: Any, attention: Attention) -> None:
-        """Self-attention has (q, k, v) in one product; cross-attention has q, and (k, v)."""
+        """Fill in an attention layer.
+
+        q, k, v are one product in self-attention; q, and k with v, are two in cross-attention.
+        """
         each = walk.projections(attention)
         weights = [weight for weight, _ in each]
         # some of its paths go wrong where only some products have biases
@@ -262,7 +273,7 @@ class _Spec:
         to.queries_scale = np.float32(walk.score_factor(attention.config))
 
     def _distances(self, to: Any, attention: Attention) -> None:
-        """Write the angles of rotary positions, or the learned scores of distances."""
+        """Fill in the angles of rotary positions, or the learned relative position bias."""
         c, relative = attention.config, attention.config.relative
         if c.rotate is not None and c.angles.low is not None:  # as Llama 3
             to.__dict__ |= {

@@ -1,7 +1,7 @@
-"""Hugging Face checkpoints, decoders and encoders, read to the same logits.
+"""Read and write Hugging Face checkpoints; the logits are those of `transformers`.
 
-A folder holds config.json, model.safetensors (or its shards with their index) and, if texts are to
-be read, tokenizer.json. Nothing is ever unpickled.
+A folder holds config.json, model.safetensors (or several files with an index) and, to read texts,
+tokenizer.json. Nothing is ever unpickled.
 """
 
 import json
@@ -36,21 +36,21 @@ Model = CausalLM | Classifier | MaskedLM | Seq2Seq
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.spm", "target.spm")
 INT8_WEIGHTS = "model.int8.safetensors"
-"""Another name than usual, so that `transformers` does not read int8 numbers as weights."""
+"""A name of its own, so that `transformers` does not read int8 numbers as weights."""
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
 TOKENIZER_CONFIG, TARGET_TOKENIZER = "tokenizer_config.json", "target_tokenizer.json"
-"""The second is written for Pellucid models with two vocabularies."""
+"""TARGET_TOKENIZER is written for Pellucid models with two vocabularies."""
 TARGET_VOCABULARY = "target_vocab.json"
-"""File of the second vocabulary of a Marian model."""
+"""File of the target vocabulary of a Marian model."""
 CHOICES = ("eos_token_id", "decoder_start_token_id", "bad_words_ids", "suppress_tokens")
-"""Settings that count in generation_config.json first, as in `transformers`."""
+"""Settings for which generation_config.json has priority over config.json, as in `transformers`."""
 UNREAD = {
     "do_sample": False, "min_length": 0, "min_new_tokens": 0, "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "diversity_penalty": 0.0,
     "begin_suppress_tokens": [], "forced_decoder_ids": [], "exponential_decay_length_penalty": None,
     "sequence_bias": None, "guidance_scale": 1.0, "stop_strings": [], "renormalize_logits": False,
 }  # fmt: skip
-"""Settings of generation that answers here do not follow, and their values that do nothing."""
+"""Generation settings that are ignored with a warning, and their values without an effect."""
 TOKENIZER_FILES = (
     TOKENIZER, TARGET_TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, TARGET_VOCABULARY, *SPM
 )  # fmt: skip
@@ -61,21 +61,22 @@ _log = logging.getLogger(__name__)
 
 
 def is_huggingface(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is one of Hugging Face's, rather than of Pellucid's."""
+    """Return whether a config.json is Hugging Face's, and not Pellucid's."""
     model_type = config.get("model_type")
     return isinstance(model_type, str) and not model_type.startswith("pellucid")
 
 
 def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Model:
-    """Read a checkpoint: its folder, or its .safetensors file with config.json beside it.
+    """Read a model from a Hugging Face folder, or from its .safetensors file.
 
-    The model comes in eval mode, with the outputs of `transformers`: a `CausalLM` for GPT-2, Llama,
-    Mistral, Qwen 2 and 3 and Gemma; a `MaskedLM` for BERT, RoBERTa, DistilBERT and ELECTRA, without
-    its head where the file has none; a `Classifier` for BERT and RoBERTa with a layer of labels; a
-    `Seq2Seq` for BART, Marian, Pegasus and T5. The parameters get `dtype`, in place of the file's.
+    The file must be next to its config.json. The model is in eval mode, with the outputs of
+    `transformers`: a `CausalLM` for GPT-2, Llama, Mistral, Qwen 2 and 3 and Gemma; a `MaskedLM` for
+    BERT, RoBERTa, DistilBERT and ELECTRA, without head if the file has none; a `Classifier` for
+    BERT and RoBERTa with a layer of labels; a `Seq2Seq` for BART, Marian, Pegasus and T5. dtype: of
+    the parameters, whatever the file has.
 
-    Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
-    the others, and a weight that is not finite.
+    Raises `UserError` naming a file that is missing, damaged, of another architecture, or
+    inconsistent with the others, and for a weight that is not finite.
     """
     path = Path(path)
     folder = path.parent if path.suffix == ".safetensors" else path
@@ -122,7 +123,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Model:
 
 
 def _settings(folder: Path) -> tuple[Foreign, Family]:
-    """Return a folder's config.json, and the family that it names."""
+    """Read a folder's config.json; return it and the family that its model_type names."""
     values = read_json(folder / CONFIG)
     if (folder / GENERATION).is_file():
         later = read_json(folder / GENERATION)
@@ -140,11 +141,10 @@ def _settings(folder: Path) -> tuple[Foreign, Family]:
 
 
 def read_tokenizers(folder: Path, model: Model) -> list[TokenizerLike]:
-    """Return the tokenizers of a folder: of an encoder-decoder its source's, then its target's;
-    of a classifier the texts', then the labels'.
+    """Return the tokenizers of a folder: one, or those of source and target.
 
-    Where there are none, texts are refused when they are given. Raises `UserError` naming a file
-    that is damaged.
+    A classifier has the tokenizers of texts and of labels. If there are none, the tokenizer
+    returned refuses texts. Raises `UserError` naming a damaged file.
     """
     found = _tokenizer(folder, _begins(folder))
     if isinstance(model, Classifier):
@@ -169,7 +169,10 @@ def read_tokenizers(folder: Path, model: Model) -> list[TokenizerLike]:
 
 
 def _tokenizer(folder: Path, begins: bool | None = None) -> ForeignTokenizer | None:
-    """Return the tokenizer of a folder's tokenizer.json, or of the files that came before it."""
+    """Return the tokenizer of tokenizer.json, or of the older vocabulary files.
+
+    None if neither.
+    """
     if (folder / TOKENIZER).is_file():
         return ForeignTokenizer.load(folder / TOKENIZER, begins)
     settings = folder / TOKENIZER_CONFIG
@@ -179,7 +182,7 @@ def _tokenizer(folder: Path, begins: bool | None = None) -> ForeignTokenizer | N
 def _pieces(
     model: Path, vocabulary: Path, entries: int, end: int | None = None
 ) -> SentencePieceTokenizer:
-    """Return the tokenizer of one side."""
+    """Return the SentencePiece tokenizer of one side."""
     ids = read_json(vocabulary)
     if not all(type(i) is int for i in ids.values()):
         raise UserError(f"{vocabulary}: is damaged (ids are not whole numbers)")
@@ -189,7 +192,7 @@ def _pieces(
 
 
 def _check_ids(path: Path, tokenizer: TokenizerLike, entries: int) -> None:
-    """Raise `UserError` naming the file when it has ids that the model has no entry for."""
+    """Raise `UserError` if a tokenizer has ids outside the model's vocabulary."""
     if tokenizer.vocab_size > entries:
         raise UserError(
             f"{path}: has ids up to {tokenizer.vocab_size - 1}, the model {entries} tokens; it "
@@ -198,7 +201,10 @@ def _check_ids(path: Path, tokenizer: TokenizerLike, entries: int) -> None:
 
 
 def _begins(folder: Path) -> bool | None:
-    """Return what tokenizer_config.json says of begin tokens: it comes before tokenizer.json."""
+    """Return whether texts get a begin token, if tokenizer_config.json says so.
+
+    Else None.
+    """
     if not (folder / TOKENIZER_CONFIG).is_file():
         return None
     adds_bos = read_json(folder / TOKENIZER_CONFIG).get("add_bos_token")
@@ -206,7 +212,7 @@ def _begins(folder: Path) -> bool | None:
 
 
 def _begin(folder: Path, tokenizer: ForeignTokenizer) -> int | None:
-    """Return the token that texts begin with, where the tokenizer's files name one."""
+    """Return the id of the token that texts begin with, or None."""
     if tokenizer.begin is not None or not _begins(folder):
         return tokenizer.begin
     written = read_json(folder / TOKENIZER_CONFIG).get("bos_token")
@@ -215,14 +221,17 @@ def _begin(folder: Path, tokenizer: ForeignTokenizer) -> int | None:
 
 
 def read_arithmetic(folder: Path) -> Arithmetic:
-    """Return the number type for compiled decoding: int8 where `write_pretrained` stored it."""
+    """Return the number type for compiled decoding: int8 if weights are stored in it."""
     return "int8" if (folder / INT8_WEIGHTS).is_file() else "float32"
 
 
 def read_search(folder: Path, alone: bool = False) -> SearchConfig:
-    """Return how the folder's generation_config.json searches: its beam, length, penalty, n-grams
-    and forced first token. Where it is missing, config.json may have them. A warning names what
-    else is set there, and n-grams of a decoder `alone`, whose prompt does not count here."""
+    """Read a folder's search settings: beam, length, penalty, n-grams, first token.
+
+    They are in generation_config.json or, in old folders, in config.json. A warning lists other
+    settings with an effect. alone: for a decoder alone, a warning that repeated n-grams are counted
+    in the answer only.
+    """
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
     given = Foreign(read_json(path), path)
     others = [x for x, off in UNREAD.items() if given.values.get(x) not in (None, off)]
@@ -252,7 +261,7 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
 def _with_own_output(
     config: Config, family: Family, theirs: Foreign, tensors: Mapping[str, Array]
 ) -> Config:
-    """Untie an output layer for which the file has another table, as `transformers` does."""
+    """Untie the output layer if the file has an array for it, as `transformers` does."""
     free: dict[str, Any] = {"tie_word_embeddings": False}
     if isinstance(config, Seq2SeqConfig):
         free = {"tie_embeddings": "input" if config.ties_source else "none"}
@@ -264,7 +273,7 @@ def _with_own_output(
 
 
 def _with_choices(config: Config, theirs: Foreign) -> Config:
-    """Add the further end tokens, and the tokens that are never generated: Marian's padding."""
+    """Add further end tokens, and never-generated tokens such as Marian's padding."""
     ends = theirs.tokens("eos_token_id")
     config = replace(config, end_token_ids=ends[1:])
     never = [word[0] for word in _bad_words(theirs) if len(word) == 1 and type(word[0]) is int]
@@ -273,6 +282,7 @@ def _with_choices(config: Config, theirs: Foreign) -> Config:
 
 
 def _bad_words(theirs: Foreign) -> list[list[Any]]:
+    """Return the token sequences in `bad_words_ids`."""
     words = theirs.values.get("bad_words_ids")
     return [word for word in words if isinstance(word, list)] if isinstance(words, list) else []
 
@@ -280,7 +290,7 @@ def _bad_words(theirs: Foreign) -> list[list[Any]]:
 def _with_specials(
     config: Config, specials: Sequence[tuple[str, ...]], tokenizer: ForeignTokenizer, path: Path
 ) -> Config:
-    """Fill in begin, end and mask from the tokenizer, where config.json does not give them."""
+    """Set begin, end and mask tokens from the tokenizer, if config.json lacks them."""
     for written in specials:
         ids: list[Any] = [tokenizer.token_id(token) for token in written]
         if None not in ids:
@@ -291,6 +301,10 @@ def _with_specials(
 
 
 def _tensors(folder: Path, path: Path) -> dict[str, Array]:
+    """Read all arrays of a folder.
+
+    Raises `UserError` if there are none, or only a pickle.
+    """
     file = path if path.suffix == ".safetensors" else _single(folder)
     if file.is_file() or path.suffix == ".safetensors":
         return _whole(file)
@@ -308,11 +322,12 @@ def _tensors(folder: Path, path: Path) -> dict[str, Array]:
 
 
 def _single(folder: Path) -> Path:
-    """Return the file of all weights, if there is one."""
+    """Return the path that a folder's weights have if they are in one file."""
     return folder / (INT8_WEIGHTS if read_arithmetic(folder) == "int8" else WEIGHTS)
 
 
 def _whole(file: Path) -> dict[str, Array]:
+    """Read the arrays of a file; int8 weights become float32."""
     stored = read_weights(file)
     try:
         return dequantize(stored) if file.name == INT8_WEIGHTS else stored
@@ -321,6 +336,7 @@ def _whole(file: Path) -> dict[str, Array]:
 
 
 def _shards(folder: Path) -> list[str]:
+    """Return the names of the files in a folder's index of weights."""
     shards = read_json(folder / INDEX).get("weight_map")
     if not isinstance(shards, dict):
         raise UserError(f"{folder / INDEX}: has no weight_map; copy it again")
@@ -328,7 +344,7 @@ def _shards(folder: Path) -> list[str]:
 
 
 def pretrained_files(folder: Path) -> list[str]:
-    """Return the names of a folder's files that are read here, or that `transformers` reads."""
+    """Return the names of the files that Pellucid or `transformers` reads in a folder."""
     single = _single(folder)
     weights = [single.name] if single.is_file() else [INDEX, *_shards(folder)]
     return [CONFIG, *weights, *sorted(name for name in BESIDE if (folder / name).is_file())]
@@ -337,13 +353,15 @@ def pretrained_files(folder: Path) -> list[str]:
 WRAPPERS = re.compile(
     r"(?<![^.])(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
-"""Parts of names that PyTorch's wrappers of a module add: compiled, on several devices, ….
-
+"""Parts of parameter names that PyTorch's module wrappers add, for compilation or several devices.
 No family has a module of these names."""
 
 
 def _named_as_bare(tensors: Mapping[str, Array], family: Family) -> dict[str, Array]:
-    """Drop the prefix that models with a head have; old files call a norm's weight gamma."""
+    """Normalise the names of arrays to those of a model without head and wrappers.
+
+    Old files call the weight and the bias of a norm gamma and beta.
+    """
     named = {}
     for name, array in tensors.items():
         bare = WRAPPERS.sub("", name).removeprefix(family.prefix)
@@ -355,7 +373,7 @@ def _named_as_bare(tensors: Mapping[str, Array], family: Family) -> dict[str, Ar
 
 
 def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
-    """Return one array of a Pellucid model, made of arrays of a Hugging Face model."""
+    """Make one array of a Pellucid model from arrays of a Hugging Face model."""
     parts = [tensors[name] for name in theirs.names]
     array = parts[0] if len(parts) == 1 else np.concatenate(parts)
     array = (array.T if theirs.transposed else array)[theirs.skip :]
@@ -368,9 +386,9 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
 
 
 def scattered(array: Array, theirs: Theirs, lengths: Sequence[int]) -> list[Array]:
-    """Return the Hugging Face arrays that make one of Pellucid's: the inverse of `gathered`.
+    """Split an array of a Pellucid model into Hugging Face's: `gathered` reversed.
 
-    Rows that `gathered` skips are left out. `lengths`: the number of rows that each array makes.
+    Rows that `gathered` skips are left out. lengths: number of rows of each Hugging Face array.
     """
     array = (array[theirs.more :] - theirs.plus) / theirs.times
     rows = array[None] if theirs.first else array
@@ -379,7 +397,7 @@ def scattered(array: Array, theirs: Theirs, lengths: Sequence[int]) -> list[Arra
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises `UserError` naming the file when it is not there or damaged."""
+    """Read a file with a JSON object. Raises `UserError` naming it if that fails."""
     try:
         values = json.loads(read_file(path, MOST_BYTES).decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -396,13 +414,13 @@ def write_pretrained(
     further: Mapping[str, bytes] | None = None,
     weights: WeightFormat = "float32",
 ) -> None:
-    """Write a model that was read from the folder `like`, with its present weights, as Hugging
-    Face has it: `transformers` and `pellucid.load` read it again, to the same logits.
+    """Write a model in the format of the Hugging Face folder that it was read from.
 
-    Arrays of `like` that the model does not have are copied, and so are its settings and
-    tokenizers, but for the files of `further`. An older `folder` is replaced. int8 weights, by the
-    rows of their matrices, are in a file that is read here only. Raises `UserError` when `like`
-    holds another model.
+    `transformers` and `pellucid.load` read the new folder with the same logits. like: the folder
+    that the model was read from. Its arrays that the model does not have are copied, and so are its
+    settings and tokenizers, except for the files in `further`. An existing `folder` is replaced.
+    int8 weights are in a file that only Pellucid reads. Raises `UserError` if `like` holds another
+    model.
     """
     like = Path(like)
     theirs, family = _settings(like)

@@ -1,28 +1,30 @@
-"""A model as ONNX graphs.
+"""Write a model as ONNX graphs.
 
-An encoder-decoder is two:
+An encoder-decoder is two graphs:
 
-encoder.onnx: input_ids, attention_mask (N, S) -> memory.i.key, memory.i.value (N, G, S, D) of every
-    decoder layer i
-decoder.onnx: input_ids (N, 1), attention_mask (N, S), memory.i.key, memory.i.value, past.i.key,
-    past.i.value (N, G, T, D) -> log_p (N, V), present.i.key, present.i.value (N, G, T + 1, D)
+    encoder.onnx: input_ids, attention_mask (N, S) -> memory.i.key, memory.i.value (N, G, S, D) of
+        every decoder layer i
+    decoder.onnx: input_ids (N, 1), attention_mask (N, S), memory.i.key, memory.i.value, past.i.key,
+        past.i.value (N, G, T, D) -> log_p (N, V), present.i.key, present.i.value (N, G, T + 1, D)
 
 A decoder alone is one, in which texts may be padded at either end:
 
-decoder.onnx: input_ids (N, L), attention_mask (N, T + L), past.i.key, past.i.value (N, G, T, D)
-    -> log_p (N, L, V), present.i.key, present.i.value (N, G, T + L, D)
+    decoder.onnx: input_ids (N, L), attention_mask (N, T + L), past.i.key, past.i.value (N, G, T, D)
+        -> log_p (N, L, V), present.i.key, present.i.value (N, G, T + L, D)
 
-A classifier is one, of which a text's log_p is (N, labels), or a token's (N, S, labels):
+A classifier is one, with log_p (N, labels) for texts or (N, S, labels) for tokens:
 
-encoder.onnx: input_ids, attention_mask (N, S) -> log_p; labels.json has their names
+    encoder.onnx: input_ids, attention_mask (N, S) -> log_p; labels.json has the names of the labels
 
 An encoder alone is one:
 
-encoder.onnx: input_ids, attention_mask, token_type_ids if it has segments (N, S) -> rows (N, S, E),
-    log_p (N, S, V) of every token itself if it predicts tokens, pooled (N, E) if it has a pooler
+    encoder.onnx: input_ids, attention_mask, token_type_ids if it has segments (N, S) ->
+        rows (N, S, E), log_p (N, S, V) of every token if it predicts tokens,
+        pooled (N, E) if it has a pooler
 
-A first step has an empty past, T = 0. attention_mask is 1 where there is a token; every text has
-one at least. G are the heads of keys and values. config.json next to them is the model's.
+A first step has an empty past, T = 0. attention_mask is 1 for tokens and 0 for padding; every text
+has at least one token. G is the number of heads of keys and values. config.json next to the graphs
+is the model's.
 """
 
 import json
@@ -61,6 +63,7 @@ READER = Reader(
         "activation": [name for name, row in ACTIVATIONS.items() if row.onnx],
     },
 )
+"""Checks that ONNX graphs can express all parts of a model."""
 
 ENCODER, DECODER, CONFIG = "encoder.onnx", "decoder.onnx", "config.json"
 
@@ -68,11 +71,11 @@ ENCODER, DECODER, CONFIG = "encoder.onnx", "decoder.onnx", "config.json"
 def write_onnx(
     model: Model, folder: Path, beside: Mapping[str, bytes] = MappingProxyType({})
 ) -> None:
-    """Write the model's graphs, config.json and the files `beside`: all of them or none.
+    """Write a model's ONNX graphs, config.json and further files: all or none.
 
-    Raises `UserError` when onnx is not installed, and when the folder already exists or cannot be
-    written; `UnsupportedError` for a model with a part that the graphs cannot hold, and for one
-    whose decoder has no layers, and so no past.
+    Raises `UserError` if onnx is not installed, if the folder already exists, or if it cannot be
+    written; `UnsupportedError` for a model with a part that the graphs cannot express, and for a
+    decoder without layers, which has no past.
     """
     onnx = package("onnx")
     stacks = READER.read(model)
@@ -95,6 +98,7 @@ def write_onnx(
 
 
 def _encoder(onnx: Any, model: Model, encoder: ModelStack, decoder: ModelStack | None) -> Any:
+    """Make an encoder's graph; it returns rows, or keys and values for a decoder."""
     g = Graph(onnx)
     g.input("input_ids", ["N", "S"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
@@ -123,7 +127,7 @@ def _encoder(onnx: Any, model: Model, encoder: ModelStack, decoder: ModelStack |
 
 
 def _predictions(g: Graph, model: MaskedLM, x: str) -> None:
-    """Add what an encoder alone returns."""
+    """Add the outputs of an encoder alone: rows, log_p and pooled."""
     g("Identity", x, output="rows")
     g.output("rows", ["N", "S", None])
     if model.head is not None and model.output is not None:
@@ -136,13 +140,16 @@ def _predictions(g: Graph, model: MaskedLM, x: str) -> None:
 
 
 def _pooled(g: Graph, x: str, pooler: nn.Linear, **named: str) -> str:
-    """Add BERT's row of each text, of its first token's; return its name."""
+    """Add BERT's pooled row of each text, tanh of a linear layer of its first row."""
     first = g("Gather", x, g.constant(0, np.int64), axis=1)
     return g("Tanh", g.linear(first, pooler), **named)
 
 
 def _labels(g: Graph, model: Classifier, x: str) -> None:
-    """Add what a classifier returns: of a text the mean of its tokens' rows, or BERT's, is read."""
+    """Add the output of a classifier.
+
+    For texts it reads BERT's pooled row, or else the mean of the tokens' rows.
+    """
     dims: list[Any] = ["N", "S"] if model.config.labels == "token" else ["N"]
     if model.pooler is not None:
         x = _pooled(g, x, model.pooler)
@@ -158,7 +165,10 @@ def _labels(g: Graph, model: Classifier, x: str) -> None:
 
 
 def _decoder(onnx: Any, model: Model, decoder: ModelStack) -> Any:
-    """With a memory tokens come one by one, and all texts have as many; without, as they like."""
+    """Make the graph of a decoder.
+
+    With an encoder it takes one token of each text per step; a decoder alone takes any number.
+    """
     g, own, memory = Graph(onnx), decoder.attentions(), decoder.attentions(memory=True)
     g.input("input_ids", ["N", 1 if memory else "L"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
@@ -201,11 +211,11 @@ def _decoder(onnx: Any, model: Model, decoder: ModelStack) -> Any:
 
 
 def _shape(config: AttentionConfig, length: str | None) -> list[Any]:
-    """Return the shape of keys or values."""
+    """Return the symbolic shape of keys or values."""
     return ["N", config.groups, length, config.head_width]
 
 
 def _turned(g: Graph, x: str, places: Places, attention: Attention) -> tuple[str, str, str]:
-    """Add queries, keys and values of rows, rotated where positions rotate."""
+    """Add queries, keys and values of rows, with rotary positions if there are any."""
     q, k, v = g.projected(x, attention, slice(3))
     return g.turned(q, attention, places.queries), g.turned(k, attention, places.keys), v

@@ -1,4 +1,4 @@
-"""An ONNX graph, node by node, with the parts that Transformers are made of."""
+"""Build an ONNX graph node by node, with methods for the parts of a Transformer."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ Array = np.ndarray
 
 OPSET = 20
 FORBIDDEN = -1e9
-"""Number added to the score of a key that a query may not see."""
+"""Number added to the score of a key that a query must not see."""
 
 
 def package(name: str) -> Any:
@@ -32,8 +32,10 @@ def package(name: str) -> Any:
 
 
 class Places(NamedTuple):
-    """Where the rows of a sequence are: the names of positions (1 or N, L) of queries, and (1 or N,
-    S) of keys, and of a mask (N, 1, 1, S) to add to the scores, if there is one."""
+    """Names of graph values: positions of queries, positions of keys, and a mask.
+
+    queries: (1 or N, L); keys: (1 or N, S); mask: (N, 1, 1, S), to add to the scores, or None.
+    """
 
     queries: str
     keys: str
@@ -41,9 +43,10 @@ class Places(NamedTuple):
 
 
 class Graph:
-    """Collects nodes; a call adds one and returns the name of its output.
+    """An ONNX graph under construction.
 
-    A node that is there already is not added again, and equal arrays are stored once.
+    Calling it adds a node and returns its output's name. Methods that "add" something add its nodes
+    and return the name of the output. Equal nodes and equal arrays are stored once.
     """
 
     def __init__(self, onnx: Any) -> None:
@@ -63,7 +66,7 @@ class Graph:
         return name
 
     def constant(self, values: Any, dtype: Any = np.float32) -> str:
-        """Return the name of an array."""
+        """Add a constant array; return its name."""
         array = np.ascontiguousarray(values, dtype).reshape(np.shape(values))
         digest = hashlib.blake2b(f"{array.dtype} {array.shape} ".encode(), digest_size=12)
         digest.update(array.tobytes())
@@ -73,12 +76,12 @@ class Graph:
         return name
 
     def input(self, name: str, shape: Sequence[Any], whole: bool = False) -> str:
-        """Declare an input, of integers or of float32."""
+        """Declare an input; `whole`: int64, otherwise float32."""
         self._inputs.append(self._value(name, shape, whole))
         return name
 
     def output(self, name: str, shape: Sequence[Any]) -> None:
-        """Declare an output of float32."""
+        """Declare a float32 output."""
         self._outputs.append(self._value(name, shape, False))
 
     def _value(self, name: str, shape: Sequence[Any], whole: bool) -> Any:
@@ -86,7 +89,7 @@ class Graph:
         return self._onnx.helper.make_tensor_value_info(name, kind, shape)
 
     def model(self, name: str) -> Any:
-        """Return the finished model, checked."""
+        """Return the finished model after ONNX's checks."""
         helper = self._onnx.helper
         graph = helper.make_graph(
             self.nodes, name, self._inputs, self._outputs, list(self.constants.values())
@@ -118,12 +121,15 @@ class Graph:
         return nodes(self, x, [self.constant(each) for each in arrays], norm.eps)
 
     def _heads(self, x: str, width: int) -> str:
-        """Add (N, L, H · D) -> (N, H, L, D)."""
+        """Add the split into heads, (N, L, H · D) -> (N, H, L, D)."""
         shape = self.constant((0, 0, -1, width), np.int64)
         return self("Transpose", self("Reshape", x, shape), perm=[0, 2, 1, 3])
 
     def projected(self, x: str, attention: Attention, which: slice) -> Iterator[str]:
-        """Add some of the projections to queries, keys and values, as heads, one by one."""
+        """Add projections to queries, keys and values, split into heads.
+
+        Yield their names. which: the slice of (q, k, v) to add.
+        """
         norms = attention.q_norm, attention.k_norm, None
         scale, width = array(attention.head_scale), attention.config.head_width
         three = zip("qkv", projections(attention), norms, strict=True)
@@ -136,7 +142,10 @@ class Graph:
             yield heads
 
     def turned(self, x: str, attention: Attention, places: str) -> str:
-        """Add the rotation of queries or keys (N, H, L, D) by their places (1 or N, L), if any."""
+        """Add rotary positions to queries or keys (N, H, L, D), if the attention has them.
+
+        places: name of their positions, (1 or N, L).
+        """
         c = attention.config
         if c.rotate is None:
             return x
@@ -149,7 +158,10 @@ class Graph:
         return nodes(self, x, self("Mul", at, both), c.head_width)
 
     def seen(self, attention: Attention, stack: ModelStack, places: Places) -> str | None:
-        """Add what distances, window and masks do to the scores of self-attention: (…, L, S)."""
+        """Add the mask of self-attention: numbers (…, L, S) to add to the scores, or None.
+
+        It combines padding, causality, the window and the relative position bias.
+        """
         keys = self("Unsqueeze", places.keys, self.constant([1], np.int64))
         queries = self("Unsqueeze", places.queries, self.constant([2], np.int64))
         distance = self("Sub", queries, keys)  # (1 or N, L, S)
@@ -170,11 +182,12 @@ class Graph:
         return masks[0] if masks else None
 
     def _forbidden(self, where: str) -> str:
+        """Add `FORBIDDEN` where a condition holds, 0 elsewhere."""
         added = self("Where", where, self.constant(FORBIDDEN), self.constant(0.0))
         return self("Unsqueeze", added, self.constant([1], np.int64))
 
     def attend(self, q: str, k: str, v: str, mask: str | None, attention: Attention) -> str:
-        """Add softmax(q kᵀ · scale + mask) v and the output projection: (N, L, E)."""
+        """Add softmax(q kᵀ · scale + mask) v and the output projection, (N, L, E)."""
         c = attention.config
         k, v = (self._shared(each, attention) for each in (k, v))
         scores = self("MatMul", q, self("Transpose", k, perm=[0, 1, 3, 2]))
@@ -190,7 +203,7 @@ class Graph:
         return self.linear(joined, attention.out_proj)
 
     def _shared(self, x: str, attention: Attention) -> str:
-        """Add keys or values (N, G, S, D) once for each head that shares them: (N, H, S, D)."""
+        """Add the repetition of keys or values (N, G, S, D) for the heads that share them."""
         c = attention.config
         if c.groups == c.num_heads:
             return x
@@ -200,7 +213,10 @@ class Graph:
         return self("Reshape", self("Expand", one, times), shape)
 
     def embed(self, stack: ModelStack, places: str, segments: str | None = None) -> str:
-        """Add what a stack's tokens, `input_ids`, at these places (1 or N, L) begin as."""
+        """Add the embeddings of `input_ids` with positions, segments and norm.
+
+        places: name of the positions, (1 or N, L).
+        """
         embed, c = stack.embed, stack.embed.config
         rows = self("Gather", self.constant(embed.tokens.weight.learnt), "input_ids")
         rows = self("Mul", rows, self.constant(c.token_factor))
@@ -213,22 +229,28 @@ class Graph:
         return rows if embed.norm is None else self.norm(rows, embed.norm)
 
     def mask(self) -> str:
-        """Add 0 where `attention_mask` has a token, −1e9 where it has none: (N, 1, 1, S)."""
+        """Add the padding mask (N, 1, 1, S): 0 for tokens, −1e9 for padding.
+
+        It is computed from the input `attention_mask`.
+        """
         kept = self("Cast", "attention_mask", to=self._onnx.TensorProto.FLOAT)
         away = self("Mul", self("Sub", self.constant(1.0), kept), self.constant(FORBIDDEN))
         return self("Unsqueeze", away, self.constant((1, 2), np.int64))
 
     def length(self, name: str, axis: int) -> str:
-        """Add the size of an axis, a scalar."""
+        """Add the size of an axis as a scalar."""
         return self("Gather", self("Shape", name), self.constant(axis, np.int64))
 
     def counted(self, length: str) -> str:
-        """Add the positions 0 … length − 1: (1, length)."""
+        """Add the positions 0 … length − 1 as (1, length)."""
         zero, one = (self.constant(number, np.int64) for number in (0, 1))
         return self("Unsqueeze", self("Range", zero, length, one), self.constant([0], np.int64))
 
     def run(self, x: str, stack: ModelStack, attend: Callable[[Step, Attention, str], str]) -> str:
-        """Add a stack's blocks and final norm; `attend` adds what a block's attention computes."""
+        """Add the blocks and the final norm of a stack.
+
+        attend: adds the attention of a block, given the block, its layer and its input.
+        """
         for step in stack.steps:
             norm, body = step.block.norm, step.block.body
             read = self.norm(x, norm) if step.norm_first else x
@@ -241,7 +263,7 @@ class Graph:
         return x if stack.norm is None else self.norm(x, stack.norm)
 
     def activated(self, x: str, linear: Linear, activation: str | Module) -> str:
-        """Add an activation of a linear layer; of a gated one, the gate's times the other half."""
+        """Add a linear layer and its activation; a gated one multiplies the two halves."""
         row, h = ACTIVATIONS[str(activation)], self.linear(x, linear)
         assert row.onnx is not None  # the reader refuses such a model
         if row.gates == 1:
@@ -251,6 +273,6 @@ class Graph:
         return self("Mul", row.onnx(self, gate), value)
 
     def _part(self, x: str, start: int, end: int) -> str:
-        """Add some of the last axis."""
+        """Add a slice of the last axis."""
         bounds = (self.constant([number], np.int64) for number in (start, end, -1))
         return self("Slice", x, *bounds)

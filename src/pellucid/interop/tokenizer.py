@@ -1,4 +1,4 @@
-"""Tokenizers of other programs, tokenizer.json and SentencePiece: text to ids and back."""
+"""Tokenizers of other programs: tokenizer.json, older files, SentencePiece."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from pellucid.data.tokenizers import TokenizerLike, library, read_json_text, spe
 from pellucid.models.prefix import Spelled, Spelling
 
 SPECIAL = ("<pad>", "</s>", "<s>", "<unk>")
+"""Special tokens of Marian models."""
 
 
 class ForeignTokenizer(TokenizerLike):
-    """Tokenize text as the file says; nothing is truncated and nothing is padded.
+    """Tokenizer of Hugging Face's library; texts are neither truncated nor padded.
 
-    Special tokens written in a text, such as [MASK], become those tokens. `framed`: ids come with
-    the begin and end that the file puts around a text, as an encoder-decoder's source has them.
+    Special tokens in a text, such as [MASK], become those tokens. framed: encode a text with the
+    begin and end tokens that the file defines, as for an encoder-decoder's source.
     """
 
     def __init__(self, core: Any, framed: bool = False, begins: bool | None = None) -> None:
@@ -35,14 +36,14 @@ class ForeignTokenizer(TokenizerLike):
 
     @cached_property
     def vocab_size(self) -> int:  # type: ignore[override]
-        """The largest id and one: there may be fewer tokens."""
+        """The largest id plus one; there may be fewer tokens."""
         return 1 + max(self._core.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @staticmethod
     def load(path: Path, begins: bool | None = None) -> ForeignTokenizer:
-        """Read a tokenizer.json; `begins`: whether texts alone do, None: as the file has it.
+        """Read a tokenizer.json. Raises `UserError` naming it if it is missing or damaged.
 
-        Raises `UserError` naming it when it is missing or damaged.
+        begins: whether texts that are read alone get a begin token; None: as the file says.
         """
         text, read = read_json_text(path), library().Tokenizer.from_str
         try:
@@ -52,11 +53,11 @@ class ForeignTokenizer(TokenizerLike):
 
     @staticmethod
     def of_vocabulary(folder: Path, settings: Mapping[str, Any]) -> ForeignTokenizer | None:
-        """Read the files that came before tokenizer.json, None where there are none.
+        """Read the vocabulary files that preceded tokenizer.json; None if there are none.
 
-        vocab.txt is BERT's, pieces of words; vocab.json and merges.txt are GPT-2's, RoBERTa's and
-        BART's, pieces of bytes. settings: those of tokenizer_config.json. Raises `UserError` naming
-        a damaged file.
+        vocab.txt is BERT's WordPiece; vocab.json with merges.txt is the byte-level BPE of GPT-2,
+        RoBERTa and BART. settings: those of tokenizer_config.json. Raises `UserError` naming a
+        damaged file.
         """
         words, pieces, merges = (folder / x for x in ("vocab.txt", "vocab.json", "merges.txt"))
         if not (words.is_file() or (pieces.is_file() and merges.is_file())):
@@ -91,11 +92,11 @@ class ForeignTokenizer(TokenizerLike):
         return ForeignTokenizer(core)
 
     def framed(self) -> ForeignTokenizer:
-        """Return a tokenizer whose ids come with begin and end."""
+        """Return this tokenizer with begin and end tokens around every text."""
         return ForeignTokenizer(self._core, framed=True, begins=self.begins)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts. Raises `UserError` for what is not Unicode text."""
+        """Tokenize many texts. Raises `UserError` for text that is not Unicode."""
         try:
             encodings = self._core.encode_batch_fast(texts, add_special_tokens=self._framed)
         except TypeError:
@@ -103,12 +104,12 @@ class ForeignTokenizer(TokenizerLike):
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; special tokens leave no trace."""
+        """Return the text of token ids; special tokens are left out."""
         text: str = self._core.decode(list(ids), skip_special_tokens=True)
         return text
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each id by itself, special tokens as they are written."""
+        """Return the text of each token by itself, special tokens included."""
         return [self._core.decode([i], skip_special_tokens=False) for i in ids]
 
     @cached_property
@@ -117,11 +118,11 @@ class ForeignTokenizer(TokenizerLike):
         return spelled_by(self._core)
 
     def units(self, text: str) -> list[str]:
-        """Return the piece of the text that each token covers."""
+        """Split a text into the parts that its tokens cover."""
         return [text[start:end] for _, start, end in self._spans(text)]
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count what of texts the token for unknown text stands for."""
+        """Count the parts of texts that became the unknown token."""
         if self._unknown is None:
             return {}
         spans = ((text, *span) for text in texts for span in self._spans(text))
@@ -129,25 +130,27 @@ class ForeignTokenizer(TokenizerLike):
 
     @cached_property
     def _unknown(self) -> int | None:
+        """Id of the unknown token, if there is one."""
         model = json.loads(self._core.to_str())["model"]
         token = model.get("unk_token")
         found: int | None = model.get("unk_id") if token is None else self.token_id(token)
         return found
 
     def _spans(self, text: str) -> list[tuple[int, int, int]]:
+        """Return (id, start, end) of each token."""
         encoding = self._core.encode(text, add_special_tokens=False)
         return [(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
 
     def token_id(self, written: str) -> int | None:
-        """Return the id of a token, if there is one."""
+        """Return the id of a token, or None."""
         found: int | None = self._core.token_to_id(written)
         return found
 
 
 class SentencePieceTokenizer(TokenizerLike):
-    """Marian's: one SentencePiece model for a side, and a vocabulary of both.
+    """Tokenizer of one side of a Marian model: a SentencePiece model and a vocabulary.
 
-    `end` is put behind every text, as an encoder's input has it; None for a target.
+    end: the end token to put after every text, as an encoder's input needs it; None for a target.
     """
 
     begins = False
@@ -167,7 +170,7 @@ class SentencePieceTokenizer(TokenizerLike):
         self.vocab_size = 1 + max(vocabulary.values(), default=-1)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, and the end if this side has one.
+        """Tokenize a text, with the end token if this side has one.
 
         A text may begin with the language of its answer, as in ">>fr<< Hello".
         """
@@ -175,13 +178,13 @@ class SentencePieceTokenizer(TokenizerLike):
         return ids if self._end is None else [*ids, self._end]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; special tokens leave no trace."""
+        """Return the text of token ids; special tokens are left out."""
         pieces = [piece for piece in self.tokens(ids) if piece not in SPECIAL]
         text: str = self._core.decode(pieces)
         return text
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id."""
+        """Return the piece of each id as SentencePiece writes it."""
         return [self._written.get(i, "<unk>") for i in ids]
 
     @cached_property
@@ -192,19 +195,23 @@ class SentencePieceTokenizer(TokenizerLike):
         return Spelling(one.removeprefix(b" ") for one in every), Spelling(every)
 
     def _pieces(self, text: str) -> list[str]:
+        """Split a text into SentencePiece's pieces, after a language code."""
         language = re.match(r">>.+?<<", text)
         codes = [language[0]] if language and language[0] in self._ids else []
         rest: list[str] = self._core.encode(text[len("".join(codes)) :], out_type=str)
         return codes + rest
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the characters that have no piece."""
+        """Count the pieces of texts that the vocabulary does not have."""
         pieces = (piece for text in texts for piece in self._pieces(text))
         return Counter("".join(piece for piece in pieces if piece not in self._ids))
 
 
 class MissingTokenizer(TokenizerLike):
-    """In place of a tokenizer.json that a folder lacks: token ids can be read, texts cannot."""
+    """Placeholder for a folder without tokenizer: token ids can be used, texts cannot.
+
+    All its methods raise `UserError`.
+    """
 
     vocab_size, begins = 0, False
 

@@ -1,6 +1,7 @@
-"""Modules to and from PyTorch: the same class, the same arguments, weights and gradients.
+"""Convert modules to and from PyTorch with their weights and gradients.
 
-Classes, arguments and parameters have the same names in both libraries, so one table reads either.
+Classes, arguments and parameters have the same names in both libraries, so one table describes both
+directions.
 """
 
 import functools
@@ -29,9 +30,9 @@ LEAVES: dict[str, tuple[str, ...]] = {
     "SiLU": (),
     "GELU": ("approximate",),
 }  # fmt: skip
-"""The arguments of modules without parts of their own; attributes of the same names keep them."""
+"""Constructor arguments of modules without submodules; attributes of the same names hold them."""
 PRESENT = {"add_bias_kv": "bias_k"}
-"""Arguments that say whether there is a parameter of another name."""
+"""Arguments that state whether a parameter of another name exists."""
 
 LAYERS = ("TransformerEncoderLayer", "TransformerDecoderLayer")
 STACKS = ("TransformerEncoder", "TransformerDecoder")
@@ -39,14 +40,15 @@ KNOWN = ("Transformer", *STACKS, *LAYERS, *LEAVES)
 
 
 def to_torch(module: nn.Module) -> Any:
-    """Return PyTorch's module of the same class, with the same weights and gradients.
+    """Convert a module to PyTorch's of the same class, with weights and gradients.
 
-    Transformer, its encoder and decoder, their layers, MultiheadAttention, Linear, LayerNorm,
-    Embedding and the activations. Dropout probabilities, frozen parameters, train or eval come
-    along. Arrays are copied; the module is on the CPU, in the same dtype.
+    The classes are Transformer, its encoder and decoder, their layers, MultiheadAttention, Linear,
+    LayerNorm, Embedding and the activations. Dropout probabilities, frozen parameters and the mode
+    (train or eval) are kept. Arrays are copied; the result is on the CPU, in the same dtype.
 
-    Raises `UserError` when PyTorch is not installed, and for what it does not have: another
-    class (a model's own layers among them), a scale of the scores that is not 1/√D, no layers.
+    Raises `UserError` if PyTorch is not installed, and for a module without a counterpart there:
+    another class (such as the layers of `pellucid.models`), a scale of the scores other than 1/√D,
+    a stack without layers.
 
     >>> layer = nn.Linear(3, 2)
     >>> to_torch(layer).weight.shape  # doctest: +SKIP
@@ -57,12 +59,11 @@ def to_torch(module: nn.Module) -> Any:
 
 
 def from_torch(module: Any) -> nn.Module:
-    """Return our module of the same class as PyTorch's, with the same weights and gradients.
+    """Convert a PyTorch module to Pellucid's of the same class, as `to_torch` reversed.
 
-    The inverse of `to_torch`: what it gives back is equal in every array.
-
-    Raises `UserError` for a module without a counterpart here (another class, an activation
-    without a derivative here, bfloat16 or float16), and for hooks and shared parameters.
+    Weights and gradients are equal in every array after a round trip. Raises `UserError` for a
+    module without a counterpart (another class, an activation without a derivative here, bfloat16
+    or float16), and for hooks and shared parameters.
     """
     converter = _FromTorch(import_torch("from_torch"))
     _check_plain(module)
@@ -76,7 +77,7 @@ def from_torch(module: Any) -> nn.Module:
 
 
 def _check_plain(module: Any) -> None:
-    """Raise `UserError` for hooks, a replaced `forward` and parameters used under two names."""
+    """Raise `UserError` for hooks, a replaced `forward`, and shared parameters."""
     for name, part in module.named_modules():
         own = [x for x in vars(part) if x.endswith("_hooks") and vars(part)[x]]
         own += ["forward of its own"] * ("forward" in vars(part))
@@ -95,15 +96,15 @@ def _check_plain(module: Any) -> None:
 
 
 class _Converter(ABC):
-    """From modules of one library to modules of the other."""
+    """Converts modules of one library to the other; a subclass for each direction."""
 
     here: Any
-    """The library converted from."""
+    """The library to convert from."""
     there: Any
-    """The library converted to."""
+    """The library to convert to."""
 
     def convert(self, module: Any) -> Any:
-        """Return the other library's module, with the same arrays, and its parts converted too."""
+        """Convert a module and its parts."""
         kind = self.kind(module)
         if kind in STACKS:
             twin = self.stack(kind, module)
@@ -120,7 +121,7 @@ class _Converter(ABC):
         return twin
 
     def kind(self, module: Any) -> str:
-        """Return the name that both libraries know the module's class by."""
+        """Return the class name of a module, which both libraries share."""
         for known in KNOWN:
             if type(module) is getattr(self.here, known):
                 return known
@@ -130,9 +131,9 @@ class _Converter(ABC):
         )
 
     def arguments(self, kind: str, module: Any) -> dict[str, Any]:
-        """Return the arguments to build the other library's module with.
+        """Return the constructor arguments for the other library's module.
 
-        The parts built from them are placeholders: `convert` replaces them by converted ones.
+        The parts that they create are placeholders, which `convert` replaces by converted ones.
         """
         if kind == "Transformer":
             parts = dict.fromkeys(("custom_encoder", "custom_decoder"), self.there.Dropout())
@@ -159,7 +160,7 @@ class _Converter(ABC):
         return arguments if first is None else arguments | {"dtype": self.dtype(first)}
 
     def stack(self, kind: str, module: Any) -> Any:
-        """Return the other library's stack, from its converted layers and norm."""
+        """Make the other library's stack of converted layers and the converted norm."""
         if not len(module.layers):
             raise UserError("a stack of 0 layers has no twin: PyTorch's cannot be run")
         layers = [self.convert(layer) for layer in module.layers]
@@ -172,10 +173,10 @@ class _Converter(ABC):
 
     @abstractmethod
     def dtype(self, parameter: Any) -> Any:
-        """Return the other library's dtype."""
+        """Return the other library's dtype for a parameter."""
 
     def copy(self, module: Any, twin: Any) -> None:
-        """Copy weights, gradients, and what is frozen."""
+        """Copy weights, gradients, and which parameters are frozen."""
         twins = dict(twin.named_parameters())
         for name, parameter in module.named_parameters():
             twins[name].data = self.array(parameter.data)
@@ -185,7 +186,7 @@ class _Converter(ABC):
 
     @abstractmethod
     def array(self, array: Any) -> Any:
-        """Return a copy in the other library."""
+        """Return a copy of an array in the other library."""
 
     @abstractmethod
     def activation(self, activation: Any) -> Any:
@@ -262,7 +263,7 @@ class _FromTorch(_Converter):
 
 
 def _check_scale(c: AttentionConfig) -> None:
-    """Raise `UserError` for an attention that scales its scores otherwise than PyTorch's."""
+    """Raise `UserError` for an attention whose scale is not PyTorch's 1/√D."""
     usual = c.scale is None or (
         not isinstance(c.scale, str) and math.isclose(c.scale, c.head_width**-0.5, rel_tol=1e-12)
     )

@@ -1,1 +1,1 @@
-"""Serving trained models over HTTP: the OpenAI and LibreTranslate conventions."""
+"""Serve trained models over HTTP with the APIs of OpenAI and LibreTranslate."""

@@ -1,4 +1,4 @@
-"""The application: which endpoint answers what, and what happens round every request."""
+"""The ASGI application: its endpoints, errors, limits and log."""
 
 import asyncio
 import json
@@ -30,15 +30,15 @@ Work = Callable[[Exchange], Awaitable[Response]]
 
 
 class Endpoint(NamedTuple):
-    """One path: what answers it, and what the OpenAPI document says of it."""
+    """One path of the API, the function that answers it, and its fields for OpenAPI."""
 
     path: str
     method: str
     work: Work
     fields: type[Struct] | None = None
-    """The fields of a POST's body, or of a GET's query string."""
+    """Fields of a POST's body, or of a GET's query string."""
     open: bool = False
-    """Whether it needs no API key."""
+    """Whether no API key is needed."""
 
 
 class Fill(Struct):
@@ -50,7 +50,7 @@ class Fill(Struct):
 
 
 async def fill(exchange: Exchange) -> Response:
-    """POST /fill: the likeliest tokens for each [MASK] in a text."""
+    """POST /fill: return the likeliest tokens for each [MASK] in a text."""
     asked = read(exchange.body, Fill)
     served = exchange.service.model(asked.model, "fill")
     guesses = served.pipeline.guesses
@@ -60,24 +60,24 @@ async def fill(exchange: Exchange) -> Response:
 
 
 async def health(exchange: Exchange) -> Response:
-    """GET /health: the process runs."""
+    """GET /health: check that the process runs."""
     return JSONResponse({"status": "ok"})
 
 
 async def ready(exchange: Exchange) -> Response:
-    """GET /ready: it takes requests."""
+    """GET /ready: check that the server takes requests."""
     stopping = exchange.service.stopping
     return JSONResponse({"status": "stopping" if stopping else "ready"}, 503 if stopping else 200)
 
 
 async def metrics(exchange: Exchange) -> Response:
-    """GET /metrics: counters in Prometheus's format."""
+    """GET /metrics: return counters in Prometheus's format."""
     page = generate_latest(exchange.service.metrics.registry)
     return PlainTextResponse(page, media_type="text/plain; version=0.0.4")
 
 
 async def openapi(exchange: Exchange) -> Response:
-    """GET /openapi.json: this API's description."""
+    """GET /openapi.json: return the description of this API."""
     document = json.loads(OPENAPI.read_text(encoding="utf-8"))
     document["info"]["version"] = __version__
     document["x-keys"] = bool(exchange.service.keys)
@@ -89,7 +89,7 @@ MODELS, LABELS = "/v1/models/", "/models/"
 PROBES = ("/health", "/ready", "/metrics")
 LIBRETRANSLATES = ("/translate", "/detect", "/languages")
 OPENAPI = Path(__file__).with_name("openapi.json")
-"""Written by scripts/openapi.py, from `ENDPOINTS`."""
+"""The API's description, written by scripts/openapi.py from `ENDPOINTS`."""
 
 ENDPOINTS = (
     Endpoint("/", "GET", pages.front, open=True),
@@ -114,10 +114,10 @@ ENDPOINTS = (
 
 
 class Application:
-    """Answers requests: finds the endpoint, counts and logs; it is an ASGI application.
+    """ASGI application: find the endpoint of a request, answer, count and log it.
 
-    A request's jobs are cancelled when it ends in any way, and it ends when its client goes
-    (`connection` calls `leave`). The models' threads run from startup to shutdown.
+    The jobs of a request are cancelled when it ends in any way, and it ends when its client
+    disconnects (`connection` calls `leave`). The models' threads run from startup to shutdown.
     """
 
     def __init__(self, service: Service) -> None:
@@ -126,7 +126,7 @@ class Application:
         self._lifespan = Router(lifespan=self._run)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, or handle startup and shutdown."""
         if scope["type"] != "http":
             await self._lifespan(scope, receive, send)
             return
@@ -165,13 +165,14 @@ class Application:
 
     @asynccontextmanager
     async def _run(self, app: Router) -> AsyncIterator[None]:
+        """Run the models' threads until the server shuts down."""
         self.service.worker.start()
         yield
         await asyncio.to_thread(self.service.recorder.stop)
         await asyncio.to_thread(self.service.worker.stop)
 
     async def _answer(self, exchange: Exchange, path: str) -> Response:
-        """Return an endpoint's answer, or why there is none, as the path's convention has it."""
+        """Return the response of an endpoint; an error in the format of its API."""
         headers: dict[str, str] = {}
         try:
             endpoint = self._endpoint(exchange.request, path)
@@ -204,7 +205,7 @@ class Application:
         return JSONResponse(body, status, headers)
 
     def _endpoint(self, request: Request, path: str) -> Endpoint:
-        """Return what answers a request. Raises `RequestError` for one that no endpoint gets."""
+        """Return the endpoint of a request. Raises `RequestError` if none may answer it."""
         hosts, endpoint = request.headers.getlist("host"), self.endpoints.get(path)
         whole = len(hosts) == 1 or (not hosts and request.scope["http_version"] != "1.1")
         if not whole:  # RFC 9112, 3.2
@@ -242,7 +243,7 @@ class Application:
 
 
 def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
-    """Return a request's path; of one with a model's name in it, the endpoint's."""
+    """Return the path of a request; a model's name in it becomes a path parameter."""
     path: str = scope["path"]
     for before in (MODELS, LABELS):
         if path not in endpoints and path.startswith(before):
@@ -252,10 +253,10 @@ def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
 
 
 def _of_another_site(headers: Mapping[str, str]) -> bool:
-    """Whether a browser sent a request for a page of another site.
+    """Return whether a browser sent the request from a page of another site.
 
-    Sec-Fetch-Site says so; browsers leave it out at plain HTTP addresses other than this machine's,
-    and older ones everywhere. Then Origin must be the address that the request was sent to.
+    The header Sec-Fetch-Site states that. Browsers leave it out for plain HTTP addresses other than
+    this machine's, and old browsers always do; then Origin must be the address of this server.
 
     >>> _of_another_site({"sec-fetch-site": "same-origin"}), _of_another_site({"host": "a:80"})
     (False, False)
@@ -269,7 +270,7 @@ def _of_another_site(headers: Mapping[str, str]) -> bool:
 
 
 def _without_port(host: str) -> str:
-    """Return a Host header without its port.
+    """Return the name in a Host header, without its port.
 
     >>> _without_port("[::1]:8000"), _without_port("localhost")
     ('[::1]', 'localhost')

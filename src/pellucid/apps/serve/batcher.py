@@ -1,13 +1,13 @@
-"""Continuous batching: inputs join a running batch between tokens, and leave it when answered.
+"""Continuous batching: inputs join a running batch between tokens, and leave it.
 
-The rows of a compiled model keep their bits in any batch, so every answer is the one that its
-input gets alone. A model without that property samples its answers side by side, each in a separate
-batch, and runs its beam searches one after another.
+The rows of a compiled model have the same bits in any batch, so that every answer is the same as
+for its input alone. A model that is not compiled runs each sampled answer in a separate batch, and
+beam searches one after another.
 
-A model has a batch for each processor, and each is generated on a thread of its own (`worker`). It
-keeps the answers of one search in the engine (`compiled.answering`), which returns to Python when
-one has ended or a job has come; answers that are drawn, and greedy ones of a model that is not
-compiled, are chosen here, token by token.
+A model has a batch for each processor, each on a thread of its own (`worker`). The answers of one
+kind of search are computed by the engine (`compiled.answering`), which returns to Python when an
+answer has ended or a job has come. Sampled answers, and greedy ones of a model that is not
+compiled, are computed here token by token.
 """
 
 from __future__ import annotations
@@ -40,85 +40,86 @@ from pellucid.models.prefix import Prefix
 from pellucid.tasks.causal_lm import without_last
 
 SPLIT = 8
-"""Rows that a batch takes before another shares the work."""
+"""Number of rows from which a batch shares its work with another one."""
 
 OPENING_TOKENS = 2048
-"""Tokens of the inputs that join a batch together."""
+"""The most input tokens that join a batch together."""
 
 ROUNDS = 4
-"""Most tokens that are generated before a batch checks for new and finished rows."""
+"""The most tokens that are generated before a batch checks for new and finished rows."""
 
 FEW = 4
-"""A batch generates another token before the next check while its rows outnumber those that wait,
-or have ended, by more than this factor. A check takes about the same time whether it finds any."""
+"""A batch only stops to check for jobs that wait or have ended if its running rows are at most this
+many times their number, because a check takes about the same time whether it finds any."""
 
 KINDS = 8
-"""Kinds of search whose memory is kept while nobody asks for them."""
+"""Number of idle kinds of search that keep their memory."""
 
 
 @dataclass(eq=False)
 class Job:
-    """One input to be answered."""
+    """One input to answer, and its answer so far."""
 
     opening: Sequence[int]
-    """The tokens that the model reads; there is room for an answer after them."""
+    """Token ids that the model reads; an answer must fit behind them."""
     config: SearchConfig | SampleConfig
+    """Settings of search or sampling."""
     notify: Callable[[Job], object] = lambda job: None
     """Called by the model's thread after every round in which the answer grew or ended."""
     number: int = 0
-    """Together with the seed and the step, the key of the random numbers for sampling."""
+    """Key of the random draws, with the seed and the step."""
     client: str = ""
-    """Whose it is: clients take turns."""
+    """Name of the client that sent it; clients take turns."""
     each: bool = False
-    """Whether to notify after each token, not only at the end."""
+    """Whether to notify after each token, and not only at the end."""
     beginning: Prefix | None = None
-    """The tokens that the answer begins with."""
+    """Constraint on the beginning of the answer."""
     cancelled: bool = False
     """Set by `cancel`."""
     answer: list[int] = field(default_factory=list)
-    """The tokens so far; only ever extended. Of a beam search all come at the end."""
+    """Token ids so far, which are only extended; a beam search yields all of them at its end."""
     limit: int = 0
-    """The most tokens of the answer, known once it begins."""
+    """The most tokens of the answer, known once it has begun."""
     finished: bool = False
     """Whether the end token was generated."""
     done: bool = False
     error: Exception | None = None
     batcher: Batcher | None = None
-    """Whose it is, once added."""
+    """The batcher that it was added to."""
 
     @property
     def rows(self) -> int:
-        """The most rows of a batch that it can take."""
+        """The most rows of a batch that the job can take."""
         return self.config.beam if isinstance(self.config, SearchConfig) else 1
 
     def grow(self, answer: Sequence[int]) -> None:
-        """Take the tokens of an answer that begins with those there are."""
+        """Extend the answer to these tokens, which begin with those it has."""
         self.answer += answer[len(self.answer) :]
 
     def take(self, best: Hypothesis) -> None:
-        """Take the best answer of a search; nothing more will come."""
+        """Take the best answer of a search, and end."""
         self.grow(best.tokens)
         self.finished = best.finished
         self.end()
 
     def cancel(self) -> None:
-        """Let it leave the batch before its next token, unless it has ended; any thread may."""
+        """End the job before its next token, unless it has ended; called from any thread."""
         self.cancelled = True
         if self.batcher is not None and not self.done:
             self.batcher.interrupt(1)
 
     def end(self) -> None:
-        """Note that nothing more will come."""
+        """Mark the job as done, and notify."""
         self.done = True
         self.notify(self)
 
 
 class Waiting:
-    """Jobs that wait, in turns: the next is of the client with the fewest that were taken."""
+    """The queue of jobs: the next is that of the client with the fewest running jobs."""
 
     def __init__(self) -> None:
         self.taken = Counter[str]()
-        """How many jobs of each client run; `take` counts on."""
+        """Number of running jobs of each client; `take` increases it."""
         self._jobs: list[Job] = []
 
     def __len__(self) -> int:
@@ -126,24 +127,24 @@ class Waiting:
 
     @property
     def rows(self) -> int:
-        """The most rows that the jobs can take; any thread may ask."""
+        """The most rows that the waiting jobs can take; called from any thread."""
         return sum(job.rows for job in list(self._jobs))
 
     def add(self, job: Job) -> None:
-        """Put a job behind its client's others."""
+        """Add a job to the end of the queue."""
         self._jobs.append(job)
 
     def next(self) -> Job | None:
-        """Return the job whose turn it is, still waiting; of several clients the first to come."""
+        """Return the next job without removing it; among equal clients the oldest job."""
         return min(self._jobs, key=lambda job: self.taken[job.client], default=None)
 
     def take(self, job: Job) -> None:
-        """Remove a job, whose client then waits for its next turn."""
+        """Remove a job, and count it as its client's."""
         self._jobs.remove(job)
         self.taken[job.client] += 1
 
     def drop_cancelled(self) -> list[Job]:
-        """Remove the jobs that nobody waits for any more, and return them."""
+        """Remove and return the cancelled jobs."""
         gone = [job for job in self._jobs if job.cancelled]
         self._jobs = [job for job in self._jobs if not job.cancelled]
         return gone
@@ -151,7 +152,7 @@ class Waiting:
 
 @dataclass
 class _Group:
-    """Jobs whose answers are drawn in one batch: a state, and each job's last token."""
+    """Jobs that are sampled in one batch: the model's state, and each job's last token."""
 
     state: Any
     tokens: Array
@@ -160,14 +161,14 @@ class _Group:
 
 @dataclass
 class _Search:
-    """Jobs that use one kind of search, keyed by their place in `answering`."""
+    """Jobs with the same kind of search, by their place in `answering`."""
 
     answering: Answering
     jobs: dict[int, Job] = field(default_factory=dict)
 
 
 class Batcher:
-    """A batch of a model's answers, for one thread."""
+    """One batch of a model; a single thread runs it."""
 
     def __init__(
         self,
@@ -179,7 +180,7 @@ class Batcher:
         self.rows = rows
         self.waiting = Waiting()
         self.running = 0
-        """How many rows the batch may grow to with the jobs in it."""
+        """Number of rows that the running jobs may need."""
         self.groups: list[_Group] = []
         self.searches: dict[SearchConfig, _Search] = {}
         self.bos: int = decoder.config.bos_token_id
@@ -191,7 +192,7 @@ class Batcher:
 
     @property
     def load(self) -> int:
-        """How many rows its jobs can take, those that wait among them."""
+        """Number of rows that all jobs can take, running or waiting."""
         return self.running + self.waiting.rows
 
     @property
@@ -200,19 +201,22 @@ class Batcher:
         return not self.load
 
     def add(self, job: Job) -> None:
-        """Let a job wait for the next round; any thread may."""
+        """Queue a job for the next round; called from any thread."""
         job.batcher = self
         with self._lock:
             self.waiting.add(job)
         self.interrupt(len(self.waiting))
 
     def interrupt(self, jobs: int) -> None:
-        """Check after this token, if this many jobs matter to the batch; any thread may call."""
+        """Stop after the present token if `jobs` are enough to matter.
+
+        Called from any thread.
+        """
         if FEW * jobs >= self.running:
             self._stop[0] = 1
 
     def round(self) -> int:
-        """Let waiting jobs join and generate until one ends; return how many tokens."""
+        """Let waiting jobs join and generate until one ends; return the number of tokens."""
         self._stop[0] = 0
         with self._lock:
             gone, taken = self.waiting.drop_cancelled(), self._admit()
@@ -239,12 +243,12 @@ class Batcher:
         return generated
 
     def _jobs(self) -> list[Job]:
-        """Return the jobs that run."""
+        """Return the running jobs."""
         searched = chain(*(search.jobs.values() for search in self.searches.values()))
         return [*searched, *(job for group in self.groups for job in group.jobs)]
 
     def _admit(self) -> dict[Any, list[Job]]:
-        """Take the waiting jobs that there is room for; return those that begin together."""
+        """Take waiting jobs while there is room; return them grouped by how they run."""
         if len(self.waiting):
             self.waiting.taken = Counter(job.client for job in self._jobs())
         taken: dict[Any, list[Job]] = {}
@@ -264,9 +268,9 @@ class Batcher:
         return taken
 
     def _begin(self, kind: Any, jobs: list[Job]) -> int:
-        """Read the inputs, and let them join a search, or a batch after their first token.
+        """Read the inputs of jobs; let them join a search, or sample their first token.
 
-        A beam search with a model that is not compiled is made here.
+        A beam search of a model that is not compiled is computed completely here.
         """
         source = Packed.of([job.opening for job in jobs])
         first = np.full(len(jobs), self.bos)
@@ -310,7 +314,10 @@ class Batcher:
         return generated
 
     def _search(self, search: _Search) -> int:
-        """Generate tokens of a search until an answer has ended, or a job has come."""
+        """Generate tokens in a search until an answer has ended or a job has come.
+
+        Returns the number of tokens.
+        """
         answering, jobs = search.answering, search.jobs
         gone = [place for place, job in jobs.items() if job.cancelled]
         if gone:
@@ -334,7 +341,7 @@ class Batcher:
         return answering.steps - before
 
     def _draw(self, group: _Group) -> int:
-        """Draw one token of every answer in a group; ended and cancelled jobs leave it."""
+        """Draw one token for every job of a group; ended and cancelled jobs leave it."""
         log_p, state = self.decoder.step(group.state, group.tokens)
         going: list[int] = []
         for row, job in enumerate(group.jobs):
@@ -352,9 +359,9 @@ class Batcher:
         return len(log_p)
 
     def _draw_next(self, job: Job, log_p: Array) -> bool:
-        """Draw a job's next token, given log p (V,), as `generation.sample_stream` does.
+        """Draw a job's next token from log p (V,), as `generation.sample_stream` does.
 
-        A greedy one is the likeliest. Return whether another follows.
+        A greedy job takes the likeliest. Returns whether another token follows.
         """
         config = job.config
         if isinstance(config, SearchConfig):
@@ -371,7 +378,7 @@ class Batcher:
 
 @contextmanager
 def _failing(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """End the unfinished of these jobs with the exception of the block, and note them."""
+    """End the unfinished of these jobs if the block raises; yield a list of them."""
     failed: list[Job] = []
     try:
         yield failed
@@ -383,7 +390,7 @@ def _failing(jobs: Sequence[Job]) -> Iterator[list[Job]]:
 
 
 def batchers_for(decoder: Decodes, rows: int = ROWS, continues: bool = False) -> list[Batcher]:
-    """Return a batcher for each processor, or a single one for a model that is not compiled.
+    """Make a batcher per processor, or a single one for a model that is not compiled.
 
     Together they hold at least `rows` rows.
     """

@@ -1,7 +1,7 @@
-"""One HTTP connection: it ends when its client goes, or when it takes too long.
+"""One HTTP connection with time limits; it ends when its client disconnects.
 
-uvicorn waits for ever for the headers of a request, and for a client that does not read its answer.
-What is fair between clients, and how many there may be, is left to a proxy.
+uvicorn has no time limit for the headers of a request, or for a client that does not read its
+answer. Fairness between clients, and their number, are left to a proxy.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ class State(ServerState):
         self.limits = limits
         self.stopping = False
         self.dropped = 0
-        """Requests that came after an answer that said it was the connection's last."""
+        """Number of requests that came after the last answer of their connection."""
 
 
 class _Parser(HttpRequestParser):
-    """Reads a request to upgrade as one that does not ask for it (RFC 9110, 7.8).
+    """HTTP parser that ignores a request's Upgrade header (RFC 9110, 7.8).
 
-    httptools skips such a request's body, and would read it as the next request.
+    httptools skips the body of such a request, and would read it as the next request.
     """
 
     without_upgrade = b""
-    """The head of such a request, without its Upgrade header."""
+    """Head of such a request, without its Upgrade header."""
 
     def feed_data(self, data: Any) -> None:
-        """Read on."""
+        """Parse received bytes."""
         while data:
             try:
                 super().feed_data(data)
@@ -47,7 +47,7 @@ class _Parser(HttpRequestParser):
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that is closed when it takes too long."""
+    """An HTTP connection that is closed when a part of a request takes too long."""
 
     server_state: State
 
@@ -62,12 +62,12 @@ class Connection(HttpToolsProtocol):
         self._running: Any = None  # the cycle of the request being answered; `cycle` is the newest
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection."""
+        """Start to wait for a request."""
         super().connection_made(transport)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it, and tell the application, if it is answering."""
+        """Stop the timer, and end the request that is being answered."""
         self._set_timer(None)
         super().connection_lost(exc)
         if self._running is not None and not self._running.response_complete:
@@ -78,14 +78,14 @@ class Connection(HttpToolsProtocol):
                 leave()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; a connection whose headers never end is closed."""
+        """Parse received bytes; close the connection if its headers are too large."""
         super().data_received(data)
         self._left -= len(data)
         if self._left < 0:
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
+        """Start to answer a request, with a time limit for it."""
         if self.parser.should_upgrade():
             self.parser.without_upgrade = self._without_upgrade()
             return
@@ -103,7 +103,7 @@ class Connection(HttpToolsProtocol):
         self._set_timer(self.transport.abort, whole)
 
     def on_message_complete(self) -> None:
-        """End a body; a request to upgrade is read again."""
+        """End a body; a request with an Upgrade header is parsed again without it."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
@@ -120,6 +120,7 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _without_upgrade(self) -> bytes:
+        """Return the head of a request without its Upgrade header."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
             raise ValueError("this server is no proxy")
@@ -127,10 +128,12 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join([b"%s %s HTTP/%s" % (method, self.url, version), *kept, b"", b""])
 
     def _wait(self) -> None:
+        """Start the time limit for the headers of the next request."""
         self._left = self._limits.head
         self._set_timer(self.transport.close, self._limits.head_seconds)
 
     def _set_timer(self, call: Any, seconds: float = 0.0) -> None:
+        """Replace the timer: call a function after some seconds, or nothing."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if call is None else self.loop.call_later(seconds, call)

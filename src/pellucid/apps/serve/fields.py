@@ -1,4 +1,4 @@
-"""Fields of requests: read into structs, checked, and described by JSON Schema (msgspec)."""
+"""Fields of requests as structs: parsed, checked, and described by JSON Schema."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Struct)
 
 
 def about(text: str) -> Meta:
-    """Return the annotation that describes a field, for the OpenAPI document."""
+    """Make the annotation that describes a field in the OpenAPI document."""
     return Meta(description=text)
 
 
@@ -23,12 +23,12 @@ Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 def listed(texts: Texts) -> list[str]:
-    """Return the texts of a field that may be one alone."""
+    """Return a field of texts as a list; it may be a single text."""
     return [texts] if isinstance(texts, str) else texts
 
 
 class RequestError(Exception):
-    """A request that cannot be answered: status, message, and the field that it is about."""
+    """A request that cannot be answered: HTTP status, message, and the field at fault."""
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -36,9 +36,10 @@ class RequestError(Exception):
 
 
 def read(values: Mapping[str, Any], kind: type[T]) -> T:
-    """Return the fields of a request as a struct; null counts as absent, others are ignored.
+    """Convert the fields of a request to a struct.
 
-    Raises `RequestError` for a field that is missing, of another type, or out of range.
+    null counts as absent, and unknown fields are ignored. Raises `RequestError` for a field that is
+    missing, of another type, or out of range.
     """
     given = {name: value for name, value in values.items() if value is not None}
     try:
@@ -49,7 +50,7 @@ def read(values: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def from_json(raw: bytes) -> dict[str, Any]:
-    """Return the object in a JSON body. Raises `RequestError` for anything else."""
+    """Parse a JSON object. Raises `RequestError` for anything else."""
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.ValidationError as error:
@@ -59,7 +60,10 @@ def from_json(raw: bytes) -> dict[str, Any]:
 
 
 def from_form(raw: bytes) -> dict[str, Any]:
-    """Return the fields of a form, a list where one comes several times."""
+    """Parse the fields of a form; a field that occurs several times becomes a list.
+
+    Raises `RequestError` for a body that is no form.
+    """
     try:
         body = parse_qs(
             raw.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000

@@ -1,4 +1,4 @@
-"""POST /models/NAME: labels of texts, in the convention of Hugging Face's inference servers."""
+"""POST /models/NAME: label texts, with the API of Hugging Face's inference servers."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ from pellucid.apps.serve.service import Exchange
 
 
 class Parameters(Struct):
-    """How labels are given."""
+    """Settings of the answer."""
 
     top_k: Annotated[int, Meta(ge=1, le=1000, description="The most labels of a text.")] = 5
     function_to_apply: Annotated[
@@ -26,7 +26,7 @@ class Classify(Struct):
 
 
 async def classify(exchange: Exchange) -> Response:
-    """POST /models/NAME: the likeliest labels of each text, or the label of each of its tokens."""
+    """POST /models/NAME: return the likeliest labels of each text, or of its tokens."""
     asked = read(exchange.body, Classify)
     served = exchange.service.model(exchange.request.path_params["name"], "label")
     texts, limits = listed(asked.inputs), exchange.service.limits

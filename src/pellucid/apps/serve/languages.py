@@ -1,4 +1,4 @@
-"""Languages: their codes, the pair in a model's name, and which one a text is written in."""
+"""Languages: their codes, the pair in a model's name, and detection in a text."""
 
 import re
 import tomllib
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Language(NamedTuple):
-    """A language of `languages.toml`, which says what each field is."""
+    """A language; `languages.toml` explains the fields."""
 
     name: str
     script: str = ""
@@ -24,10 +24,11 @@ LANGUAGES = {
         Path(__file__).with_name("languages.toml").read_text("utf-8")
     ).items()
 }
+"""All languages, by code."""
 
 
 def language_pair(name: str) -> tuple[str, str] | None:
-    """Return (from, into) if a model's name has a pair of known codes among its parts, else None.
+    """Return the pair (from, into) of language codes in a model's name, or None.
 
     >>> language_pair("multi30k-de-en-small")
     ('de', 'en')
@@ -40,10 +41,10 @@ def language_pair(name: str) -> tuple[str, str] | None:
 
 
 def detect(text: str, among: Collection[str]) -> list[dict[str, Any]]:
-    """Return the codes of languages that fit a text, best first, each with its percentage.
+    """Guess the language of a text: fitting codes with percentages, best first.
 
-    A language's letters and frequent words count; this is no model, and short texts mislead it. A
-    text without any of them fits all.
+    It counts the letters and the frequent words of each language, without a model, so short texts
+    may mislead it. If nothing is found, all languages fit equally.
 
     >>> detect("Ein Mann ist auf der Straße", {"de", "en"})
     [{'confidence': 100.0, 'language': 'de'}]

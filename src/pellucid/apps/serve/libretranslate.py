@@ -42,7 +42,7 @@ def _translators(exchange: Exchange) -> dict[tuple[str, str], Served]:
 
 
 async def languages(exchange: Exchange) -> Response:
-    """GET /languages: what can be translated into what."""
+    """GET /languages: list the languages, and those that each is translated into."""
     pairs = _translators(exchange)
     codes = sorted({code for pair in pairs for code in pair})
     return JSONResponse(
@@ -58,13 +58,13 @@ async def languages(exchange: Exchange) -> Response:
 
 
 async def detect_language(exchange: Exchange) -> Response:
-    """POST /detect: the languages that a text may be written in."""
+    """POST /detect: guess the language of a text."""
     known = {code for pair in _translators(exchange) for code in pair}
     return JSONResponse(detect(read(exchange.body, Detect).q, known))
 
 
 async def translate(exchange: Exchange) -> Response:
-    """POST /translate: texts in another language."""
+    """POST /translate: translate texts into another language."""
     asked = read(exchange.body, Translate)
     texts = listed(asked.q)
     if len(texts) > exchange.service.limits.texts:
@@ -100,6 +100,10 @@ async def translate(exchange: Exchange) -> Response:
 
 
 def _translator(exchange: Exchange, source: str, target: str, name: str) -> Served:
+    """Return the model for a pair of languages, by its name if one is given.
+
+    Raises `RequestError` if there is none.
+    """
     named = exchange.service.models.get(name)
     if named is not None and named.languages == (source, target):
         return named

@@ -1,38 +1,38 @@
-"""Limits of requests."""
+"""Limits for requests."""
 
 from dataclasses import dataclass
 
 ROWS = 256
-"""Hypotheses in the batch of one model, unless set."""
+"""Default for the most hypotheses in the batches of one model."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits for one request, and for all together."""
+    """Limits for each request, and for all of them together."""
 
     body: int = 262_144
-    """Bytes of a request's body."""
+    """The most bytes of a request's body."""
     discarded: int = 16_777_216
-    """Bytes of a body that is too large that are read before the connection is closed."""
+    """The most bytes of a too large body that are read before the connection is closed."""
     body_seconds: float = 10.0
-    """Seconds in which a body must have arrived."""
+    """Time limit for a body to arrive."""
     head: int = 65_536
-    """Bytes of a request's headers."""
+    """The most bytes of a request's headers."""
     head_seconds: float = 10.0
-    """Seconds in which a request's headers must have arrived, the wait for it included."""
+    """Time limit for the headers of a request, including the wait for it."""
     tokens: int = 1024
-    """Tokens of an answer."""
+    """The most tokens of an answer."""
     seconds: float = 60.0
-    """Seconds in which a request must be answered."""
+    """Time limit for answering a request."""
     read_seconds: float = 30.0
-    """Seconds in which its client must have read the answer, once it is made."""
+    """Time limit for a client to read the finished answer."""
     texts: int = 64
-    """Texts, or answers to a text, in one request."""
+    """The most texts, or answers to a text, in one request."""
     waiting: int = 256
-    """Inputs that may wait, of all clients together."""
+    """The most inputs that may wait, of all clients together."""
     records: int = 8
-    """Records that may wait, of all clients together."""
+    """The most records for the viewer that may wait, of all clients together."""
     view_tokens: int = 256
-    """Tokens of a text whose record is made."""
+    """The most tokens of a text in the viewer."""
     view_answer: int = 128
-    """Tokens of the answer in a record."""
+    """The most tokens of an answer in the viewer."""

@@ -1,4 +1,4 @@
-"""HTML whose texts are translated, while its tags stay as they are."""
+"""Translate the texts in HTML and keep its tags."""
 
 from collections.abc import Callable
 from html import escape, unescape
@@ -11,29 +11,34 @@ from pellucid.tasks.generation import TooLongError
 from pellucid.tasks.passage import Passage
 
 VOID = "area base br col embed hr img input link meta source track wbr"
-"""Elements without an end."""
+"""Elements without an end tag."""
 
 
 class _Reader(HTMLParser):
-    """Notes where each part begins; what is there is then read from the document itself."""
+    """Finds where the parts of an HTML document begin.
+
+    They are then copied from the document.
+    """
 
     def __init__(self, document: str) -> None:
         super().__init__(convert_charrefs=False)
         self.starts = [(0, False)]
-        """Where each part begins, and whether it is translated."""
+        """(Offset, whether it is translated) of each part."""
         self._kept, self._open = "", 0
-        """The tag of an element that is not translated, and how many of this tag are open."""
+        """Tag of an element that is not translated, and how many of this tag are open."""
         self._lines = [0, *(i + 1 for i, c in enumerate(document) if c == "\n")]
         self.feed(document)
         self.close()
 
     def _begin(self, text: bool = False) -> None:
+        """Note the beginning of a part."""
         line, column = self.getpos()
         in_script = self.cdata_elem is not None
         translated = text and not (in_script or self._open)
         self.starts.append((self._lines[line - 1] + column, translated))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a start tag, and whether its element is to be kept."""
         self._begin()
         own = {name: (value or "").lower() for name, value in attrs}
         if tag == self._kept == "p":  # it ends the one before
@@ -53,15 +58,16 @@ class _Reader(HTMLParser):
     handle_decl = handle_comment = handle_pi = unknown_decl = _mark
 
     def handle_endtag(self, tag: str) -> None:
+        """Note an end tag, and whether it ends a kept element."""
         self._begin()
         self._open -= self._open > 0 and tag == self._kept
 
 
 def spans(document: str) -> list[tuple[str, bool]]:
-    """Return the parts of an HTML document, and whether each is a text that is translated.
+    """Split an HTML document into parts: (text, whether it is translated).
 
-    Kept are tags with their attributes, comments, scripts, styles, and what is in an element with
-    `translate="no"` or of the class `notranslate`.
+    Not translated are tags with their attributes, comments, scripts, styles, and everything in an
+    element with `translate="no"` or the class `notranslate`.
 
     >>> spans("<p>Ja &amp; nein</p>")
     [('<p>', False), ('Ja & nein', True), ('</p>', False)]
@@ -76,14 +82,15 @@ def spans(document: str) -> list[tuple[str, bool]]:
 
 
 def shown(document: str) -> str:
-    """Return the texts of an HTML document that are translated, a line for each."""
+    """Return the texts of an HTML document that are translated, one per line."""
     return "\n".join(text for text, translated in spans(document) if translated)
 
 
 def passage_of(document: str, split: Callable[[str], Passage]) -> Passage:
-    """Return an HTML document in pieces, whose answers are to be `escaped`.
+    """Split an HTML document into pieces to translate; answers must be `escaped`.
 
-    split: returns the pieces of a text, or raises `UserError` for one without any, which is kept.
+    split: splits a text into pieces, or raises `UserError` for one that the model cannot answer,
+    which is then copied.
     """
     found = Passage([], [""])
     for text, translated in spans(document):
@@ -106,5 +113,5 @@ def passage_of(document: str, split: Callable[[str], Passage]) -> Passage:
 
 
 def escaped(text: str) -> str:
-    """Return a text as HTML writes it."""
+    """Escape a text for HTML."""
     return escape(text, quote=False)

@@ -1,4 +1,4 @@
-"""The models that are served, by name."""
+"""The served models, by name."""
 
 import re
 import time
@@ -22,39 +22,43 @@ from pellucid.training.card import about_and_examples
 Use = Literal["translate", "chat", "pronounce", "words", "continue", "fill", "label"]
 
 WORD = "transparent"
+"""Example for models of English words."""
 SOUNDS = re.compile("[\u0250-\u02ff]")
-"""Letters of the phonetic alphabet that no spelling has."""
+"""Letters of the phonetic alphabet that no spelling uses."""
 
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A loaded model and what answers with it."""
+    """A loaded model with its batches, and what the API says about it."""
 
     name: str
     pipeline: Any
     batchers: Sequence[Batcher]
-    """A batch for each thread; none of a model that does not generate."""
+    """One per thread; none for a model that does not generate text."""
     languages: tuple[str, str] | None
-    """From which language it translates into which, if its name says so."""
+    """(from, into) if the model's name has a pair of language codes."""
     use: Use
-    """The use of the model."""
+    """What the model is good for."""
     example: str
-    """A text that it reads well; "": it reads no texts."""
+    """A text that fits the model; "" if it reads no texts."""
     about: str = ""
-    """One sentence on it, of its card."""
+    """One sentence from its model card."""
     texts: tuple[str, ...] = ()
-    """Texts to try it with: its card's, else its example."""
+    """Texts to try it with: those of its card, or else the example."""
     created: int = field(default_factory=lambda: int(time.time()))
-    """When it was loaded, in Unix time."""
+    """Time of loading as Unix time."""
 
     def unknown(self, texts: str | Sequence[str]) -> dict[str, Any]:
-        """Return a response's field for what the model never saw of a text, or of each; or none."""
+        """Return the response field `unknown`: parts of texts never seen in training.
+
+        It is a dict with that field, or an empty one.
+        """
         alone = isinstance(texts, str)
         found = [self.pipeline.unread(text) for text in ([texts] if alone else texts)]
         return {"unknown": found[0] if alone else found} if any(found) else {}
 
     def text(self, opening: Opening, answer: Sequence[int]) -> str:
-        """Return the text of an answer alone, without what it continues."""
+        """Decode an answer alone, without the text that it continues."""
         whole = str(self.pipeline.decode(opening.source, answer))
         if whole.startswith(opening.text):
             return whole[len(opening.text) :]
@@ -65,7 +69,10 @@ class Served:
 
 
 def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> Served:
-    """Prepare a model for serving: compile it once for all answers. `card`: its README.md."""
+    """Prepare a model for serving.
+
+    It is compiled once. card: the text of its README.md.
+    """
     trained: Any = pipeline
     batchers: Sequence[Batcher] = ()
     if trained.generates:
@@ -79,9 +86,9 @@ def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> 
 
 
 def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
-    """Return the folder of each model by its name: NAME=FOLDER, or the name of the folder.
+    """Parse the command line's models, NAME=FOLDER or FOLDER; return folders by name.
 
-    Raises `UsageError` for two of one name.
+    Without NAME it is the name of the folder. Raises `UsageError` for two models of one name.
 
     >>> named_folders(["runs/chat", "de-en=runs/small/model"])
     {'chat': PosixPath('runs/chat'), 'de-en': PosixPath('runs/small/model')}
@@ -107,17 +114,17 @@ def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
 def load_models(
     folders: dict[str, Path], rows: int = ROWS, accept_changes: bool = False
 ) -> dict[str, Served]:
-    """Load every model. Raises `UserError` naming the folder that cannot be read.
+    """Load all models. Raises `UserError` naming a folder that cannot be read.
 
-    accept_changes: take models whose files were changed after they were saved.
+    accept_changes: allow models whose files were changed after they were saved.
     """
     return {name: _loaded(name, folder, rows, accept_changes) for name, folder in folders.items()}
 
 
 def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
-    """Load a model and answer a text with it, so that no request waits for its compilation.
+    """Load a model and answer a text, so that no request waits for its compilation.
 
-    It searches for an answer, and draws one, whose kernels are those of the viewer, too.
+    One answer is searched and one is sampled, which compiles the kernels of the viewer too.
     """
     trained = load_model(folder, accept_changes)
     card = find_model(folder) / CARD
@@ -142,9 +149,9 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
 
 
 def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
-    """Return what a model is for: with a pair of languages in its name it translates.
+    """Return the use of a model; with a pair of languages in its name it translates.
 
-    One that reads words without spaces pronounces them if it writes phonetic letters.
+    A model of single words pronounces them if it writes phonetic letters.
     """
     task: Task = pipeline
     if task.kind != "answer":
@@ -157,10 +164,11 @@ def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
 
 
 def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
-    """Return a short text in a language that the model was most likely trained on.
+    """Choose a short text in a language that the model was probably trained on.
 
-    It is the one with the fewest unknown characters, then with the fewest tokens a byte: tokenizers
-    are short on what they were trained with. Without a tokenizer there is none: "".
+    It is the text with the fewest unknown characters, then with the fewest tokens per byte, because
+    a tokenizer makes few tokens of text like its training data. Returns "" for a model without
+    tokenizer.
     """
     tokenizer = pipeline.source
     if use in ("pronounce", "words"):
@@ -183,7 +191,7 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
 
 
 def _known_word(tokenizer: Any) -> str:
-    """Return the longest word of the languages' sentences that a tokenizer knows; else ""."""
+    """Return the longest word of the example sentences that a tokenizer knows, or ""."""
     texts = " ".join(one.sentence for one in LANGUAGES.values()).lower()
     known = [word for word in re.findall(r"\w+", texts) if not tokenizer.unknown([word])]
     return max(known, key=len, default="")

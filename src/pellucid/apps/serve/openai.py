@@ -126,8 +126,9 @@ FIELDS = Path(__file__).with_name("fields.toml")
 
 @cache
 def unfollowed() -> dict[str, list[Any] | None]:
-    """Return the fields of other servers that are not followed, with the values that ask for
-    nothing; None: any does.
+    """Return other servers' fields that are not supported, and values without effect.
+
+    A field is accepted with such a value. None instead of values: with any value.
     """
     servers = read_toml(FIELDS).values()
     unheeded = (name for server in servers for name in server["unheeded"])
@@ -136,7 +137,7 @@ def unfollowed() -> dict[str, list[Any] | None]:
 
 
 def error_body(status: int, message: str, field: str | None) -> dict[str, Any]:
-    """Return an error as OpenAI writes it."""
+    """Make the JSON of an error in OpenAI's format."""
     kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
     kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
     codes = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
@@ -145,7 +146,7 @@ def error_body(status: int, message: str, field: str | None) -> dict[str, Any]:
 
 
 async def models(exchange: Exchange) -> Response:
-    """GET /v1/models, and /v1/models/NAME: the models, or one."""
+    """GET /v1/models, and /v1/models/NAME: list the models, or describe one."""
     name = exchange.request.path_params.get("name")
     served = exchange.service.models
     if name is None:
@@ -154,6 +155,7 @@ async def models(exchange: Exchange) -> Response:
 
 
 def _card(served: Served) -> dict[str, Any]:
+    """Describe a served model."""
     return {
         "id": served.name,
         "object": "model",
@@ -168,7 +170,7 @@ def _card(served: Served) -> dict[str, Any]:
 
 
 async def embeddings(exchange: Exchange) -> Response:
-    """POST /v1/embeddings: a vector for each text."""
+    """POST /v1/embeddings: embed each text as a vector."""
     asked = _read(exchange, Embeddings)
     served = exchange.service.model(asked.model, "embed")
     texts = listed(asked.input)
@@ -187,19 +189,22 @@ async def embeddings(exchange: Exchange) -> Response:
 
 
 async def chat(exchange: Exchange) -> Response:
-    """POST /v1/chat/completions: an answer to the last user message."""
+    """POST /v1/chat/completions: answer the last user message."""
     asked = _read(exchange, Chat)
     return await _generate(exchange, asked, [_last_message(asked.messages)])
 
 
 async def completions(exchange: Exchange) -> Response:
-    """POST /v1/completions: an answer to a text, or what follows it."""
+    """POST /v1/completions: answer a text, or continue it."""
     asked = _read(exchange, Completions)
     return await _generate(exchange, asked, listed(asked.prompt))
 
 
 def _read(exchange: Exchange, kind: type[T]) -> T:
-    """Return the fields of a body. Raises `RequestError` for one that is not followed."""
+    """Parse a body.
+
+    Raises `RequestError` for a field that is unknown or not supported.
+    """
     known, followed = unfollowed(), kind.__struct_fields__
     for name, value in exchange.body.items():
         if value is None or name in followed:
@@ -217,7 +222,10 @@ def _read(exchange: Exchange, kind: type[T]) -> T:
 
 
 def _last_message(messages: Sequence[ChatMessage]) -> str:
-    """Return the text of the last user message: these models read one text."""
+    """Return the text of the last user message, which is all that these models read.
+
+    Raises `RequestError` if there is none.
+    """
     content = next((one.content for one in reversed(messages) if one.role == "user"), None)
     if content is None:
         raise RequestError(400, "messages must hold a message of the user", "messages")
@@ -230,6 +238,7 @@ def _last_message(messages: Sequence[ChatMessage]) -> str:
 
 
 def _check_number(exchange: Exchange, number: int, field: str) -> None:
+    """Raise `RequestError` for too many or no texts."""
     limits = exchange.service.limits
     most = min(limits.texts, limits.waiting)
     if not 1 <= number <= most:
@@ -237,7 +246,7 @@ def _check_number(exchange: Exchange, number: int, field: str) -> None:
 
 
 def _config(asked: Generation, served: Served) -> SearchConfig | SampleConfig:
-    """Return how to answer: the model's own search unless the request asks for sampling."""
+    """Return a request's settings: the model's own search, or sampling if asked for."""
 
     def given(**names: str) -> dict[str, Any]:
         found = {name: getattr(asked, theirs) for name, theirs in names.items()}
@@ -260,31 +269,31 @@ def _config(asked: Generation, served: Served) -> SearchConfig | SampleConfig:
 
 @dataclass
 class Answer:
-    """One choice of a response, while it grows: the answers to a text's pieces, in order."""
+    """One choice of a response while it is generated: the answers to a text's pieces."""
 
     served: Served
     passage: Passage
     openings: Sequence[Opening]
     jobs: Sequence[Job]
-    """One for each piece."""
+    """One job per piece."""
     stops: Sequence[str]
     shown: int = 0
-    """Characters of the text that were returned."""
+    """Number of characters that were returned already."""
     stopped: bool = False
-    """Whether a stop text came."""
+    """Whether a stop text was generated."""
     used: int | None = None
-    """How many tokens there are with the stop text; None without one."""
+    """Number of tokens up to the stop text; None without one."""
     whole: list[str] = field(default_factory=list)
-    """The text of each piece's answer that has ended, and what is behind it."""
+    """Text of the answer to each finished piece, with the text behind it."""
 
     @property
     def reason(self) -> str:
-        """Why it ended."""
+        """The reason for the end: "stop" or "length"."""
         return "stop" if self.stopped or all(job.finished for job in self.jobs) else "length"
 
     @property
     def tokens(self) -> list[list[int]]:
-        """The tokens of each piece's answer, as far as they are used."""
+        """Token ids of the answer to each piece, up to a stop text."""
         most, found = self.used, list[list[int]]()
         for job in self.jobs:
             found.append(job.answer[:most])
@@ -292,9 +301,9 @@ class Answer:
         return found
 
     def more(self) -> tuple[str, bool]:
-        """Return the new text and whether it was the last; raise what the model raised.
+        """Return (new text, whether it was the last).
 
-        Jobs are cancelled once a stop text came.
+        Jobs are cancelled after a stop text. Raises the exception of a job that failed.
         """
         # Read before the tokens: those that come in between are returned later.
         done = all(job.done for job in self.jobs)
@@ -320,7 +329,7 @@ class Answer:
         return new, done or self.stopped
 
     def _text(self, most: float = math.inf) -> str:
-        """Return the text of at most `most` tokens, as far as no later token changes it."""
+        """Return the text of at most `most` tokens that later tokens cannot change."""
         text = self.passage.kept[0]
         for place, job in enumerate(self.jobs):
             done = job.done
@@ -336,11 +345,12 @@ class Answer:
         return text
 
     def _end(self, text: str) -> int | None:
-        """Return where the first stop text begins; None without one."""
+        """Return where the first stop text begins, or None."""
         return min((place for stop in self.stops if (place := text.find(stop)) >= 0), default=None)
 
 
 async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str]) -> Response:
+    """Answer a request for chat or completions, at once or as a stream."""
     served = exchange.service.model(asked.model, "generate")
     _check_number(exchange, len(texts) * asked.n, "n" if asked.n > 1 else "prompt")
     config = _config(asked, served)
@@ -394,7 +404,7 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
 async def _pieces(
     exchange: Exchange, answers: Sequence[Answer]
 ) -> AsyncIterator[tuple[int, str, bool]]:
-    """Yield (number of an answer, its new text, whether it was the last) as they come."""
+    """Yield (index of an answer, new text, whether it was the last) as answers grow."""
     going = dict(enumerate(answers))
     while going:
         exchange.submit()
@@ -409,17 +419,20 @@ async def _pieces(
 
 
 class Stream(StreamingResponse):
-    """Server-sent events as they come. `connection` watches for a client that goes."""
+    """A response of server-sent events.
+
+    `connection` notices if the client disconnects.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them all."""
+        """Send all events."""
         await self.stream_response(send)
 
 
 async def _events(
     exchange: Exchange, asked: Generation, answers: Sequence[Answer], head: Mapping[str, Any]
 ) -> AsyncIterator[bytes]:
-    """Write server-sent events, each answer's pieces as they come."""
+    """Yield server-sent events with the pieces of all answers."""
 
     def event(*choices: dict[str, Any]) -> bytes:
         return _event({**head, "choices": choices})
@@ -452,7 +465,10 @@ async def _events(
 def _choice(
     asked: Generation, index: int, text: str | None, reason: str | None, logprobs: Any = None
 ) -> dict[str, Any]:
-    """Return a whole answer, or a piece of one; a piece without text is its end."""
+    """Make a choice of a response: a whole answer, or a piece of a stream.
+
+    In a stream, a piece without text ends the answer.
+    """
     content: dict[str, Any] = {"text": text or ""}
     if isinstance(asked, Chat):
         content = {} if text is None else {"role": "assistant", "content": text}
@@ -461,13 +477,13 @@ def _choice(
 
 
 def _echoed(asked: Generation, answer: Answer) -> str:
-    """Return the prompt where it is to be returned."""
+    """Return the prompt if the request asks for it, else ""."""
     echo = isinstance(asked, Completions) and asked.echo
     return answer.openings[0].text if echo else ""
 
 
 async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str, Any] | None:
-    """Return log p of an answer's tokens, and of the prompt's where it is returned too."""
+    """Return log p of an answer's tokens, and of the prompt's if it is echoed."""
     if asked.logprobs is False:
         return None
     chat, task = isinstance(asked, Chat), answer.served.pipeline
@@ -509,18 +525,19 @@ async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str,
 
 
 def _entry(spelled: Sequence[bytes], token: int, log_p: float | None, cut: int) -> dict[str, Any]:
-    """Return a token, its text after the first `cut` bytes, and its log p."""
+    """Describe a token: its text without the first `cut` bytes, and its log p."""
     own = spelled[token][cut:]
     finite = None if log_p is None else max(log_p, -9999.0)  # JSON has no infinity
     return {"token": own.decode(errors="backslashreplace"), "logprob": finite, "bytes": list(own)}
 
 
 def _usage(answers: Sequence[Answer], copies: int) -> dict[str, int]:
-    """Count tokens; a text is read once for all of its answers."""
+    """Count tokens; the prompt counts once for all of its answers."""
     prompt = sum(len(one.source) for answer in answers[::copies] for one in answer.openings)
     made = sum(len(some) for answer in answers for some in answer.tokens)
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
 
 
 def _event(value: Mapping[str, Any]) -> bytes:
+    """Encode a server-sent event."""
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()

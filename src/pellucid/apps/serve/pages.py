@@ -1,4 +1,4 @@
-"""The server's own pages: one to type into, one that shows the API, and the viewer, live."""
+"""The server's HTML pages: a form to try the models, the API, and the viewer."""
 
 import base64
 import hashlib
@@ -20,17 +20,20 @@ from pellucid.core.errors import UserError
 
 
 async def front(exchange: Exchange) -> Response:
-    """GET /: a page to translate, chat, pronounce and fill masks with."""
+    """GET /: return a page to translate, chat, pronounce and fill masks with."""
     return _own_page("page.html", exchange)
 
 
 async def docs(exchange: Exchange) -> Response:
-    """GET /docs: the OpenAPI document as a page."""
+    """GET /docs: return the description of this API as a page."""
     return _own_page("docs.html", exchange)
 
 
 def _own_page(name: str, exchange: Exchange) -> Response:
-    """Return a page in the browser's language; only the script in the page may run."""
+    """Return a page in the browser's language.
+
+    A nonce allows only its own script to run.
+    """
     nonce = secrets.token_urlsafe(16)
     language = preferred(exchange.request.headers.get("accept-language", ""))
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
@@ -40,7 +43,7 @@ def _own_page(name: str, exchange: Exchange) -> Response:
 
 
 def policy(script: str) -> str:
-    """Return the content security policy of a page with one script, by its nonce or hash."""
+    """Return the content security policy of a page with one script (nonce or hash)."""
     return (
         f"default-src 'none'; script-src '{script}'; style-src 'unsafe-inline'; "
         "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
@@ -70,21 +73,22 @@ class Address(Struct):
 
 
 def _shown(exchange: Exchange) -> list[Served]:
-    """Return the models whose inside is shown: those that read texts, and do more than label."""
+    """Return the models for the viewer: those that read texts and do not only label."""
     models = exchange.service.models.values()
     return [one for one in models if one.example and one.use != "label"]
 
 
 def _viewed(exchange: Exchange, name: str) -> Served:
-    """Return a model by its name. Raises `RequestError` if it is unknown or reads no texts."""
+    """Return a model for the viewer by name. Raises `RequestError` if there is none."""
     there = {one.name: one for one in _shown(exchange)}
     return find_model(there, name, there, "none that can be looked into")
 
 
 async def record(exchange: Exchange) -> Response:
-    """POST /view/record: everything that the viewer draws of a text, as `pellucid view` embeds it.
+    """POST /view/record: return all that the viewer shows of a text.
 
-    One record at a time for each client.
+    It is the same record that `pellucid view` puts into its page. Each client can have one record
+    made at a time.
     """
     asked = read(exchange.body, RecordRequest)
     served = _viewed(exchange, asked.model)
@@ -93,7 +97,7 @@ async def record(exchange: Exchange) -> Response:
 
 
 async def viewer(exchange: Exchange) -> Response:
-    """GET /view: the viewer, which opens on an example, or on ?text= in ?model=."""
+    """GET /view: return the viewer; it shows an example, or ?text= in ?model=."""
     service, query = exchange.service, read(exchange.request.query_params, Address)
     there = _shown(exchange)
     served = _viewed(exchange, query.model or (there[0].name if there else ""))

@@ -1,4 +1,4 @@
-"""The record of a text in a served model, made next to the requests that the model answers."""
+"""Make records of texts for the viewer, beside the requests that the model answers."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -38,16 +38,16 @@ class RecordRequest(Struct, forbid_unknown_fields=True):
 
 
 class Made(NamedTuple):
-    """A record as JSON."""
+    """A record as JSON, with its title."""
 
     title: str
     json: str
 
 
 def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
-    """Return the record of a text as `pellucid view` embeds it.
+    """Make the record of a text as JSON for the viewer.
 
-    Raises `RequestError` for what is too long or does not fit the model, `UserError` likewise.
+    Raises `RequestError` or `UserError` for a text that is too long or does not fit the model.
     """
     pipeline = served.pipeline
     ids = (pipeline.source.encode if pipeline.generates else pipeline.token_ids)(asked.text)
@@ -69,7 +69,7 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
 
 
 def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:
-    """Sample an answer."""
+    """Sample an answer to a text."""
     decoder = served.batchers[0].decoder
     drawing = served.pipeline.configured(
         temperature=asked.temperature, seed=asked.seed, max_length=length, best=1
@@ -80,7 +80,7 @@ def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:
 
 
 class Recorder:
-    """Makes records on a separate thread: one at a time, and at most one for a client."""
+    """Makes records on a separate thread, one at a time, and at most one per client."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -89,9 +89,9 @@ class Recorder:
         self._pool = ThreadPoolExecutor(1, "pellucid-view")
 
     async def record(self, client: str, served: Served, asked: RecordRequest) -> Made:
-        """Return what `make_record` does. Raises `BusyError` while there is no room.
+        """Make a record; see `make_record`. Raises `BusyError` if the queue is full.
 
-        A client that does not wait any more keeps its place until its record is made.
+        A client that disconnects keeps its place until its record is made.
         """
         if client in self._clients:
             raise BusyError("a record is being made for you already; try again in a second")
@@ -103,12 +103,12 @@ class Recorder:
         return await asyncio.wrap_future(future)
 
     async def example(self, client: str, served: Served) -> Made:
-        """Return the record of a model's example, which is made once."""
+        """Return the record of a model's example, which is made once and kept."""
         if served not in self._examples:
             asked = RecordRequest(served.name, served.example)
             self._examples[served] = await self.record(client, served, asked)
         return self._examples[served]
 
     def stop(self) -> None:
-        """Wait for what was begun, and end the thread."""
+        """Finish the present record, and end the thread."""
         self._pool.shutdown()

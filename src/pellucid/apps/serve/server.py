@@ -1,4 +1,4 @@
-"""Running the application: the socket, the signals, and a stop that answers what runs."""
+"""Run the application: socket, signals, and a shutdown that finishes requests."""
 
 import asyncio
 import errno
@@ -17,20 +17,20 @@ from pellucid.core.errors import UserError
 from pellucid.training.signals import handling
 
 GRACE = 1.0
-"""Seconds in which a server that stops still takes requests: some are in the system's queue, and
-balancers need a moment to see that it is not ready."""
+"""Seconds for which a stopping server still accepts requests: some are in the system's queue, and
+load balancers need a moment to notice that it is not ready."""
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 SWITCH_SECONDS = 0.0005
-"""How soon a thread that runs Python lets another: the model's waits for the event loop's once a
-token, which with Python's own 5 ms is longer than a small model takes."""
+"""Interval at which Python switches threads. The model's thread waits for the event loop once per
+token; Python's default of 5 ms is longer than a small model takes for one."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to an address; port 0 takes a free one.
+    """Open a listening socket on an address; port 0 takes a free one.
 
-    Raises `UserError` when the port is in use, or the address is not this machine's.
+    Raises `UserError` if the port is in use or the address is not of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio: no delay
@@ -48,13 +48,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(bound: socket.socket) -> str:
-    """Return the URL that a socket answers at."""
+    """Return the URL of a listening socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which SIGTERM and SIGINT let finish what runs; a second SIGINT does not."""
+    """uvicorn's server; SIGTERM and SIGINT let it finish running requests.
+
+    A second SIGINT stops at once.
+    """
 
     server_state: State
 
@@ -73,14 +76,14 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.server_state = State(service.limits)
         self.unanswered = 0
-        """Requests that were closed without an answer when the server stopped."""
+        """Number of requests that were closed without an answer at the shutdown."""
         self.service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was sent, and what comes within `GRACE`, then stop.
+        """Answer running requests and those that come within `GRACE`, then stop.
 
-        uvicorn itself closes at once the connections that wait in the system's queue, and those
-        whose request it has not read yet.
+        uvicorn alone would close the connections in the system's queue at once, and those whose
+        request it has not read yet.
         """
         self.service.stopping = self.server_state.stopping = True
         await asyncio.sleep(GRACE)
@@ -89,11 +92,11 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `serve`: uvicorn would send them again when all is done."""
+        """Do nothing: `serve` handles signals, and uvicorn would raise them again later."""
         yield
 
     def signalled(self, number: int) -> None:
-        """Stop, on a signal of this number."""
+        """Begin to stop, on a signal of this number."""
         self.service.stopping = True
         if self.should_exit and number == signal.SIGINT:
             self.force_exit = True
@@ -106,9 +109,10 @@ def serve(
     bound: socket.socket,
     started: Callable[[Server], object] = lambda server: None,
 ) -> int:
-    """Answer requests until a signal comes; return how many had no answer when it stopped.
+    """Serve until a signal comes.
 
-    started: called once signals are handled; may set the server's `should_exit`, too.
+    Return the number of requests left without an answer. started: called when signals are handled;
+    it may also set the server's `should_exit`.
     """
     server = Server(app, service)
     interval = sys.getswitchinterval()

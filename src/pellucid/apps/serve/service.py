@@ -1,4 +1,4 @@
-"""Shared by all endpoints: the models, their thread, the limits, and one request's exchange."""
+"""Parts shared by all endpoints: models, threads, limits, and the running request."""
 
 import asyncio
 import base64
@@ -36,14 +36,14 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 @dataclass
 class Service:
-    """The state of a server: none of it belongs to a request."""
+    """The state of a server that does not belong to a single request."""
 
     models: Mapping[str, Served]
     limits: Limits = field(default_factory=Limits)
     keys: Sequence[str] = ()
-    """API keys; none: everybody may ask."""
+    """API keys; without any, everybody may send requests."""
     hosts: Sequence[str] = ()
-    """Names that a request may call this server by; none: any."""
+    """Allowed names in the Host header; without any, all are."""
     stopping: bool = False
 
     def __post_init__(self) -> None:
@@ -51,7 +51,10 @@ class Service:
         self.metrics = Metrics(self.worker)
 
     def model(self, name: str, task: str) -> Served:
-        """Return a model by its name. Raises `RequestError` if it is unknown or does not fit."""
+        """Return a model by name, checked for a task.
+
+        Raises `RequestError` if it is unknown or cannot do the task.
+        """
         kind = "fill" if task == "embed" else task
         each = ((one, one.pipeline) for one in self.models.values())
         fit = [one.name for one, own in each if kind in (own.kind, own.generates and "generate")]
@@ -66,7 +69,10 @@ class Service:
 def find_model(
     models: Mapping[str, Served], name: str, named: Iterable[str], none: str = ""
 ) -> Served:
-    """Return a model by its name; else raise `RequestError` that lists those `named`."""
+    """Return a model by name.
+
+    Raises `RequestError` that lists the names `named` otherwise.
+    """
     if name not in models:
         there = ", ".join(named) or none
         raise RequestError(404, f"there is no model of this name; there are: {there}", "model")
@@ -74,7 +80,7 @@ def find_model(
 
 
 def _password(credentials: str) -> str:
-    """Return the password in the credentials of HTTP's basic scheme, or ""."""
+    """Return the password in the credentials of HTTP basic authentication, or ""."""
     try:
         return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
     except ValueError:
@@ -90,19 +96,19 @@ class Exchange:
     body: dict[str, Any] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     waiting: deque[tuple[Served, Job]] = field(default_factory=deque)
-    """Jobs that will be submitted, in order."""
+    """Jobs that are not submitted yet, in order."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when one of the jobs' answers has grown or ended."""
+    """Set when the answer of a job has grown or ended."""
     began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @property
     def client(self) -> str:
-        """Whose turn it takes: its address."""
+        """Address of the client; clients take turns."""
         peer = self.request.client
         return peer.host if peer else ""
 
     def authorise(self) -> None:
-        """Raise `RequestError` unless the request has one of the server's keys."""
+        """Raise `RequestError` if the request lacks a valid API key."""
         if not self.service.keys:
             return
         scheme, _, given = self.request.headers.get("authorization", "").partition(" ")
@@ -117,10 +123,11 @@ class Exchange:
             )
 
     async def read_body(self, forms: bool) -> None:
-        """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON.
+        """Read and parse the body.
 
-        A body that is too large is read and discarded: a connection that is closed with bytes
-        unread is reset, and many clients then never see the answer.
+        Raises `RequestError` if it is too large, slow or invalid. A body that is too large is read
+        and discarded, because closing a connection with unread bytes resets it, and many clients
+        would not see the answer.
         """
         limits, raw, length = self.service.limits, bytearray(), 0
         try:
@@ -149,17 +156,17 @@ class Exchange:
         self.body = from_form(bytes(raw)) if form else from_json(bytes(raw))
 
     async def aside(self, function: Callable[[str], T], text: str) -> T:
-        """Apply a function to a text, in another thread if the text is long."""
+        """Call a function with a text, on another thread if the text is long."""
         # A short text takes less time than another thread takes to begin.
         return function(text) if len(text) < 2000 else await asyncio.to_thread(function, text)
 
     async def openings(
         self, served: Served, text: str, markup: Markup | None = None
     ) -> tuple[Passage, list[Opening]]:
-        """Return a text in pieces, and what is read of each.
+        """Split a text into pieces, and return them with their input tokens.
 
-        markup: returns the pieces of a text with marks in it. Raises `RequestError` for a piece
-        that is longer than the model can read.
+        markup: splits a text with markup. Raises `RequestError` for a piece that is longer than the
+        model can read.
         """
         task = served.pipeline
 
@@ -183,7 +190,10 @@ class Exchange:
         number: int = 0,
         each: bool = False,
     ) -> Job:
-        """Return the job of a piece, which waits for `submit`; one with nothing to read is done."""
+        """Make the job of a piece and queue it for `submit`.
+
+        A piece without tokens is done.
+        """
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
         read = served.pipeline.prompt_ids(opening.source)
         job = Job(
@@ -196,9 +206,9 @@ class Exchange:
         return job
 
     def submit(self) -> None:
-        """Queue jobs that wait, as many as one request may have there; all end with the request.
+        """Submit queued jobs, up to the number that one request may have running.
 
-        Raises `BusyError` if there is no room for the first.
+        Raises `BusyError` if there is no room for the first one. All jobs end with the request.
         """
         going, limits = sum(not job.done for job in self.jobs), self.service.limits
         while self.waiting and going < min(limits.texts, limits.waiting):
@@ -214,7 +224,10 @@ class Exchange:
             going += 1
 
     async def answered(self) -> None:
-        """Submit all jobs, and return when they have ended. Raises what a job raised."""
+        """Submit all jobs and wait for their end.
+
+        Raises the exception of a job that failed.
+        """
         while self.waiting or not all(job.done for job in self.jobs):
             self.submit()
             await self.change()
@@ -223,17 +236,17 @@ class Exchange:
                 raise job.error
 
     async def change(self) -> None:
-        """Wait until the answer of one of its jobs has grown or ended."""
+        """Wait until the answer of a job has grown or ended."""
         await self.changed.wait()
         self.changed.clear()
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Time since the request began."""
         return asyncio.get_running_loop().time() - self.began
 
     def failed(self, error: Exception) -> None:
-        """Log where the server failed, without the message, which could hold a user's text."""
+        """Log where an error occurred, without its message: it may contain a user's text."""
         frames = traceback.extract_tb(error.__traceback__)
         where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))
         _log.error("%s at %s", type(error).__name__, where)
@@ -243,7 +256,7 @@ class Exchange:
 
 
 class Metrics(Collector):
-    """Counters and histograms of one server, in a separate registry."""
+    """Counters and histograms of one server, in a Prometheus registry of its own."""
 
     def __init__(self, worker: Worker) -> None:
         self.registry, self.worker = CollectorRegistry(), worker
@@ -260,7 +273,7 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the worker's own counts, read when they are asked for."""
+        """Yield the worker's counters; they are read when they are requested."""
         worker = self.worker
         yield CounterMetricFamily("pellucid_generated_tokens", "Tokens generated.", worker.tokens)
         yield GaugeMetricFamily("pellucid_running_rows", "Rows in the batches.", worker.running)

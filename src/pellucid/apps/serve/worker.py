@@ -1,7 +1,7 @@
-"""The models' threads: answer the jobs of all models, and wake the event loop once a round.
+"""The models' threads: compute the jobs of all models, and notify the event loop.
 
-There is one for each processor; each generates one batch of every model (`batcher`). Another one
-makes calls of models that do not generate.
+There is one thread per processor; each runs one batch of every model (`batcher`). One more thread
+runs models that do not generate text.
 """
 
 import asyncio
@@ -20,16 +20,19 @@ T = TypeVar("T")
 
 
 class BusyError(Exception):
-    """The queue is full, or the server stops."""
+    """The queue is full, or the server is stopping."""
 
 
 class Worker:
-    """The threads of all models; `start` them, and `stop` once nothing more is submitted."""
+    """The threads of all models.
+
+    `start` them, and `stop` them when nothing more is submitted.
+    """
 
     def __init__(self, most_waiting: int = 256) -> None:
         self.most_waiting = most_waiting
         self.tokens = 0
-        """Tokens generated since the start."""
+        """Number of tokens generated since the start."""
         self._condition = threading.Condition()
         self._calls = 0
         self._pool = ThreadPoolExecutor(1, "pellucid-call")
@@ -44,22 +47,22 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """The number of jobs that have not begun, and of calls that have not returned."""
+        """Number of jobs that have not begun, and of calls that have not returned."""
         return sum(len(batcher.waiting) for batcher in chain(*self._active)) + self._calls
 
     @property
     def running(self) -> int:
-        """Rows in the batches of all models."""
+        """Number of running rows of all models."""
         return sum(batcher.running for batcher in chain(*self._active))
 
     def start(self) -> None:
-        """Start the threads; call it on the event loop that submits."""
+        """Start the threads; to be called on the event loop that submits jobs."""
         self._loop = asyncio.get_running_loop()
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Finish all that was submitted, and end the threads."""
+        """Finish all submitted jobs, and end the threads."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
@@ -68,9 +71,10 @@ class Worker:
         self._pool.shutdown()
 
     def submit(self, batchers: Sequence[Batcher], job: Job, changed: asyncio.Event) -> None:
-        """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full.
+        """Submit a job.
 
-        changed: set whenever the answer has grown or ended; several jobs may share it.
+        To be called on the event loop. Raises `BusyError` if the queue is full. changed: set when
+        the answer has grown or ended; several jobs may share it.
         """
         job.notify = lambda _: self._changed.append(changed)
         with self._condition:
@@ -85,8 +89,8 @@ class Worker:
     async def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function on a separate thread, one call after another; return its result.
 
-        Raises `BusyError` if the queue is full, and what the function raises. A call that nobody
-        waits for any more is left out.
+        Raises `BusyError` if the queue is full, and whatever the function raises. A call whose
+        caller is gone is skipped.
         """
         self._enter()
         self._calls += 1
@@ -96,10 +100,12 @@ class Worker:
             self._calls -= 1
 
     def _enter(self) -> None:
+        """Raise `BusyError` if the queue is full or the server is stopping."""
         if self._stopping or self.waiting >= self.most_waiting:
             raise BusyError(f"{self.waiting} requests wait already; try again in a second")
 
     def _run(self, mine: list[Batcher]) -> None:
+        """Run rounds of the batchers in `mine` until the worker stops."""
         while True:
             with self._condition:
                 while not mine and not self._stopping:
@@ -114,6 +120,7 @@ class Worker:
                 mine[:] = [batcher for batcher in mine if not batcher.idle]
 
     def _wake(self) -> None:
+        """Set the events of all jobs that changed, on the event loop."""
         changed: set[asyncio.Event] = set()
         with suppress(IndexError):  # another thread may take some
             while True:

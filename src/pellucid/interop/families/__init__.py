@@ -1,7 +1,7 @@
-"""Hugging Face's families of checkpoints: `FAMILIES` has each by its model_type.
+"""Families of Hugging Face checkpoints: `FAMILIES` has each by its model_type.
 
-A family is a page, its settings and its tensors' names in ours, and its row here. What a page
-cannot say is in a class of its own.
+A family is a file NAME.toml, which maps settings and tensor names to Pellucid's, and an entry here.
+Whatever the file cannot express is in a subclass of `Family`.
 """
 
 from pellucid.interop.families.bart import Bart
@@ -18,6 +18,6 @@ KINDS: dict[str, type[Family]] = {
 }  # fmt: skip
 FAMILIES = {name: kind(name) for name, kind in KINDS.items()}
 CLASSIFIERS = {name: KINDS[name](f"{name}-labels") for name in ("bert", "roberta")}
-"""Those with a layer of labels over the first row, `…ForSequenceClassification`."""
+"""Families of models with a layer of labels over the first row, `…ForSequenceClassification`."""
 
 __all__ = ["CLASSIFIERS", "FAMILIES", "Family", "Foreign", "Theirs"]

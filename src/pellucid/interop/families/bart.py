@@ -1,4 +1,4 @@
-"""BART, and encoder-decoders like it: what their pages cannot say."""
+"""BART and similar encoder-decoders: whatever their TOML files cannot express."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from pellucid.interop.families.family import Family, Foreign, Settings, Table
 
 
 class Bart(Family):
-    """BART; Marian has two vocabularies (`apart_vocabularies`)."""
+    """BART; Marian models have two vocabularies (`apart_vocabularies`)."""
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return its vocabularies and tables, and the factor of the tokens."""
+        """Return the settings of the vocabularies, of tied tables, and the embedding scale."""
         for name in ("attention_heads", "ffn_dim"):
             theirs.only(f"decoder_{name}", theirs.whole(f"encoder_{name}"))
         target, tie = theirs.whole("vocab_size"), "all"
@@ -25,7 +25,7 @@ class Bart(Family):
         return {"target_vocab_size": target, "tie_embeddings": tie, "embedding_scale": scale}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return the tables: one for both sides, or one each."""
+        """Return the names of the embedding tables: one for both sides, or one for each."""
         source, target = self.page["names"]["source.tokens.weight"], self.page["tied"]
         if config.ties_source:
             source = target = "shared.weight"

@@ -7,20 +7,24 @@ from pellucid.interop.families.family import Family, Foreign, Settings, Table
 
 
 class Bert(Family):
-    """BERT and DistilBERT; `head` of a page is an array that only models with a head have.
+    """BERT and DistilBERT, and classifiers of their kind.
 
-    A page with `labels`, the layer that makes them, is of classifiers.
+    `head` in the TOML file is an array that only models with a head have; `labels`, in that of
+    classifiers, is the output layer.
     """
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return whether the file has a masked-LM head and a pooler, or how many labels."""
+        """Return whether there are a masked-LM head and a pooler, or the number of labels."""
         if "labels" in self.page:
             return {"label_vocab_size": theirs.label_tokenizer().vocab_size}
         head = self.page["head"] in theirs.arrays
         return {"head": head, "pooler": "pooler.dense.weight" in theirs.arrays}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return the layer of labels, or the output's bias, which newer files name separately."""
+        """Return the names of the layer of labels, or of the output layer's bias.
+
+        Newer files store that bias separately.
+        """
         if labels := self.page.get("labels"):
             layer = {"of": f"{labels}.*", "more": len(SPECIALS)}
             return dict.fromkeys(("output.weight", "output.bias"), layer)
@@ -30,10 +34,16 @@ class Bert(Family):
 
 
 class WithGelu(Bert):
-    """A family whose head has GELU, whatever the model's activation; `title` is its name."""
+    """A family whose head always has GELU.
+
+    `title` in the TOML file is its name in errors.
+    """
 
     def read(self, theirs: Foreign) -> Settings:
-        """Refuse a head whose activation is not the model's."""
+        """Read settings as BERT's.
+
+        Raises `UserError` for a head if the model's activation differs.
+        """
         found, given = super().read(theirs), theirs.activation("hidden_act", "gelu")
         if found.get("head") and given != "gelu":
             raise theirs.fault(
@@ -45,27 +55,28 @@ class WithGelu(Bert):
 
 
 class Roberta(WithGelu):
-    """RoBERTa, which counts positions from after the padding token's id."""
+    """RoBERTa, whose first position is the padding token's id + 1."""
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return its settings, without the positions that it skips."""
+        """Return its settings; positions that are never used are not counted."""
         positions = theirs.whole("max_position_embeddings", 512) - self._first(theirs)
         return super().read(theirs) | {"max_position_embeddings": positions}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return the positions that count, next to BERT's rows."""
+        """Return BERT's names, and the position table without the rows that are never used."""
         name, first = self.page["names"]["embed.positions.weight"], self._first(theirs)
         skipped: Table = {"embed.positions.weight": {"of": name, "skip": first}}
         return {**skipped, **super().renamed(config, theirs)}
 
     def _first(self, theirs: Foreign) -> int:
+        """Return the index of the first position."""
         return theirs.whole("pad_token_id", 1) + 1
 
 
 class Electra(WithGelu):
-    """ELECTRA."""
+    """ELECTRA: a BERT whose embedding size may differ, which is not supported."""
 
     def given(self, theirs: Foreign) -> Settings:
-        """Refuse a model whose embedding_size is not its hidden_size."""
+        """Raise `UserError` if embedding_size differs from hidden_size."""
         theirs.only("embedding_size", theirs.whole("hidden_size"))
         return {}

@@ -1,20 +1,20 @@
-"""A family of checkpoints: its page, and what reads its config.json.
+"""A family of Hugging Face checkpoints: its TOML file, and code to read config.json.
 
-A page, NAME.toml, has what of a family is a table:
+The file NAME.toml has everything that can be written as a table:
 
-    like       another family: its page counts where this one says nothing
-    model      our class; prefix: how names begin in files of a model with a head, and apart: the
-               arrays whose names do not
-    unused     parts of names of arrays that are no parameters, or that are not read
-    specials   the texts of the begin, end and mask tokens, where config.json does not give them;
-               the first that a tokenizer has
-    only       settings of theirs, with the one value that a model here has
-    settings   ours, with their name and what it is where it is not given
-    fixed      settings of ours that all models of the family have
-    names      our tensors' names, and theirs: # is a layer's number, * at the end weight or bias,
-               {q,k,v} several arrays, stacked; or a table of the fields of `Theirs`, the name `of`
-    tied       their name of the output layer's weight where it is the table of the tokens
-    labels     the layer of labels of a page of classifiers, which is named NAME-labels.toml
+    like       another family, whose entries hold where this file has none
+    model      Pellucid's class; prefix: beginning of array names in files of a model with a head
+    unused     parts of the names of arrays that are no parameters, or that are not read
+    specials   texts of the begin, end and mask tokens, if config.json does not give them; the
+               first line that the tokenizer has
+    only       settings of Hugging Face, and the one value of each that Pellucid supports
+    settings   Pellucid's settings: Hugging Face's name and, if it may be missing, a default
+    fixed      Pellucid's settings that are the same in all models of the family
+    names      Pellucid's names of tensors, and Hugging Face's: # is a layer's number, * at the end
+               weight or bias, {q,k,v} several arrays, stacked; or a table with the fields of
+               `Theirs`, the name being `of`
+    tied       Hugging Face's name of the output layer's weight if it is the token embedding
+    labels     the output layer of classifiers, whose file is named NAME-labels.toml
 """
 
 from __future__ import annotations
@@ -37,37 +37,38 @@ from pellucid.ops.activations import ACTIVATIONS as OURS
 ACTIVATIONS: dict[str, str] = {
     theirs: row.name for row in OURS.values() for theirs in row.huggingface
 }
-"""Our names of Hugging Face's activations."""
+"""Pellucid's names of Hugging Face's activations."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
-"""The gated forms of activations."""
+"""The gated form of each activation."""
 Settings = dict[str, Any]
 
 
 class Theirs(NamedTuple):
-    """Their arrays that make one of our tensors, stacked."""
+    """The Hugging Face arrays that make one Pellucid tensor, and how."""
 
     names: tuple[str, ...]
     transposed: bool = False
-    """GPT-2 keeps its matrices as (in, out), torch's Linear as (out, in). A bias stays as it is."""
+    """Whether matrices are stored as (in, out), as in GPT-2, and not as (out, in); biases are not
+    affected."""
     skip: int = 0
-    """Rows left out at the start."""
+    """Number of rows to leave out at the start."""
     more: int = 0
-    """Rows of zeros put in front: of our special tokens, among the labels."""
+    """Number of rows of zeros to put in front, for Pellucid's special tokens among the labels."""
     first: bool = False
-    """Only the first row, of a bias kept as (1, V)."""
+    """Whether to take only the first row, of a bias stored as (1, V)."""
     times: float = 1.0
-    """Every number is multiplied by it."""
+    """Factor for all numbers."""
     plus: float = 0.0
-    """Added to every number: Gemma keeps a norm's weight less one."""
+    """Number to add to all numbers; Gemma stores the weight of a norm minus 1."""
 
 
 Row = str | Mapping[str, Any]
 Table = Mapping[str, Row]
-"""The names of tensors in Pellucid and in Hugging Face's files, as a page lists them."""
+"""Hugging Face's names of tensors, by Pellucid's names."""
 
 
 def page_of(name: str) -> dict[str, Any]:
-    """Return a family's page, with what it has of the one that it is like."""
+    """Read the TOML file of a family, merged with that of the family it is like."""
     text = (files("pellucid.interop.families") / f"{name}.toml").read_text(encoding="utf-8")
     own = tomllib.loads(text)
     page = page_of(own.pop("like")) if "like" in own else {}
@@ -77,9 +78,9 @@ def page_of(name: str) -> dict[str, Any]:
 
 
 class Family:
-    """How to read one kind of checkpoint.
+    """Reads one family of checkpoints.
 
-    A family overrides methods for what its page cannot express.
+    A subclass overrides methods for whatever the family's TOML file cannot express.
     """
 
     def __init__(self, name: str) -> None:
@@ -87,22 +88,22 @@ class Family:
         self.model: Any = getattr(models, page["model"])
         self.config_class: type[StackConfig] = getattr(models, f"{page['model']}Config")
         self.prefix, self.unused = page["prefix"], page["unused"]
-        self.apart, self.specials = page.get("apart", ()), page.get("specials", ())
+        self.specials = page.get("specials", ())
 
     def given(self, theirs: Foreign) -> Settings:
-        """Return Hugging Face settings that replace those of the file."""
+        """Return Hugging Face settings that replace those of config.json."""
         return {}
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return Pellucid settings that are computed from Hugging Face's."""
+        """Return Pellucid settings that must be computed from Hugging Face's."""
         return {}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return the rows of the table of names that depend on the settings."""
+        """Return entries of the table of names that depend on the settings."""
         return {}
 
     def config(self, theirs: Foreign) -> StackConfig:
-        """Return our settings, from config.json."""
+        """Return the config of the Pellucid model that config.json describes."""
         theirs = Foreign({**theirs.values, **self.given(theirs)}, theirs.path, theirs.arrays)
         for name, value in self.page.get("only", {}).items():
             theirs.only(name, value)
@@ -111,15 +112,14 @@ class Family:
         return self.config_class(**found | self.page.get("fixed", {}) | self.read(theirs))
 
     def names(self, config: Any, theirs: Foreign) -> Table:
-        """Return the Hugging Face arrays of every Pellucid tensor, and of tensors that only
-        other models of the family have."""
+        """Return the names of Hugging Face arrays for all tensors that the family may have."""
         table: dict[str, Row] = dict(self.page["names"])
         if config.ties_output if isinstance(config, Seq2SeqConfig) else config.tie_word_embeddings:
             table["output.weight"] = self.page["tied"]
         return {**table, **self.renamed(config, theirs)}
 
     def sources(self, config: Any, theirs: Foreign) -> dict[str, Theirs]:
-        """Return their arrays of every tensor of the model that a config makes.
+        """Return the Hugging Face arrays for every tensor of the model of a config.
 
         Raises `UnsupportedError` for a tensor that the family has no name for.
         """
@@ -131,7 +131,7 @@ class Family:
 
 
 def _row(table: Table, name: str) -> Theirs | None:
-    """Return the row of a Pellucid tensor, with the layer's number and kind filled in."""
+    """Return the arrays of a Pellucid tensor, with its layer number filled in."""
     number, kind = re.search(r"\.(\d+)\.", name), re.search(r"(weight|bias)$", name)
     pattern = name.replace(number[0], ".#.") if number else name
     row = table.get(pattern, table.get(re.sub(r"(weight|bias)$", "*", pattern)))
@@ -147,13 +147,19 @@ def _row(table: Table, name: str) -> Theirs | None:
 
 
 class Foreign:
-    """A config.json whose values are checked as they are read, and the names of the `arrays`."""
+    """A config.json of Hugging Face whose values are checked when they are read.
+
+    arrays: the names of the arrays in the weights file.
+    """
 
     def __init__(self, values: Mapping[str, Any], path: Path, arrays: Collection[str] = ()) -> None:
         self.values, self.path, self.arrays = values, path, arrays
 
     def setting(self, kind: Any, name: str, default: Any = None) -> Any:
-        """Return a value converted to the type of a Pellucid setting."""
+        """Return a value converted to the type of a Pellucid setting.
+
+        kind: that type; name: Hugging Face's name; default: if the value is missing.
+        """
         if name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
             return self.first(name, default)
         if kind == int | None and default is None:
@@ -165,7 +171,7 @@ class Foreign:
         return self.activation(name, default) if kind is Activation else self.number(name, default)
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return a whole number. Raises `UserError` when it is absent (without default)."""
+        """Return an integer. Raises `UserError` if it is missing and has no default."""
         return cast(int, self._get(name, (int,), default))
 
     def number(self, name: str, default: float) -> float:
@@ -173,23 +179,26 @@ class Foreign:
         return float(self._get(name, (int, float), default))
 
     def maybe_whole(self, name: str) -> int | None:
-        """Return a whole number, or None where there is none."""
+        """Return an integer, or None if it is missing."""
         return None if self.values.get(name) is None else self.whole(name)
 
     def text(self, name: str, default: str) -> str:
-        """Return a text."""
+        """Return a string."""
         return cast(str, self._get(name, (str,), default))
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return true or false."""
+        """Return a boolean."""
         return cast(bool, self._get(name, (bool,), default))
 
     def first(self, name: str, default: int) -> int:
-        """Return a whole number, or the first of a list of them."""
+        """Return an integer, or the first of a list of integers."""
         return next(iter(self.tokens(name)), default)
 
     def tokens(self, name: str) -> tuple[int, ...]:
-        """Return a list of whole numbers, or one by itself; nothing where there are none."""
+        """Return a list of integers; a single one as a list.
+
+        An empty one if it is missing.
+        """
         value = self.values.get(name)
         found = value if isinstance(value, list) else [] if value is None else [value]
         if any(type(token) is not int for token in found):
@@ -197,7 +206,10 @@ class Foreign:
         return tuple(found)
 
     def label_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer of a classifier's labels, in the order of their ids."""
+        """Make the tokenizer of a classifier's labels, in the order of their ids.
+
+        Raises `UserError` if id2label does not list at least two different labels.
+        """
         given = self.values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # the usual ones
         names = [given.get(str(i)) for i in range(len(given))] if isinstance(given, dict) else []
         ids: Any = {name: i for i, name in enumerate((*SPECIALS, *names))}
@@ -208,30 +220,37 @@ class Foreign:
         return Tokenizer(KINDS["label"].file(ids, ()), "label")
 
     def activation(self, name: str, default: str) -> Activation:
-        """Return our name of an activation. Raises `UserError` when there is none."""
+        """Return Pellucid's name of an activation. Raises `UserError` if there is none."""
         theirs = self.text(name, default)
         if theirs not in ACTIVATIONS:
             raise self.fault(f"{name} = {theirs!r}; expected one of {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[theirs]
 
     def gated(self, name: str, default: str) -> Activation:
-        """Return our name of the gated form of an activation."""
+        """Return Pellucid's name of the gated form of an activation.
+
+        Raises `UserError` if there is none.
+        """
         plain = self.activation(name, default)
         if plain not in GATED:
             raise self.fault(f"{name} = {plain!r} has no gated form here: {', '.join(GATED)} have")
         return GATED[plain]
 
     def only(self, name: str, allowed: Any) -> None:
-        """Raise `UserError` when a setting has a value that no model here has."""
+        """Raise `UserError` if a setting has a value other than the one that is supported."""
         value = self.values.get(name)
         if value is not None and value != allowed:
             raise self.fault(f"{name} = {value!r} is not supported, only {allowed!r}")
 
     def fault(self, text: str) -> UserError:
-        """Return an error that names the file."""
+        """Make an error whose message begins with the file's path."""
         return UserError(f"{self.path}: {text}")
 
     def _get(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
+        """Return a value after checking its type.
+
+        Raises `UserError` if it is wrong or missing.
+        """
         value = self.values.get(name)
         value = default if value is None else value
         if value is None:

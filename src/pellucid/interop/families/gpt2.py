@@ -1,4 +1,4 @@
-"""GPT-2: what its page cannot say."""
+"""GPT-2: whatever its TOML file cannot express."""
 
 from pellucid.interop.families.family import Family, Foreign, Settings
 
@@ -7,13 +7,13 @@ class Gpt2(Family):
     """GPT-2."""
 
     def given(self, theirs: Foreign) -> Settings:
-        """Return its sizes, some of which have another or an older name."""
+        """Return its sizes, some of which have a default or an older name."""
         return {
             "n_inner": theirs.whole("n_inner", 4 * theirs.whole("n_embd")),
             "n_positions": theirs.whole("n_positions", theirs.whole("n_ctx", 1024)),
         }
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return the setting for the divisor of attention scores: √d_k or none."""
+        """Return the divisor of attention scores: √d_k or none."""
         scaled = theirs.flag("scale_attn_weights", True)
         return {"attention_scale": "sqrt_d_k" if scaled else "none"}

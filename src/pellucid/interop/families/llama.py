@@ -1,4 +1,4 @@
-"""Llama, and what is built like it: what their pages cannot say."""
+"""Llama and similar decoders: whatever their TOML files cannot express."""
 
 from pellucid.interop.families.family import Family, Foreign, Settings
 
@@ -7,19 +7,19 @@ class Llama(Family):
     """Llama and Mistral."""
 
     def given(self, theirs: Foreign) -> Settings:
-        """Return how many heads keys have: as many as queries, where nothing is said."""
+        """Return the number of key and value heads; by default that of query heads."""
         heads = theirs.whole("num_attention_heads")
         return {"num_key_value_heads": theirs.whole("num_key_value_heads", heads)}
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return its activation and rotation."""
+        """Return the gated activation and the settings of rotary positions."""
         if theirs.flag("mlp_bias", False) != theirs.flag("attention_bias", False):
             raise theirs.fault("attention_bias and mlp_bias differ; a model here has one setting")
         return {"activation_function": theirs.gated("hidden_act", "silu"), **_rotation(theirs)}
 
 
 def _rotation(theirs: Foreign) -> Settings:
-    """Return the settings of rotary positions, from older files and newer ones."""
+    """Return the settings of rotary positions, from older and newer config.json files."""
     values = {"rope_theta": theirs.values.get("rope_theta", 10000.0)}
     for name in ("rope_scaling", "rope_parameters"):
         given = theirs.values.get(name)
@@ -45,10 +45,14 @@ class Qwen(Llama):
     """Qwen 2 and 3."""
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return its settings, with the window that all layers have."""
+        """Return Llama's settings and the sliding window, which all layers share."""
         return super().read(theirs) | {"sliding_window": self._window(theirs)}
 
     def _window(self, theirs: Foreign) -> int | None:
+        """Return the size of the sliding window, or None.
+
+        Raises `UserError` if only some layers have one.
+        """
         if not theirs.flag("use_sliding_window", False):
             return None
         layers = theirs.whole("num_hidden_layers")
@@ -65,7 +69,10 @@ class Gemma(Llama):
     """Gemma."""
 
     def given(self, theirs: Foreign) -> Settings:
-        """Return its activation, which has two names; the first files mean the tanh form."""
+        """Return Llama's settings and the activation, which has two names in config.json.
+
+        "gelu" in the first files means the tanh form, as in `transformers`.
+        """
         tanh = "gelu_pytorch_tanh"
         given = [theirs.values.get(name) or tanh for name in ("hidden_act", "hidden_activation")]
         act, other = (tanh if name == "gelu" else name for name in given)

@@ -1,4 +1,4 @@
-"""T5, its version 1.1 and Flan: what their page cannot say."""
+"""T5, its version 1.1, and Flan-T5: whatever their TOML file cannot express."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ class T5(Family):
     """T5."""
 
     def given(self, theirs: Foreign) -> Settings:
-        """Return the width of a head, which must be there, and the decoder's layers."""
+        """Return the width of a head, which is required, and the number of decoder layers."""
         layers = theirs.whole("num_decoder_layers", theirs.whole("num_layers"))
         return {"d_kv": theirs.whole("d_kv"), "num_decoder_layers": layers}
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return its activation, whose name says whether it is gated."""
+        """Return the activation; its name says whether it is gated."""
         written = theirs.text("feed_forward_proj", "relu")
         gated, name = written.startswith("gated-"), written.removeprefix("gated-")
         name = "gelu_new" if gated and name == "gelu" else name
@@ -23,9 +23,10 @@ class T5(Family):
         return {"activation_function": (act.gated if gated else act.activation)("dense_act_fn", "")}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return its gates, and the norm that takes the division before the output layer.
+        """Return the names of gated projections, and the scale before the output layer.
 
-        Older files say whether there is one by the tying.
+        T5 divides the decoder's output by √d_model; that becomes part of the final norm's weight.
+        Older files imply it by tied embeddings.
         """
         found: dict[str, Row] = {}
         if gates_of(config.activation_function) > 1:
