@@ -1,4 +1,4 @@
-"""From texts to answers: lines that are answered together, or one text at a time at a prompt."""
+"""Answer texts on the command line: many lines together, or one at a prompt."""
 
 import contextlib
 import functools
@@ -15,14 +15,17 @@ from pellucid.tasks.task import Task
 
 
 def split(trained: GenerationTask, text: str, where: str) -> Passage:
-    """Return a text in pieces; print on stderr what of it the model has never seen."""
+    """Split a text into pieces, and print on stderr which parts training never saw.
+
+    where: how the message names the text.
+    """
     passage = trained.passage(text)
     report_unread(trained, text, where)
     return passage
 
 
 def report_unread(trained: Task, text: str, where: str) -> None:
-    """Print on stderr what of a text the model has never seen."""
+    """Print on stderr which parts of a text never occurred in training."""
     if unknown := trained.unread(text):
         warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
 
@@ -34,7 +37,7 @@ def answer_parts(
     as_json: bool,
     texts: Mapping[int, Passage],
 ) -> Iterator[str | dict[str, Any]]:
-    """Yield the answers to numbered texts in pieces, which are all answered together."""
+    """Answer numbered texts, all together; yield one line of text or JSON for each."""
     passages, numbers = list(texts.values()), [number - 1 for number in texts]
     pieces = [piece for own in passages for piece in own.pieces]
     answers = trained.answer_pieces(passages, numbers, decoder)
@@ -48,10 +51,10 @@ def answer_parts(
 def described(
     trained: GenerationTask, texts: Sequence[str], answers: Sequence[Sequence[Answer]]
 ) -> list[dict[str, Any]]:
-    """Return texts and their answers for JSON: tokens, scores, and the alignment of each.
+    """Describe answers for JSON: tokens, scores, and the alignment of each.
 
     `alignment` has, for each answer token, the index of the source token with the most attention in
-    the last decoder layer, mean of heads.
+    the last decoder layer, mean over heads.
     """
     ids, reads = [trained.opening(text).source for text in texts], trained.prompt_ids
     every = ((row, a.tokens) for row, some in zip(ids, answers, strict=True) for a in some)
@@ -67,6 +70,7 @@ def described(
 
 
 def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None) -> dict[str, Any]:
+    """Describe one answer for JSON; scores: None for an empty text."""
     record = {
         "text": answer.text,
         "log_p": round(answer.log_p, 6),
@@ -82,9 +86,10 @@ def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None)
 
 
 def written(answers: Sequence[Answer], scores: bool, several: bool = False) -> str:
-    """Write a text's answers on one line, separated by tabs; tabs inside become blanks.
+    """Format the answers to a text on one line, separated by tabs.
 
-    several: whether the text has several lines, which are then kept.
+    Tabs inside become blanks. several: whether the text has several lines; the lines of its answers
+    are then kept.
     """
     return "\t".join(
         (f"{answer.log_p:.3f}\t" if scores else "")
@@ -94,9 +99,9 @@ def written(answers: Sequence[Answer], scores: bool, several: bool = False) -> s
 
 
 def typed(invitation: str) -> Iterator[str]:
-    """Yield the texts typed at a prompt until its end or Ctrl-C.
+    """Yield the texts typed at a prompt until end of input or Ctrl-C.
 
-    Text that is not UTF-8 has to be typed again.
+    A text that is not UTF-8 has to be typed again.
     """
     with contextlib.suppress(ImportError):  # absent on Windows; editing is then the terminal's
         import readline  # noqa: F401 - importing it gives `input` history and editing
@@ -117,7 +122,11 @@ def typed(invitation: str) -> Iterator[str]:
 
 
 def converse(trained: GenerationTask, scores: bool = False) -> int:
-    """Answer at a prompt until the input ends; Ctrl-C ends an answer, or the conversation."""
+    """Answer texts at a prompt until the input ends.
+
+    Ctrl-C ends an answer, or the prompt. Answers are printed while they are generated, unless
+    scores or a beam search are wanted.
+    """
     decoder = functools.cache(trained.decoder)  # compiled at the first answer, for all
     whole = scores or (trained.sampling is None and trained.search.beam > 1)
     number = 0  # the same text again is sampled with other draws
@@ -139,7 +148,7 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
 def _stream(
     trained: GenerationTask, text: str, number: int, decoder: Callable[[], Decodes]
 ) -> None:
-    """Print an answer as it is generated."""
+    """Print an answer while it is generated."""
     try:
         for piece in trained.stream(text, number, decoder):
             print(piece.replace("\n", " "), end="", flush=True)

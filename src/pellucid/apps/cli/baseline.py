@@ -22,7 +22,7 @@ NEEDED = "the linear model needs scikit-learn, which is not installed"
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command: the recipe named first gives the data their defaults."""
+    """Run the command; the recipe, its first argument, gives the defaults of the data."""
     name, rest = named(
         arguments, "which recipe or run? Use `pellucid baseline NAME`, one of labels of texts"
     )
@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> int:
 
 
 def linear_scores(pairs: Splits) -> Measured:
-    """Return the scores of a linear model on the test pairs, else the validation pairs."""
+    """Train a linear model and score it on the test pairs, or else on validation pairs."""
     text: Any = optional("sklearn.feature_extraction.text", NEEDED, extra="baseline")
     linear: Any = optional("sklearn.linear_model", NEEDED, extra="baseline")
     vectors = text.TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4))

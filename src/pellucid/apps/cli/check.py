@@ -1,4 +1,7 @@
-"""`pellucid check`: derivatives, kernels and compiled generation on this machine, as tables."""
+"""`pellucid check`: verify derivatives, kernels and compiled generation.
+
+Print tables.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +29,22 @@ from pellucid.kernels.check import (
 from pellucid.kernels.precision import bfloat16_products
 
 SHOWN = 10
+"""Number of worst rows that a table shows."""
 
 
 class _Rows(NamedTuple):
-    """The rows to check, by name."""
+    """The cases to check, by name."""
 
     derivatives: dict[str, Any]
     kernels: dict[str, Any]
-    """None is what bfloat16 multiplies."""
+    """Cases of kernels; None stands for the products in bfloat16."""
     engine: dict[str, Any]
 
     def named(self, of: Sequence[str]) -> _Rows:
-        """Return the rows that have one of these in their names."""
+        """Return the cases whose names contain one of these texts; all without any.
+
+        Raises `UsageError` for a text that no name contains.
+        """
         for part in of:
             names = [name for rows in self for name in rows]
             if not any(part in name for name in names):
@@ -97,6 +104,7 @@ def check(
 
 
 def _rows(fast: bool, exact: bool) -> _Rows:
+    """Collect the cases to check."""
     derivatives: Sequence[Any] = op_cases() if fast else cases()
     named = {f"{case.kind} {case.name}": case for case in derivatives}
     if exact:
@@ -111,6 +119,7 @@ def _rows(fast: bool, exact: bool) -> _Rows:
 
 
 def _kernels(rows: Sequence[OpCase | StepCase | None]) -> Iterator[Result]:
+    """Check kernels, and products in bfloat16 if they are among `rows`."""
     yield from check_kernels([row for row in rows if row is not None])
     if None in rows and enabled():
         try:
@@ -120,7 +129,10 @@ def _kernels(rows: Sequence[OpCase | StepCase | None]) -> Iterator[Result]:
 
 
 def _shown(title: str, results: list[Result], whole: bool) -> list[Result]:
-    """Print a table of the worst rows, then of those that could not be compared."""
+    """Print a table of the worst results, then of those that were not compared.
+
+    Return all.
+    """
     if not results:
         return results
     heads = (tr("row"), tr("arrays"), tr("worst error"), "")

@@ -1,7 +1,8 @@
-"""The commands. A new one is a row here and a module of its name with a function of its name.
+"""The registry of commands.
 
-The function's parameters are the options, its docstring is the help. A command whose options depend
-on its arguments has `run(arguments)` instead.
+A new command is an entry here, and a module of its name with a function of its name. The function's
+parameters are the options, its docstring is the help. A command whose options depend on its
+arguments has `run(arguments)` instead.
 """
 
 import importlib
@@ -35,11 +36,11 @@ COMMANDS = {
     "completion": "print what bash or zsh completes commands and options with",
     "env": "list versions, processor and threads: what a bug report needs",
 }
-"""One line about each command."""
+"""A one-line summary of each command."""
 
 UNFINISHED = ("demo", "train", "speedrun", "lab run", "check", "exercise", "explain")
-"""Commands that stop before their work is done when their output is closed, or before their exit
-code can say that all is right."""
+"""Commands that have not done their work if their output is closed early; the exit code is then an
+error."""
 
 
 def run_command(name: str, arguments: list[str]) -> int:
@@ -53,7 +54,7 @@ def run_command(name: str, arguments: list[str]) -> int:
 
 
 def listed(summaries: Mapping[str, str]) -> str:
-    """Format names and summaries as two columns of the terminal, in the user's language."""
+    """Format names with summaries in two columns, in the user's language."""
     columns, indent = shutil.get_terminal_size().columns, max(map(len, summaries)) + 4
     return "\n".join(
         wrapped(tr(summary), columns, f"  {name}".ljust(indent), " " * indent)

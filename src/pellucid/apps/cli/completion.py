@@ -1,4 +1,4 @@
-"""`pellucid completion SHELL`: what a shell needs to complete commands, options and names."""
+"""`pellucid completion SHELL`: print a script that completes commands and options."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ _pellucid() {{
 complete -o default -F _pellucid pellucid
 """
 ZSH = "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
-"""zsh completes with bash's function."""
+"""zsh uses the script of bash."""
 
 
 def completion(shell: Literal["bash", "zsh"], /) -> int:
@@ -49,7 +49,7 @@ def completion(shell: Literal["bash", "zsh"], /) -> int:
 
 
 def _options(name: str) -> list[str]:
-    """Return the options that the help of a command lists."""
+    """Return the options that a command's help lists."""
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         run_command(name, ["--help" if name == "lab" else HELP_ALL])
         for verb in VERBS if name == "lab" else ():

@@ -1,4 +1,4 @@
-"""The terminal: where commands print, and the live line that shows a training run."""
+"""The terminal: standard output, tables, and the live line of a training run."""
 
 import math
 import sys
@@ -19,25 +19,25 @@ PLAIN_EVERY = 10.0  # seconds between plain lines
 
 
 class Output(Console):
-    """Standard output, with colour at a terminal, where only what we mark is coloured.
+    """Standard output; at a terminal, only text with markup is coloured.
 
-    A word between colons stays a word: a user's text may contain :warning: too.
+    A word between colons is not an emoji: a user's text may contain :warning: too.
     """
 
     def __init__(self) -> None:
         super().__init__(highlight=False, emoji=False)
 
     def say(self, text: str) -> None:
-        """Print a text as it is: nothing in it is markup, and the terminal wraps it."""
+        """Print a text without markup; long lines are wrapped by the terminal."""
         self.print(text, markup=False, soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to `main`, which ends quietly when the output is closed."""
+        """Raise `BrokenPipeError`; `main` then ends quietly."""
         raise BrokenPipeError
 
 
 def table(*heads: str, **options: Any) -> Table:
-    """Return an empty table without lines, whose long texts are folded."""
+    """Make an empty table without lines; long texts are wrapped."""
     made = Table(box=None, pad_edge=False, header_style="bold", **options)
     for head in heads:
         made.add_column(head, overflow="fold")
@@ -45,9 +45,10 @@ def table(*heads: str, **options: Any) -> Table:
 
 
 class Progress:
-    """Listens to a trainer; shows loss, useful tokens/s, time left and the held-out score.
+    """Training listener that shows loss, tokens per second, time left and scores.
 
-    One live line at a terminal; a plain line every few seconds in a file, a pipe or a notebook.
+    At a terminal it is one live line; in a file, a pipe or a notebook, a plain line every few
+    seconds.
     """
 
     def __init__(self, console: Console, title: str) -> None:
@@ -120,6 +121,7 @@ class Progress:
                 pass
 
     def _step(self, event: events.Stepped) -> None:
+        """Update the live line after a step, or print a plain line if it is time."""
         left = "" if event.seconds_left is None else tr("{} left").format(clock(event.seconds_left))
         rate = tr("{:,.0f} tokens/s").format(self._rate) if self._rate else ""
         figures = [scores(event.loss, {}), rate, left, self._held_out]
@@ -131,13 +133,13 @@ class Progress:
             self.say(tr("step {}").format(event.step) + self._between + line)
 
     def say(self, line: str | Text) -> None:
-        """Print a line above the live one."""
+        """Print a line above the live line."""
         line = line.to(printed_language()) if isinstance(line, Text) else line
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def scores(loss: float | None, others: Mapping[str, float]) -> str:
-    """Write scores on one line, error rates as the percentages they are.
+    """Format scores on one line; error rates are percentages.
 
     >>> scores(0.51234, {"per": 0.183})
     'loss 0.512, PER 18.3 %'
@@ -151,13 +153,13 @@ def scores(loss: float | None, others: Mapping[str, float]) -> str:
 
 
 def _limit(number: float, unit: str) -> str:
-    """Write a limit of training in the user's language: 1 step, 4,000 steps, 0.9 minutes."""
+    """Format a limit of training in the user's language, such as 4,000 steps."""
     shown = f"{number:,.0f}" if number == int(number) else f"{number:g}"
     return tr(f"{{}} {unit if number == 1 else f'{unit}s'}").format(shown)
 
 
 def clock(seconds: float) -> str:
-    """Write a time as m:ss, or h:mm:ss from an hour on.
+    """Format a time as m:ss, or h:mm:ss from an hour on.
 
     >>> clock(75.4), clock(3675)
     ('1:15', '1:01:15')

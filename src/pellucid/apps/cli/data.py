@@ -1,4 +1,4 @@
-"""`pellucid data FILE`: what is in a file of pairs, before a model is trained on it."""
+"""`pellucid data FILE`: report what is in a file of pairs, before training on it."""
 
 import json as json_format
 from collections import Counter
@@ -18,8 +18,11 @@ from pellucid.data.quality import FAULTS, LATER, faults
 from pellucid.system.command import command
 
 HELD_OUT = 0.05
+"""Share that training would hold out."""
 MOST_LABELS = 100
+"""The most different targets that count as labels."""
 WIDEST = 40
+"""The most characters of an example."""
 
 
 def data(
@@ -81,7 +84,9 @@ def data(
 
 
 def report(pairs: Sequence[TextPair]) -> dict[str, Any]:
-    """Return what there is to know of pairs, as JSON has it.
+    """Compute statistics of pairs as JSON values.
+
+    "twins" counts sources that differ only in appearance, such as case.
 
     >>> found = report([TextPair("ab", ("x",)), TextPair("AB", ("x",))])
     >>> found["pairs"], found["sources"], found["twins"], found["characters"]["source"]["median"]
@@ -112,6 +117,7 @@ def report(pairs: Sequence[TextPair]) -> dict[str, Any]:
 
 
 def _side(train: Sequence[str], held_out: Sequence[str]) -> dict[str, Any]:
+    """Compute statistics of the source or target texts: lengths and characters."""
     lengths = [len(text) for text in (*train, *held_out)]
     middle, far, most = np.percentile(lengths, (50, 95, 100)).astype(int).tolist()
     known, other = set("".join(train)), set("".join(held_out))
@@ -122,16 +128,19 @@ def _side(train: Sequence[str], held_out: Sequence[str]) -> dict[str, Any]:
 
 
 def _shown(pair: TextPair) -> str:
+    """Format a pair as a short example."""
     return " → ".join(shorten(text, WIDEST, placeholder="…") for text in (pair.source, pair.target))
 
 
 def suggested(pairs: Sequence[TextPair], found: dict[str, Any]) -> tuple[str, list[str]]:
-    """Return a recipe for pairs, and what to leave out of them.
+    """Suggest a recipe for pairs, and the options that leave out suspicious ones.
 
-    Of sentences that is all that is suspicious; a word may well be its own answer.
+    For sentences those are all kinds of faults, for words only duplicates: a word may be its own
+    answer.
     """
 
     def most(having: str, side: str) -> bool:
+        """Return whether more than half of the texts on a side contain a character."""
         return bool(np.mean([having in getattr(pair, side).strip() for pair in pairs]) > 0.5)
 
     sentences = most(" ", "source") and not found["labels"]

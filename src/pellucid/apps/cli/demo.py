@@ -79,7 +79,7 @@ def demo(
 
 
 def program() -> str:
-    """Return what to type for `pellucid` in the user's shell: a name, or the path from here."""
+    """Return how the user can type `pellucid`: as a name, or by its path from here."""
     started = Path(sys.argv[0])
     own = started.name == "pellucid"
     path, here = started if own else Path(sys.executable), Path.cwd()
@@ -92,7 +92,7 @@ def program() -> str:
 
 
 def _free(folder: Path) -> Path:
-    """Return the folder, or the first of folder-2, folder-3 … that does not exist yet."""
+    """Return the folder, or the first of folder-2, folder-3, … that does not exist yet."""
     candidates = (
         folder if n == 1 else folder.with_name(f"{folder.name}-{n}") for n in range(1, 10**6)
     )
@@ -100,6 +100,7 @@ def _free(folder: Path) -> Path:
 
 
 def _config(recipe: str, minutes: float | None) -> RunConfig:
+    """Return the settings of a recipe, with another time limit if it is given."""
     config: RunConfig = load_recipe(recipe)
     if minutes is None:
         return config
@@ -107,14 +108,14 @@ def _config(recipe: str, minutes: float | None) -> RunConfig:
 
 
 def _spread(items: Sequence[T], count: int) -> list[T]:
-    """Take items at even steps through a sequence."""
+    """Choose `count` items at even steps."""
     return list(items[:: max(1, len(items) // count)][:count])
 
 
 def _answered(
     trained: Any, pairs: Sequence[TextPair], count: int
 ) -> list[tuple[str, str, Sequence[str]]]:
-    """Return some of the texts, each with the model's answer and the right ones."""
+    """Answer some of the texts; return (text, answer, right answers) of each."""
     sample = _spread(pairs, count)
     answers = trained.generate([pair.source for pair in sample])
     return [
@@ -124,6 +125,7 @@ def _answered(
 
 
 def _show_chat(trained: Any, learnt: Sequence[TextPair], console: Console) -> None:
+    """Print some answers of the chatbot, and how much of its training it memorised."""
     answered = _answered(trained, learnt, MEMORISED)
     console.print()
     for text, answer, _ in _spread(answered, QUESTIONS):
@@ -143,6 +145,7 @@ def _show_chat(trained: Any, learnt: Sequence[TextPair], console: Console) -> No
 def _show_words(
     trained: Any, held_out: Sequence[TextPair], scores: Mapping[str, Any], console: Console
 ) -> None:
+    """Print scores, some pronunciations, and an attention map of one word."""
     verdict = tr(
         "On {words:,} words never seen in training: [bold]PER {per:.1%}[/] (sounds wrong), "
         "WER {wer:.1%} (words wrong)\n(stress marks count; inflected forms of one word may be in "

@@ -1,4 +1,4 @@
-"""`pellucid env`: what a result and its speed depend on, for a bug report."""
+"""`pellucid env`: list versions and hardware for a bug report."""
 
 from pellucid.core.dispatch import AVAILABLE
 from pellucid.core.errors import install
@@ -22,6 +22,7 @@ def env() -> int:
 
 
 def _kernels() -> dict[str, str]:
+    """Return the threads and the kernels of this machine."""
     from pellucid.kernels.backend import built, prepared
     from pellucid.kernels.backend.llvm import VERSION
     from pellucid.kernels.backend.threads import available

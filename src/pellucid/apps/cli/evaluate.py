@@ -1,4 +1,4 @@
-"""`pellucid evaluate RUN`: scores on data that the model was not trained on."""
+"""`pellucid evaluate RUN`: score a model on data that it was not trained on."""
 
 import json as json_format
 import logging
@@ -40,7 +40,10 @@ _log = logging.getLogger(__name__)
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command. The first word is the model; its search settings are the defaults."""
+    """Run the command.
+
+    The model, its first argument, gives the defaults of the search.
+    """
     name, rest, trained = named_model(
         arguments, "which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first"
     )
@@ -103,12 +106,13 @@ def run(arguments: list[str]) -> int:
 
 
 def print_scores(rows: Mapping[str, str]) -> None:
-    """Print scores by name, one a line."""
+    """Print scores by name, one per line."""
     width = max(map(cell_len, rows))
     print("\n".join(f"{set_cell_size(name, width)} {value}" for name, value in rows.items()))
 
 
 def _draw(scores: Scores, path: Path) -> None:
+    """Draw the confusion matrix to a file."""
     record = scores.as_json()
     if "confusion" not in record:
         raise UsageError("--confusion is for a model of labels, scored by the metric labels")
@@ -120,7 +124,10 @@ def _draw(scores: Scores, path: Path) -> None:
 def _settings_of(
     trained: Task, path: Path, data: tuple[Path, ...], metric: MetricName | None
 ) -> RunConfig:
-    """Return the settings to score with: those of the run, if there is one."""
+    """Return the settings to score with: those of the run, if there is one.
+
+    Raises `UsageError` if neither a run nor data is given.
+    """
     is_run = (path / "config.toml").is_file()
     if not is_run and not data:
         raise UsageError(
@@ -143,6 +150,7 @@ def _settings_of(
 def _given(
     config: RunConfig, data: tuple[Path, ...], columns: tuple[str, ...] | None
 ) -> Sequence[TextPair]:
+    """Read the data that the user gives."""
     own = config.data
     if columns is None and any(map(is_file_of_pairs, data)):
         columns = own.columns
@@ -151,6 +159,7 @@ def _given(
 
 
 def _held_out(trained: Task, config: RunConfig, path: Path) -> Sequence[TextPair]:
+    """Read the held-out data of the run."""
     everything = read_material(config)
     if not everything.scored:
         raise UsageError(f"{path}: this run held out no data; give some with --data")
@@ -161,7 +170,7 @@ def _held_out(trained: Task, config: RunConfig, path: Path) -> Sequence[TextPair
 def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
     """Write scores into a model card, or into a fresh one if there is none.
 
-    A card that cannot be read or written is left as it is, with a warning.
+    A card that cannot be read or written is left unchanged, with a warning.
     """
     try:
         old = path.read_text(encoding="utf-8") if path.exists() else fresh
@@ -171,7 +180,11 @@ def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
 
 
 def _check_split(trained: Task, pairs: Splits, config: RunConfig, run: Path) -> None:
-    """Refuse other held-out data than the run's where it may have trained on some; else warn."""
+    """Compare the held-out data with that of the training.
+
+    Raises `UserError` if the model may have been trained on some of it; logs a warning if it only
+    differs.
+    """
     own, known = config.data, Remembered.of(run).held_out
     if not own.train or known == digest_of(pairs.scored):
         return
@@ -193,7 +206,7 @@ def _check_split(trained: Task, pairs: Splits, config: RunConfig, run: Path) -> 
 
 
 def _settings_for(trained: Task) -> RunConfig:
-    """Return settings that score a model without its run on all texts that fit it."""
+    """Return settings that score a model without a run on all texts that fit it."""
     longest = trained.model.config.max_position_embeddings - 2
     return RunConfig(
         data=DataConfig(max_tokens=longest, batch_tokens=max(4096, 2 * longest + 2)),

@@ -1,4 +1,4 @@
-"""`pellucid exercise NAME`: derive a backward; mistakes are named."""
+"""`pellucid exercise NAME`: write a backward; mistakes are recognised and named."""
 
 import runpy
 import sys
@@ -98,7 +98,7 @@ def exercise(
 
 
 def verdict(result: Result) -> str:
-    """Say whether a result is right, and what is wrong with it."""
+    """Describe whether a result is right, and the mistake in it."""
     name, yours, right = result.name, result.yours, result.right
     if result.passed:
         return tr("{}: right, to {:.0e}").format(name, result.off)
@@ -122,17 +122,17 @@ def verdict(result: Result) -> str:
 
 
 def _standing(progress: dict[str, Any]) -> str:
-    """Say how many are solved, and which is next."""
+    """Describe how many exercises are solved, and which one is next."""
     left = [name for name in EXERCISES if not progress.get(name, {}).get("solved")]
     done = tr("Solved: {} of {}.").format(len(EXERCISES) - len(left), len(EXERCISES))
     return f"{done} {tr('Next:')} pellucid exercise {left[0] if left else '--train'}"
 
 
 def checked(name: str, path: Path) -> list[Result]:
-    """Run the learner's file, which may import the others, and check the function in it.
+    """Run the learner's file, and check the function in it; return the results.
 
-    Raises `NotImplementedError` while that is empty, and `UserError`, with the line, for an error
-    in one of the learner's files.
+    The file may import the learner's other files. Raises `NotImplementedError` if the function is
+    still empty, and `UserError`, with the line, for an error in the learner's files.
     """
     folder, before = path.parent.resolve(), set(sys.modules)
     sys.path.insert(0, str(folder))

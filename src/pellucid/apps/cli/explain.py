@@ -1,4 +1,4 @@
-"""`pellucid explain TOPIC`: the equation, the derivation next to our code, a check run now."""
+"""`pellucid explain TOPIC`: show equation, derivation and code, and run a check."""
 
 import textwrap
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ LIMIT = Text("limit", "허용")
 LIST = Text("pellucid explain TOPIC, one of:", "pellucid explain 주제. 주제 목록:")
 OK, WRONG = "ok", "WRONG"
 FORMULA, CODE = 4, 7
-"""Spaces in front of a formula, and of code."""
+"""Number of spaces before a formula, and before code."""
 
 
 def explain(topic: str = "", /) -> int:
@@ -55,7 +55,7 @@ def explain(topic: str = "", /) -> int:
 
 
 def _print(console: Output, line: str) -> None:
-    """Print one line of a page, wrapped between words: headings bold, code further indented."""
+    """Print one line of a topic, wrapped between words; headings are bold."""
     indent = len(line) - len(line.lstrip())
     further = 4 if indent == FORMULA or indent >= CODE else 0
     further += 2 if line.lstrip().startswith((OK, WRONG)) else 0
@@ -65,9 +65,9 @@ def _print(console: Output, line: str) -> None:
 
 
 def page(name: str, language: Language, width: int = 80) -> Iterator[str]:
-    """Yield the page of a topic line by line; what it computes is computed as it is reached.
+    """Yield the lines of a topic; numbers are computed when their line is reached.
 
-    Arrays are written within `width` columns.
+    Arrays are printed within `width` columns.
     """
     previous = Block("title")
     for block in read(name, language):
@@ -79,7 +79,10 @@ def page(name: str, language: Language, width: int = 80) -> Iterator[str]:
 
 
 def _lines(block: Block, language: Language, width: int) -> Iterator[str]:
-    """Yield the lines of one block; what belongs to a step is below its formula."""
+    """Yield the lines of one block.
+
+    Text and code of a step are indented below its formula.
+    """
     match block.kind:
         case "title" | "section":
             yield block.text

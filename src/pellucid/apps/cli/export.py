@@ -1,4 +1,4 @@
-"""`pellucid export MODEL FOLDER`: a trained model for another engine."""
+"""`pellucid export MODEL FOLDER`: write a trained model for another engine."""
 
 import json
 from pathlib import Path
@@ -62,6 +62,10 @@ def export(
 
 
 def _export_ctranslate2(trained: Any, model: Path, folder: Path, weights: Quantization) -> None:
+    """Write a model for CTranslate2.
+
+    Raises `UserError` for another program's tokenizer.
+    """
     if not isinstance(trained.target, Tokenizer):
         raise UserError(
             "for a model of Hugging Face's CTranslate2 has its own ct2-transformers-converter, "
@@ -72,6 +76,10 @@ def _export_ctranslate2(trained: Any, model: Path, folder: Path, weights: Quanti
 
 
 def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -> None:
+    """Write a model for transformers.
+
+    Raises `UserError` unless it was read from there.
+    """
     if weights != "float32":
         raise UsageError(f"--weights {weights} is CTranslate2's; transformers reads float32")
     if not model_files(model)[0]:

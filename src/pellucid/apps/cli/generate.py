@@ -1,6 +1,6 @@
-"""`pellucid generate MODEL`: answers to texts: arguments, a file, a pipe, or a prompt.
+"""`pellucid generate MODEL`: answer texts: arguments, a file, a pipe or a prompt.
 
-The lines of a file or a pipe are read in windows small enough to hold, as they arrive.
+Lines of a file or a pipe are read in windows that fit into memory, as they arrive.
 """
 
 import functools
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command. The first word is the model, which decides options and defaults."""
+    """Run the command; the model, its first argument, determines options and defaults."""
     name, rest, trained = named_model(
         arguments, "which model? Use `pellucid generate MODEL [TEXT ...]`"
     )
@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Reading(ModelOptions):
-    """Where the texts are, and how what becomes of them is printed."""
+    """Options for the source of the texts and the form of the output."""
 
     file: Path | None = None
     """Answer the lines of this file."""
@@ -45,7 +45,7 @@ class Reading(ModelOptions):
     """End at the first text that cannot be answered."""
 
     def at_prompt(self, texts: tuple[str, ...]) -> bool:
-        """Return whether texts are typed one by one."""
+        """Return whether texts are typed at a prompt."""
         return not texts and self.file is None and sys.stdin.isatty() and not self.json
 
     def answer(
@@ -55,16 +55,16 @@ class Reading(ModelOptions):
         answer: Callable[[Mapping[int, T]], Iterable[str | dict[str, Any]]],
         one_by_one: bool = False,
     ) -> int:
-        """Print the answers to the texts, the file's lines or a pipe's; return the exit code.
+        """Answer the texts, or the lines of a file or a pipe; return the exit code.
 
-        A text that cannot be answered gives an empty line (with JSON: its error) and a message, and
-        the next ones are answered. With `strict` they are not.
+        Answers are printed. A text that cannot be answered gives an empty line (with JSON: its
+        error) and a message, and the next ones are answered, unless `strict`.
 
         Args:
-            texts: The texts; none: the lines.
+            texts: The texts; if there are none, lines are read.
             prepare: Takes a text and its name in messages; raises `UserError` if it has no answer.
-            answer: Takes what was prepared, by number; returns a line for each, or its JSON.
-            one_by_one: Answer each text by itself, not those of a window together.
+            answer: Takes the prepared texts by number; returns a line for each, or its JSON.
+            one_by_one: Answer each text by itself, and not those of a window together.
         """
         if texts and self.file is not None:
             raise UsageError("give texts or --file, not both")
@@ -103,7 +103,10 @@ class Reading(ModelOptions):
 
 
 def _generate(trained: Any) -> Callable[..., int]:
-    """Return the command for a model that generates; its help alone if there is no model."""
+    """Return the command for a model that generates text.
+
+    Without a model, only for its help.
+    """
     saved = trained.search if trained else SearchConfig()
 
     def generate(
@@ -147,7 +150,7 @@ def _generate(trained: Any) -> Callable[..., int]:
 
 
 def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
-    """Return the command for a model that fills [MASK], or labels texts."""
+    """Return the command for a model that fills [MASK] or labels texts."""
 
     def generate(
         text: tuple[str, ...] = (),
@@ -190,6 +193,7 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
 
 
 def _record(key: str, blanks: list[Blank]) -> dict[str, Any]:
+    """Describe guesses for JSON."""
     return {
         key: [
             [{"token": g.token, "p": g.p and round(g.p, 6), "text": g.text} for g in blank]
@@ -199,7 +203,7 @@ def _record(key: str, blanks: list[Blank]) -> dict[str, Any]:
 
 
 def _written(blanks: list[Blank]) -> str:
-    """Write each mask's tokens on a line of their own, each with its probability if it has one."""
+    """Format the guesses for each mask on a line, with their probabilities."""
 
     def written(guess: Guess) -> str:
         token = " ".join(guess.token.split()) or repr(guess.token)
@@ -209,6 +213,7 @@ def _written(blanks: list[Blank]) -> str:
 
 
 def _fill_at_prompt(trained: MaskedLMTask | ClassifierTask, best: int) -> int:
+    """Fill masks or label texts at a prompt until the input ends."""
     labels = tr("Type a text and press Enter; Ctrl-D ends.")
     fills = tr("Type a text with [MASK] in it and press Enter; Ctrl-D ends.")
     for text in typed(labels if trained.kind == "label" else fills):
@@ -227,7 +232,7 @@ Line = tuple[int, str | UserError]
 
 
 def given(texts: Iterable[str]) -> Iterator[Line]:
-    """Number texts from 1, with an error instead of a text that is not UTF-8."""
+    """Yield (number from 1, text) of each text; an error for one that is not UTF-8."""
     for number, text in enumerate(texts, 1):
         try:
             text.encode("utf-8")
@@ -237,12 +242,12 @@ def given(texts: Iterable[str]) -> Iterator[Line]:
 
 
 def windows(stream: BinaryIO) -> Iterator[list[Line]]:
-    """Yield (number from 1, text) of each line of a stream, in lists of at most `WINDOW`.
+    """Yield (number from 1, text) of each line of a stream, in lists that fit memory.
 
-    Of a text that is not UTF-8 there is an error. A byte order mark before the first line is
-    dropped. What has arrived is not kept waiting for more: a program that writes one line and waits
-    for its answer gets it. The stream is closed at its end. Raises `UserError` at a line longer
-    than any text, at a NUL byte, and for UTF-16.
+    A list has at most `WINDOW` lines. A line that is not UTF-8 has an error instead of a text. A
+    byte order mark before the first line is dropped. Lines are yielded as soon as they arrive, so
+    that a program that writes one line and waits for its answer gets it. The stream is closed at
+    its end. Raises `UserError` for a line longer than any text, a NUL byte, and UTF-16.
     """
     number, rest, ended = 0, b"", False
     name = getattr(stream, "name", "the input")
@@ -270,6 +275,7 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
 
 
 def _text(line: bytes) -> str | UserError:
+    """Decode a line; return an error if it is not UTF-8."""
     try:
         return line.decode("utf-8").rstrip("\r")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""A table that a command keeps in the user's folder from one call to the next, as JSON."""
+"""Keep a table in the user's folder between calls of a command, as JSON."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,15 +10,15 @@ from pellucid.system.files import read_file, write_atomically
 
 
 def keep(path: Path, table: Mapping[str, Any]) -> None:
-    """Write a table; its folder is made."""
+    """Write a table; create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(table, indent=2, ensure_ascii=False).encode())
 
 
 def read_kept(path: Path, **fields: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
-    """Return the table, with these fields in each row; empty where nothing is kept yet.
+    """Read a table with these fields in each row; an empty one if there is no file.
 
-    Raises `UserError` for a file that is none.
+    fields: functions that convert each field. Raises `UserError` for another kind of file.
     """
     if not path.exists():
         return {}

@@ -31,7 +31,8 @@ HOME = Path("lab")
 STORED = Path("results/studies")
 """The results that come with the repository, seen from its root."""
 SURE = (34, 60, 80, 101)
-"""Bounds of what `lab guess` counts together, in percent; a third is chance among three answers."""
+"""Bounds of the groups in which `lab guess` counts, in percent; a third is chance among three
+answers."""
 
 
 def run_verb(
@@ -224,7 +225,10 @@ def _lines(name: str, folder: Path) -> dict[str, Line]:
 
 
 def _executor(named: str) -> Executor:
-    """Return what a function of the user's own returns, named as MODULE:FUNCTION."""
+    """Call the user's function MODULE:FUNCTION; return the executor that it makes.
+
+    Raises `UsageError` if there is no such function, or if it returns something else.
+    """
     if (here := str(Path.cwd())) not in sys.path:  # a file next to the study
         sys.path.insert(0, here)
     try:
@@ -251,7 +255,7 @@ VERBS: dict[str, Callable[..., int]] = {
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command."""
+    """Run a verb of the command."""
     verb, *rest = arguments or [""]
     if verb in ("", "-h", "--help"):
         print(f"{tr('usage:')} pellucid lab {{{','.join(VERBS)}}} [OPTIONS]\n")

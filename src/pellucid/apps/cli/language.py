@@ -1,4 +1,4 @@
-"""The user's language, from `--lang`, PELLUCID_LANG or the locale, and translation into it.
+"""The user's language, from `--lang`, PELLUCID_LANG or the locale, and translation.
 
 Texts are written in English where they are used; `korean.toml` has the Korean of each.
 """
@@ -19,18 +19,20 @@ from pellucid.system.language import Language, chosen_language
 
 LANGUAGES: tuple[Language, ...] = ("en", "ko")
 FILLER = "\x01"
-"""Follows a character of two columns while a text is wrapped by its number of characters."""
+"""Inserted after a character that is two columns wide while text is wrapped by characters."""
 
 SETTING, OPTIONS = re.compile(r"`([a-z_.]+)`"), {"start": "from"}
-"""A setting as the library names it in a message, and options that have another name."""
+"""SETTING: a setting in a message of the library. OPTIONS: settings whose option has another
+name."""
 HOLE, NEAREST = re.escape("{}"), r"((?: \(did you mean .*?\?\))?)"
-"""In an error's template: a placeholder, and the place of a "did you mean" hint."""
+"""Regular expressions of a placeholder in an error's template, and of a "did you mean" hint."""
 
 
 def take(arguments: list[str], option: str) -> str | None:
-    """Remove an option of every command; return its value, "" where it has none.
+    """Remove an option that all commands have.
 
-    After a bare -- it is text.
+    Return its value, or "" without a value. Returns None if it is not given. Everything after a
+    bare -- is text.
 
     >>> typed = ["train", "--lang=ko", "--", "--lang"]
     >>> take(typed, "--lang"), take(typed, "--lang"), typed
@@ -47,7 +49,7 @@ def take(arguments: list[str], option: str) -> str | None:
 
 
 def take_language(arguments: list[str]) -> Language | None:
-    """Remove --lang; return its value. Behind `view` it is the page's language.
+    """Remove --lang and return its value; for `view`, which has its own --lang, None.
 
     >>> take_language(["train", "--lang", "ko"]), take_language(["view", "--lang", "ko"])
     ('ko', None)
@@ -62,17 +64,23 @@ def take_language(arguments: list[str]) -> Language | None:
 
 
 def tr(english: str) -> str:
-    """Return a text in the user's language; in English where the output cannot write Hangul."""
+    """Translate a text into the user's language.
+
+    English if the output cannot encode Hangul.
+    """
     return english if printed_language() == "en" else korean().get(english, english)
 
 
 def printed_language() -> Language:
-    """Return the language asked for, or English where the output cannot write Hangul."""
+    """Return the chosen language, or English if the output cannot encode Hangul."""
     return chosen_language() if encodable("한글", sys.stdout.encoding or "utf-8", "") else "en"
 
 
 def encodable(text: str, encoding: str, plain: str) -> str:
-    """Return the text, or the plain one if the encoding lacks it: an error would end training."""
+    """Return the text, or `plain` if the encoding lacks one of its characters.
+
+    An encoding error would end training.
+    """
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -81,12 +89,11 @@ def encodable(text: str, encoding: str, plain: str) -> str:
 
 
 def translated(error: str) -> str:
-    """Return an error's message as the command line prints it, in the user's language.
+    """Translate an error's message for the command line, into the user's language.
 
-    A setting between backticks becomes the option. A message without Korean stays English.
-
-    What the program put in is translated likewise, clause by clause, and what follows a name, but
-    not that name: a folder may be called `words`.
+    A setting in backticks becomes an option. A message without translation stays English. Values
+    that the program filled in are translated too, and clause by clause; names in front of a colon
+    are not, because a folder may be called `words`.
     """
     error = SETTING.sub(lambda found: as_option(found[1]), error)
     if printed_language() == "en":
@@ -107,7 +114,7 @@ def translated(error: str) -> str:
 
 
 def as_option(setting: str) -> str:
-    """Return how a setting is typed.
+    """Return the option of a setting.
 
     >>> as_option("data.held_out"), as_option("start")
     ('--data.held-out', '--from')
@@ -116,25 +123,26 @@ def as_option(setting: str) -> str:
 
 
 def _line(where: str) -> str:
+    """Translate ", line 3" at the end of a place."""
     return re.sub(r", line (\d+)(: )?$", r", \1행\2", where)
 
 
 def warn(message: str) -> None:
-    """Print a message on standard error, in the user's language."""
+    """Print a message on standard error in the user's language."""
     print(f"pellucid: {translated(message)}", file=sys.stderr)
 
 
 @functools.cache
 def korean() -> Mapping[str, str]:
-    """Return the Korean of every text but the errors'."""
+    """Return the Korean of all texts but errors, by the English text."""
     return {english: text for english, text in _catalogue().items() if isinstance(text, str)}
 
 
 @functools.cache
 def _errors() -> list[tuple[re.Pattern[str], str]]:
-    """Return the Korean of errors, by what matches the English; those with most text first.
+    """Return (regular expression of an English error, its Korean), longest text first.
 
-    Each {} is some text; one right after another is the nearest name, or nothing.
+    {} matches any text; two in a row match a text and a "did you mean" hint, or nothing.
     """
     templates: Mapping[str, str] = _catalogue()["errors"]
     found = []
@@ -145,12 +153,16 @@ def _errors() -> list[tuple[re.Pattern[str], str]]:
 
 
 def _catalogue() -> dict[str, Any]:
+    """Read korean.toml."""
     text = files("pellucid.apps.cli").joinpath("korean.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> str:
-    """Wrap a text between words at a width in columns; indent the first line and the later ones.
+    """Wrap a text between words at a width in columns.
+
+    first, later: indents of the first line and of later lines. A Hangul syllable is two columns
+    wide.
 
     >>> print(wrapped("멀티 헤드 어텐션", 10, later="  "))
     멀티 헤드

@@ -1,4 +1,4 @@
-"""`pellucid learn`: the page in which a Transformer learns."""
+"""`pellucid learn`: write the page that trains a Transformer in the browser."""
 
 import webbrowser
 from pathlib import Path

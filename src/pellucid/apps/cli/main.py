@@ -1,4 +1,4 @@
-"""The command line: finds the command, and turns every error into one clear message.
+"""The command line: run a command, and turn every error into one clear message.
 
 Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 ended by SIGTERM, 141 output closed
 before the work ended.
@@ -34,7 +34,7 @@ FOOT = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; `arguments` default to those of `sys.argv`."""
+    """Run one command and return its exit code; `arguments` default to `sys.argv`."""
     _open_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_debug(typed) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
@@ -71,16 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Warnings(logging.Handler):
-    """Print warnings on standard error as it is now: above a progress bar while there is one."""
+    """Logging handler that prints warnings on standard error, above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
+        """Print a warning."""
         with contextlib.suppress(OSError):
             warn(record.getMessage())
 
 
 def describe(error: Exception) -> str:
-    """Say what went wrong in the user's terms.
+    """Describe an error in the user's terms.
 
     >>> describe(UserError("words.tsv, line 3: expected 2 columns, got 1"))
     'words.tsv, line 3: expected 2 columns, got 1'
@@ -107,7 +107,7 @@ def describe(error: Exception) -> str:
 
 
 def _shown(message: str) -> str:
-    """Wrap a message between words at a terminal; elsewhere a line stays one, for `grep`."""
+    """Wrap a message at a terminal; elsewhere keep each line whole, for `grep`."""
     if not sys.stderr.isatty():
         return message
     columns, first = shutil.get_terminal_size().columns, " " * len("pellucid: ")
@@ -116,6 +116,7 @@ def _shown(message: str) -> str:
 
 
 def _run(arguments: list[str]) -> int:
+    """Run the command that the arguments name, or print help or version."""
     if arguments and arguments[0] in HELP:
         named = [word for word in arguments if word not in HELP]
         if named:
@@ -137,15 +138,17 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage() -> str:
+    """Return the help of the whole program."""
     columns = shutil.get_terminal_size().columns
     head, foot = (wrapped(tr(text), columns) for text in (HEAD, FOOT))
     return "\n".join([tr(USAGE), "", head, "", listed(COMMANDS), "", foot])
 
 
 def _open_streams() -> None:
-    """Give a process that was started without a standard stream an empty one.
+    """Open missing standard streams as empty ones.
 
-    Otherwise the next file opened would take its place, and receive what is printed.
+    Otherwise the next file that is opened would take the place of one, and receive everything that
+    is printed.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -154,7 +157,10 @@ def _open_streams() -> None:
 
 
 def _take_debug(arguments: list[str]) -> bool:
-    """Remove --debug anywhere among the options; after a bare -- it is text."""
+    """Remove --debug from the options; return whether it was there.
+
+    Everything after a bare -- is text.
+    """
     if "--debug" not in takewhile("--".__ne__, arguments):
         return False
     arguments.remove("--debug")

@@ -1,4 +1,4 @@
-"""`pellucid models`: the trained models that come with Pellucid, and what they score."""
+"""`pellucid models`: list the trained models that come with Pellucid, with scores."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Options: read by tyro from a command's function, whose signature and docstrings are the help."""
+"""Options of a command, parsed by tyro from its function's signature and docstring."""
 
 import functools
 import inspect
@@ -35,26 +35,27 @@ from pellucid.tasks.folder import load_model, shipped_models
 from pellucid.tasks.generation import sampling_of
 
 RULES = ConstructorRegistry()
-"""Our rules for the types that tyro does not turn into options as we want."""
+"""Rules for types that tyro does not turn into suitable options."""
 
 T = TypeVar("T")
 Flat = Annotated[T, tyro.conf.arg(name="")]
-"""Settings whose options have no prefix, as a parameter of a command."""
+"""Type of a command's parameter whose settings become options without a prefix."""
 POSITIONAL, OPTIONS = "positional arguments", "options"
 Entry = tuple[str, str, str]
-"""An entry of the help: its heading, how it is typed, and what it does."""
+"""An entry of the help: heading, how the option is typed, and its description."""
 INDENT = 24
-"""Columns before what an option does."""
+"""Column of an option's description."""
 HELP_ALL = "--help-all"
 MANY = 60
-"""Options of a command from which on its help names those in groups, and --help-all explains."""
+"""Number of options from which on --help only names those in groups, and --help-all describes
+them."""
 
 
 def parse(function: Callable[..., int], command: str, arguments: Sequence[str]) -> int:
     """Call a command's function with the arguments as typed; return its exit code.
 
     Positional-only parameters are positional, the others options; the docstring is the help.
-    `command` is how its help names it, after `pellucid`. Raises `UsageError` on arguments that the
+    command: its name in the help, after `pellucid`. Raises `UsageError` for arguments that the
     command does not take.
     """
     if asks_help(arguments):
@@ -89,14 +90,14 @@ def before_text(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def asks_help(arguments: Sequence[str]) -> bool:
-    """Return whether help is an option among the arguments."""
+    """Return whether an option for help is among the arguments."""
     return bool({"-h", "--help", HELP_ALL} & set(before_text(arguments)))
 
 
 def named(arguments: Sequence[str], use: str) -> tuple[str | None, list[str]]:
-    """Return the name that comes first, and the other arguments.
+    """Split the first argument, a name, from the others.
 
-    Without a name only help may be asked for: else `UsageError` says `use`.
+    Without a name only help may be asked for; otherwise `UsageError` with the message `use`.
 
     >>> named(["runs/g2p", "--json"], ""), named(["--help"], "")
     (('runs/g2p', ['--json']), (None, ['--help']))
@@ -109,9 +110,9 @@ def named(arguments: Sequence[str], use: str) -> tuple[str | None, list[str]]:
 
 
 def refuse_repeated(function: Callable[..., int], arguments: Sequence[str]) -> None:
-    """Raise `UsageError` if an option that takes several values is given more than once.
+    """Raise `UsageError` if an option with several values is given more than once.
 
-    The argument parser would keep the last and silently drop the others.
+    The argument parser would keep the last one, and silently drop the others.
     """
     names = Counter(word.partition("=")[0] for word in before_text(arguments))
     if not any(times > 1 and name.startswith("--") for name, times in names.items()):
@@ -125,7 +126,7 @@ def refuse_repeated(function: Callable[..., int], arguments: Sequence[str]) -> N
 
 
 def value_of(arguments: Sequence[str], option: str) -> str | None:
-    """Return the value of an option that must be known before the others can be read.
+    """Return the value of an option that must be known before the others are parsed.
 
     >>> value_of(["--run=a", "--seed", "5"], "--seed")
     '5'
@@ -139,7 +140,7 @@ def value_of(arguments: Sequence[str], option: str) -> str | None:
 
 
 def accepts_changes(arguments: Sequence[str]) -> bool:
-    """Return whether --accept-changes is among the options, before the others can be read.
+    """Return whether --accept-changes is given, before the options are parsed.
 
     >>> accepts_changes(["--accept-changes"]), accepts_changes(["--", "--accept-changes"])
     (True, False)
@@ -148,7 +149,11 @@ def accepts_changes(arguments: Sequence[str]) -> bool:
 
 
 def named_model(arguments: Sequence[str], use: str) -> tuple[str | None, list[str], Any]:
-    """Return what `named` does, and the model of that name."""
+    """Load the model that the first argument names.
+
+    Return (name, other arguments, model). Without a name, when help is asked for, the model is
+    None.
+    """
     name, rest = named(arguments, use)
     trained = None if name is None else load_model(Path(name), accepts_changes(rest))
     return name, rest, trained
@@ -156,7 +161,7 @@ def named_model(arguments: Sequence[str], use: str) -> tuple[str | None, list[st
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a trained model is read."""
+    """Options for loading a trained model."""
 
     device: str = CPU
     """Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE."""
@@ -167,7 +172,7 @@ class ModelOptions:
     the mean of their probabilities."""
 
     def placed(self, trained: Any) -> Any:
-        """Return a model with those that answer together with it, on the device."""
+        """Move a model to the device, together with those of its ensemble."""
         if self.ensemble and not isinstance(trained, Seq2SeqTask):
             raise UsageError(f"--ensemble is for encoder-decoders; this model is {trained.name}")
         place(trained.model, self.device)
@@ -202,15 +207,18 @@ class SamplingOptions:
     """How many answers to draw for each text."""
 
     def config(self, search: SearchConfig) -> SampleConfig | None:
-        """Return how to sample, or None to search; `search` gives length and constraints."""
+        """Return the sampling settings, or None for a search if no option is given.
+
+        search: gives the length and the constraints.
+        """
         given = {name: value for name, value in vars(self).items() if value is not None}
         return sampling_of(search, given) if given else None
 
 
 def help_of(function: Callable[..., int], command: str, whole: bool = True) -> str:
-    """Write a command's help in the user's language, as wide as the terminal.
+    """Return the help of a command in the user's language, as wide as the terminal.
 
-    Not `whole`: of many options, those in groups are named only.
+    whole: False only names the options in groups if there are many.
     """
     width = shutil.get_terminal_size().columns
     text, _, _ = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
@@ -235,12 +243,12 @@ def help_of(function: Callable[..., int], command: str, whole: bool = True) -> s
 
 
 def _typed(function: Callable[..., int]) -> list[str]:
-    """Return how each of a command's options is typed."""
+    """Return how each option of a command is typed."""
     return [typed for entries in _groups(function).values() for typed, _ in entries if typed]
 
 
 def _groups(function: Callable[..., int]) -> dict[str, list[tuple[str, str]]]:
-    """Return by heading how each of a command's options is typed, and what it does."""
+    """Return the options of a command by heading: (how it is typed, description)."""
     _, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
     docs = dict(line.split(": ", 1) for line in re.sub(r"\n {8,}", " ", args).splitlines())
     hints = get_type_hints(function, include_extras=True)
@@ -259,7 +267,7 @@ def _groups(function: Callable[..., int]) -> dict[str, list[tuple[str, str]]]:
 
 
 def _entries(group: str, name: str, kind: Any, default: Any, what: str) -> Iterator[Entry]:
-    """Yield the entry of a parameter, or those of the settings in a dataclass."""
+    """Yield the help entry of a parameter, or the entries of a dataclass of settings."""
     if is_dataclass(default):
         if name:
             group = f"{name} {OPTIONS}"
@@ -289,7 +297,7 @@ def _entries(group: str, name: str, kind: Any, default: Any, what: str) -> Itera
 
 
 def _metavar(written: str) -> str:
-    """Return what to type after an option, without the None of what may be unset.
+    """Return the placeholder of an option's value, without the None of optional values.
 
     >>> _metavar("{None}|INT"), _metavar("{None}|{STR STR}"), _metavar("{None,near,far}")
     ('INT', 'STR STR', '{near,far}')
@@ -299,7 +307,7 @@ def _metavar(written: str) -> str:
 
 
 def _hint(default: Any, spec: PrimitiveConstructorSpec[Any]) -> str:
-    """Say what an option is by default, unless that is nothing."""
+    """Describe the default of an option; "" if it has none."""
     if default is inspect.Parameter.empty:
         return tr("(required)")
     if isinstance(default, bool):
@@ -310,7 +318,7 @@ def _hint(default: Any, spec: PrimitiveConstructorSpec[Any]) -> str:
 
 
 def _row(typed: str, what: str, width: int) -> str:
-    """Write how an option is typed and what it does: on one line if it is short.
+    """Format an option with its description; on one line if it is short.
 
     >>> print(_row("--seed INT", "Random seed.", 80))
       --seed INT            Random seed.
@@ -324,7 +332,7 @@ def _row(typed: str, what: str, width: int) -> str:
 
 @RULES.primitive_rule
 def _model_type(info: PrimitiveTypeInfo) -> UnsupportedTypeAnnotationError | None:
-    """Make no option of a model's family: the recipe decides it."""
+    """Tell tyro to make no option of a model's type, which the recipe determines."""
     values = get_args(info.type)
     one = get_origin(info.type) is Literal and str(values[0]).startswith("pellucid-")
     return UnsupportedTypeAnnotationError(()) if one else None
@@ -332,7 +340,7 @@ def _model_type(info: PrimitiveTypeInfo) -> UnsupportedTypeAnnotationError | Non
 
 @RULES.primitive_rule
 def _name(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Read the name of a part: one that its registry has, the user's own among them."""
+    """Tell tyro to parse a name of a registry, including the user's own parts."""
     if not isinstance(info.type, type) or not issubclass(info.type, Name):
         return None
     read_all()

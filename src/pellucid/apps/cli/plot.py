@@ -1,4 +1,4 @@
-"""`pellucid plot PICTURE`: draw the curves of runs, or what the articles draw."""
+"""`pellucid plot PICTURE`: draw the curves of runs, or a picture of the articles."""
 
 from pathlib import Path
 

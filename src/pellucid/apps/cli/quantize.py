@@ -1,4 +1,4 @@
-"""`pellucid quantize MODEL FOLDER`: a smaller copy of a model."""
+"""`pellucid quantize MODEL FOLDER`: write a smaller copy of a model."""
 
 from contextlib import suppress
 from pathlib import Path

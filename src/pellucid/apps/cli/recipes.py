@@ -1,4 +1,4 @@
-"""`pellucid recipes`: what can be trained by name."""
+"""`pellucid recipes`: list the recipes that can be trained by name."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from pellucid.system.files import read_toml
 from pellucid.training.config import load_recipe, recipe_names
 
 MINUTES = read_toml(Path(__file__).with_name("minutes.toml"))
-"""How long training took, as measured."""
+"""Measured training times, in minutes."""
 
 
 def recipes() -> int:

@@ -1,4 +1,4 @@
-"""One-line messages in place of tyro's error boxes for wrong arguments."""
+"""Convert tyro's error boxes for wrong arguments to one-line messages."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,11 @@ from pellucid.tasks.generation import ALIASES, PEERS
 
 
 def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
-    """Return an error box of tyro's as one line, or None if it is of another kind.
+    """Convert an error box of tyro to one line; None if it is of an unknown kind.
 
     Args:
-        box: What tyro printed.
-        prog: The command, as in "pellucid generate".
+        box: Text that tyro printed.
+        prog: The command, such as "pellucid generate".
         options: How each of its options is typed.
 
     >>> refusal("| Unrecognized options: --bem, 3 |", "pellucid generate", ["--beam INT"])
@@ -48,7 +48,9 @@ def refusal(box: str, prog: str, options: Sequence[str]) -> str | None:
 
 
 def _close(name: str, flags: Iterable[str]) -> str:
-    """Return what `nearest` does of the flag, looking at its last part first.
+    """Return a "did you mean" hint for a wrong flag.
+
+    The last part of its name counts first.
 
     >>> _close("--epochs", ["--data.epoch-size", "--training.epochs"])
     ' (did you mean --training.epochs?)'

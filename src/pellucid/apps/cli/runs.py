@@ -1,4 +1,4 @@
-"""`pellucid runs [FOLDER]`: runs next to each other: what differs, and what came of it."""
+"""`pellucid runs [FOLDER]`: compare runs by their settings and scores."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ WIDEST = 24  # of a curve
 MOST = 8  # settings listed for a run
 ENDS = ("trained", "ended")  # records with the time since training began
 FOLLOW = ("description", "sha256", "source_vocab_size", "target_vocab_size")
-"""Settings that follow from the others, or change nothing."""
+"""Settings that follow from others, or that change nothing."""
 
 
 def runs(folder: Path = Path("runs"), /) -> int:
@@ -37,7 +37,10 @@ def runs(folder: Path = Path("runs"), /) -> int:
 
 
 def found(folder: Path) -> list[Path]:
-    """Return the run folders in a folder, or itself. Raises `UserError` where there is none."""
+    """Return the run folders in a folder, or itself.
+
+    Raises `UserError` if there is none.
+    """
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
     if runs := [path for path in (folder, *inside) if (path / CONFIG).is_file()]:
         return runs
@@ -45,7 +48,7 @@ def found(folder: Path) -> list[Path]:
 
 
 def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
-    """Return the table of the runs in a folder, which a notebook shows as it is."""
+    """Make a table of the runs in a folder; a notebook can display it."""
     runs = found(Path(folder))
     heads = (tr("run"), tr("settings that differ"), tr("steps"), tr("minutes"))
     made = table(*heads, tr("best held-out scores"), tr("loss"))
@@ -67,9 +70,9 @@ def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
 
 
 def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
-    """Yield, for each run, its value of every setting that some run has otherwise, if it has one.
+    """Yield, for each run, the settings in which the runs differ, with its values.
 
-    A setting that 0.1.0 left out has its default.
+    A setting that version 0.1.0 left out has its default.
     """
     usual = flat(to_mapping(RunConfig()))
     found = [{**usual, **flat(read_settings(folder) or {})} for folder in folders]
@@ -85,12 +88,12 @@ def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
 
 
 def _short(value: Any) -> str:
-    """Write a setting's value, of several files their names."""
+    """Format the value of a setting; files by their names."""
     return " ".join(Path(str(x)).name for x in value) if isinstance(value, list) else str(value)
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Draw numbers as a line of blocks, the lowest at the bottom.
+    """Draw numbers as a line of blocks; the lowest number is the lowest block.
 
     >>> sparkline([3.0, 2.0, 1.0, 1.5])
     '█▄▁▂'

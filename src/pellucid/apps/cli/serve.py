@@ -88,16 +88,16 @@ def serve(
 
 
 def _end(number: int) -> None:
-    """End the process with 128 + n on a signal, as long as there is no request.
+    """End the process on a signal while models are loading, with exit code 128 + n.
 
-    Process 1 of a container has no other handlers.
+    Without this, process 1 of a container would ignore signals.
     """
     os.write(2, b"pellucid: stopped before its models were loaded\n")
     os._exit(128 + number)  # another thread may be inside a compiler, which cannot be ended
 
 
 def _keys(path: Path) -> list[str]:
-    """Return the keys in a file. Raises `UserError` if there are none."""
+    """Read API keys from a file. Raises `UserError` if there are none."""
     try:
         check_file(path, MOST_BYTES, pipes=True)
         keys = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
@@ -113,7 +113,7 @@ def _keys(path: Path) -> list[str]:
 
 
 def _log_requests() -> None:
-    """Write a line of JSON on standard error for every request and every model loaded anew."""
+    """Log each request, and each model loaded, as a line of JSON on standard error."""
     logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False  # not written
     log = logging.getLogger("pellucid.apps.serve")
     handler = logging.StreamHandler(sys.stderr)

@@ -1,4 +1,4 @@
-"""`pellucid speedrun`: the seconds from an empty cache to a quality, over several random seeds."""
+"""`pellucid speedrun`: measure the time to reach a quality, over random seeds."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from pellucid.training.config import load_recipe
 from pellucid.training.experiment import Prepared, make_tokenizers, read_material, score
 
 BARS = {"g2p": ("speedrun-g2p", 0.105)}
-"""For each task: the recipe that holds the record, and the validation PER to reach."""
+"""For each task, the recipe of the record and the validation PER to reach."""
 CHILD = "import sys; from pellucid.apps.cli.speedrun import timed; timed(*sys.argv[1:])"
 
 
@@ -68,7 +68,7 @@ def speedrun(
 
 
 def _run(recipe: str, seed: int) -> dict[str, Any]:
-    """Train and score in a process whose caches are empty."""
+    """Train and score in a new process with empty caches."""
     with TemporaryDirectory() as folder:
         caches = {"NUMBA_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": folder}
         done = subprocess.run(
@@ -84,7 +84,10 @@ def _run(recipe: str, seed: int) -> dict[str, Any]:
 
 
 def timed(recipe: str, seed: str, began: str) -> None:
-    """Train with a random seed; print the seconds since `began` and the scores as JSON."""
+    """Train with a random seed.
+
+    Print the seconds since `began` and the scores as JSON.
+    """
     config = load_recipe(recipe)
     config = replace(config, seed=int(seed), training=replace(config.training, seed=int(seed)))
     pairs = read_material(config)

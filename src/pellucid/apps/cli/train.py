@@ -1,4 +1,7 @@
-"""`pellucid train RECIPE`: any setting is an option; Ctrl-C saves the run to be resumed."""
+"""`pellucid train RECIPE`: train.
+
+Every setting is an option, and Ctrl-C saves the run.
+"""
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -26,7 +29,10 @@ INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command: the recipe named first gives the settings their defaults."""
+    """Run the command.
+
+    The recipe, its first argument, gives the defaults of the settings.
+    """
     _refuse_another_family(arguments)
     resumed = "--resume" in arguments
     name, rest = named(
@@ -102,6 +108,7 @@ def show_run(
 
 
 def _refuse_another_family(arguments: list[str]) -> None:
+    """Raise `UsageError` for an option that would change the kind of model."""
     for word in arguments:
         if word.partition("=")[0].replace("_", "-") == "--model.model-type":
             raise UsageError(
@@ -111,7 +118,7 @@ def _refuse_another_family(arguments: list[str]) -> None:
 
 
 def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, Path]:
-    """Return the settings to start from and the run folder."""
+    """Return the initial settings and the run folder, before the options are parsed."""
     if name is None:
         return RunConfig(), Path("runs/RECIPE")
     run = value_of(rest, "--run")
@@ -124,7 +131,10 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
 
 
 def _train(config: RunConfig, folder: Path, choices: Choices | None, how: Mapping[str, Any]) -> int:
-    """Train, showing the progress; `how` holds the further arguments of `train_run`."""
+    """Train and show the progress; return the exit code.
+
+    how: further arguments of `train_run`. choices: records kernels, to be printed after one step.
+    """
     console = Output()
 
     def explain(event: Event) -> None:

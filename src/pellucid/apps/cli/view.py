@@ -1,4 +1,4 @@
-"""`pellucid view MODEL TEXT`: a model's attention for one text, drawn."""
+"""`pellucid view MODEL TEXT`: draw a model's attention while it reads a text."""
 
 import os
 import webbrowser
@@ -32,7 +32,10 @@ PAGE, FILM_PAGE = Path("attention.html"), "film.html"
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command. The first word is the model; its search settings are the defaults."""
+    """Run the command.
+
+    The model, its first argument, gives the defaults of the search.
+    """
     name, rest = named(arguments, USE)
     folder = Path(name or "")
     filmed = name is not None and bool(frames(folder))
@@ -158,7 +161,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _own_answer(record: Record, trained: Task, other: Task) -> str | Sequence[int] | None:
-    """Return a model's answer for another: tokens, where both have the same ones, else its text."""
+    """Return a model's answer in a form that another model can read.
+
+    It is its tokens if both have the same tokenizer, else its text.
+    """
     mine, theirs = trained.target, other.target
     if (
         isinstance(mine, Tokenizer)
@@ -173,7 +179,7 @@ def _own_answer(record: Record, trained: Task, other: Task) -> str | Sequence[in
 
 
 def _labelled(trained: Any, text: str) -> int:
-    """Draw the attention of a model that gives labels, for which there is no page."""
+    """Print the attention of a model that gives labels, which the page cannot show."""
     if not (maps := list(trained.attention(text).values())):
         raise UsageError(NO_LAYERS)
     seen, console = maps[-1], Output()
@@ -185,7 +191,7 @@ def _labelled(trained: Any, text: str) -> int:
 
 
 def _shown(written: Sequence[Path], pages: Sequence[Path], more: str, open: bool) -> int:
-    """Say what was written, and open the page if that is asked for."""
+    """Print the paths that were written, and open the page if asked to."""
     wrote = [tr("wrote {}").format(path) for path in written]
     Output().say("\n".join([*wrote, *filter(None, [more])]))
     if open:
@@ -194,13 +200,13 @@ def _shown(written: Sequence[Path], pages: Sequence[Path], more: str, open: bool
 
 
 def _page(model: Path) -> Path:
-    """Return where a model's page goes: into its run, or here where there is none to write to."""
+    """Return the path of a model's page: in its run folder if possible, else here."""
     run = find_model(model).parent
     return run / PAGE if (run / "config.toml").is_file() and os.access(run, os.W_OK) else PAGE
 
 
 def _model(trained: Task, text: str) -> dict[str, Any] | None:
-    """Return the model for the page; say why it cannot run there."""
+    """Describe a model for the page; print the reason if it cannot run there."""
     try:
         return runnable(trained, text)
     except UnsupportedError as error:

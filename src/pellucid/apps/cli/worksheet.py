@@ -1,4 +1,4 @@
-"""`pellucid worksheet NAME`: a backward on paper, with its answers."""
+"""`pellucid worksheet NAME`: write a backward to compute on paper, and answers."""
 
 from pathlib import Path
 

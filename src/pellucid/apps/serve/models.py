@@ -38,7 +38,7 @@ class Served:
     languages: tuple[str, str] | None
     """(from, into) if the model's name has a pair of language codes."""
     use: Use
-    """What the model is good for."""
+    """The use of the model, by which the page is arranged."""
     example: str
     """A text that fits the model; "" if it reads no texts."""
     about: str = ""
