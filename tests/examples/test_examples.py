@@ -183,7 +183,7 @@ def test_a_notebook_needs_no_file_of_the_checkout_beside_it(name: str, tmp_path:
     assert done.returncode == 0, done.stderr
     packed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     inside = packed["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    for file in ("lesson.py", "transformer.py"):
+    for file in ("lesson.py", "runs.json", "transformer.py"):
         assert inside[f"examples/{file}"] == f"pellucid/apps/teach/course/{file}"
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
-from lesson import Lesson, final_loss, stored_runs
+from lesson import Lesson, final_loss, stored_runs, trained_variances
 from pellucid.apps.cli.main import main
 from pellucid.apps.teach import pictures
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -79,15 +83,48 @@ def test_the_final_loss_is_that_of_the_last_epoch(tmp_path: Path) -> None:
     assert final_loss(tmp_path) == 2.0
 
 
-def test_stored_runs_are_found_from_below_and_missing_ones_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert stored_runs("-003") == []
-    assert "results/studies/*-003.jsonl is not here" in capsys.readouterr().out
+def test_stored_runs_are_found_from_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "results" / "studies").mkdir(parents=True)
     path = tmp_path / "results" / "studies" / "article-003.jsonl"
     path.write_text('{"status": "done", "seed": 1}\n{"status": "failed"}\n', encoding="utf-8")
     (tmp_path / "examples").mkdir()
     monkeypatch.chdir(tmp_path / "examples")
     assert stored_runs("-003") == [{"status": "done", "seed": 1}]
+
+
+def test_without_the_checkout_the_runs_are_those_that_the_articles_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    here = {study: stored_runs(study) for study in ("-003", "exponent", "heads-and-ffns")}
+    over_steps, at_the_end = trained_variances()
+    monkeypatch.chdir(tmp_path)
+    for study, runs in here.items():
+        kept = stored_runs(study)
+        assert [(run["change"], run["seed"]) for run in kept] == [
+            (run["change"], run["seed"]) for run in runs
+        ]
+        for one, whole in zip(kept, runs, strict=True):
+            for name, value in one["metrics"].items():
+                assert value == article_runs().short(whole["metrics"].get(name))
+    assert trained_variances()[0].keys() == over_steps.keys()
+    for kept_curves, curves in zip(trained_variances()[0].values(), over_steps.values(), strict=True):
+        assert np.allclose(np.array(kept_curves), np.array(curves), rtol=1e-6)
+    assert np.allclose(*(list(each.values())[0] for each in (trained_variances()[1], at_the_end)))
+    assert capsys.readouterr().out == ""
+    assert stored_runs("nothing") == []
+    assert "neither results/studies/*nothing.jsonl nor runs.json" in capsys.readouterr().out
+
+
+def article_runs() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("article_runs", ROOT / "scripts/article_runs.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_kept_runs_are_up_to_date() -> None:
+    kept = (ROOT / "examples" / "runs.json").read_text(encoding="utf-8")
+    assert kept == article_runs().written(), "run: python scripts/article_runs.py"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pellucid.apps.view import page
 from pellucid.apps.view.record import TITLES, Kind, Language, Record, select_cell, select_maps
-from pellucid.apps.view.terminal import attention_map
 from pellucid.core.errors import UsageError
 from pellucid.system.files import write_atomically
 
@@ -110,6 +109,8 @@ class Picture:
         kind, (*_, m), heads = select_maps(record, kind, layer, head)
         weights, entropy = m.probabilities[heads].mean(axis=0), m.entropies[heads].mean()
         of = f"mean of {len(heads)} heads" if head is None else f"head {head}"
+        from pellucid.apps.view.terminal import attention_map  # with rich, which nothing else needs
+
         title = f"{TITLES[kind]}, layer {m.layer}, {of}; entropy {entropy:.2f} nats"
         rows = [label.text for label in record.queries(kind)]
         columns = [label.text for label in record.keys(kind)]
