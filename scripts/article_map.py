@@ -35,8 +35,9 @@ Each article has a script and a notebook in [`examples/`](../../examples): run `
 examples/article_000.py`, or open the notebook, which has stored output. Some train small models
 first, as the table says; with `--model runs/chat` (from `make demo`) 000 trains nothing and 001
 half a minute. On the site (`make docs`) each article is also one page to save: the notebook with
-its output, figures to move, derivations and corrections, in one file that works offline. Pictures
-need matplotlib: `pip install -e '.[lab]'` in the repository. `pellucid view runs/chat` writes a
+its output, figures to move, derivations and corrections, in one file that works offline; and its
+cells run in [the workbench](../workbench/workbench.md), with nothing installed. Pictures need
+matplotlib: `pip install -e '.[lab]'` in the repository. `pellucid view runs/chat` writes a
 page that shows a trained model: all its layers, each step, and the backward.
 
 ![A Transformer as boxes: the encoder reads the source, the decoder writes the answer](\
@@ -61,7 +62,8 @@ examples/article_000.ko.py`를 실행하거나 노트북을 여세요. 노트북
 `.ko`가 없는 것은 같은 코드의 영어판입니다. 표에 학습 시간이 적힌 것은 작은 모델을 먼저 학습합니다.
 `--model runs/chat`(`make demo`의 결과)을 주면 000은 학습하지 않고 001은 30초쯤만 학습합니다.
 사이트(`make docs`)에서는 글마다 출력이 담긴 노트북, 움직여 보는 그림, 유도 과정, 바로잡을 곳을
-인터넷 없이 열리는 파일 하나로 저장할 수 있습니다. 그림에는 matplotlib가 필요합니다. 저장소에서
+인터넷 없이 열리는 파일 하나로 저장할 수 있고, 셀은 설치 없이
+[작업대](../workbench/workbench.ko.md)에서 실행할 수 있습니다. 그림에는 matplotlib가 필요합니다. 저장소에서
 `pip install -e '.[lab]'`으로 설치하세요. `pellucid view runs/chat`은 학습한 모델의 모든 레이어와
 단계, 역전파를 보여 주는 페이지를 만듭니다.
 

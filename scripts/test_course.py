@@ -4,7 +4,11 @@ A page of this checkout's workbench is served on this machine alone, with the of
 Pyodide. tests/course/drive.html uses it in every browser that is installed, as a learner does: each
 exercise with each named mistake and a right answer, in English and Korean. Every sentence must be
 the one that `pellucid exercise` prints. Every op's backward must be right as it is, and wrong when
-changed. With --train, the answers then train a Transformer in the page.
+changed. The articles' notebooks run from their first cell to their last, and print what is stored.
+The page in two columns shows the values that are computed here. With --train, the answers then
+train a Transformer in the page.
+
+    python scripts/test_course.py [Chromium] [Firefox] [--train] [--only=notebooks,train,...]
 """
 
 from __future__ import annotations
@@ -31,7 +35,11 @@ from typing import Any
 ROOT = Path(__file__).absolute().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "website")]
 
+import articles  # noqa: E402
+import columns  # noqa: E402
+import numpy as np  # noqa: E402
 import workbench  # noqa: E402
+from markdown import Markdown  # noqa: E402
 
 import test_wasm  # noqa: E402
 from pellucid.apps.cli.exercise import exercise  # noqa: E402
@@ -87,6 +95,11 @@ def site(folder: Path) -> None:
         page = f'<!doctype html><html lang="{language}"><meta charset="utf-8"><body>{body}'
         (folder / where / "workbench.html").write_text(page, encoding="utf-8")
     workbench.write(folder)
+    (folder / "assets").mkdir()
+    shutil.copy(ROOT / "docs" / "assets" / "columns.js", folder / "assets")
+    body = Markdown(extensions=["md_in_html"]).convert(columns.page("en", "transformer.py"))
+    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><body>{body}'
+    (folder / "columns.html").write_text(page, encoding="utf-8")
     shutil.copy(ROOT / "tests" / "course" / "drive.html", folder)
 
 
@@ -106,6 +119,59 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
+def stored(number: str, language: str) -> list[dict[str, Any]]:
+    """Return an article's cells of code, as the page is given them."""
+    suffix = "" if language == "en" else ".ko"
+    path = ROOT / "examples" / f"article_{number}{suffix}.ipynb"
+    _, _, *cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [workbench.cell(each) for each in cells if each["cell_type"] == "code"]
+
+
+NUMBERS = re.compile(r"[\d.,]*\d(?:e[-+]?\d+)?|[-+−]|\s+")
+"""What may differ from the stored output: clocks, rounding, and so the width of a column."""
+ELSEWHERE = re.compile(r"lesson\.(?:chatbot|train)\(|\b(?:chatbot|record)\b")
+"""A cell that need not run in a browser: it trains with packages, or uses what that made."""
+
+
+def amiss(given: dict[str, Any], expected: dict[str, Any]) -> str:
+    """Return what is wrong with a cell after all have run; "" if nothing is."""
+    if given["error"] or given["state"] not in ("right", "elsewhere", "minutes"):
+        return f"{given['state']}: {given['error'] or 'it was not run'}"
+    if given["state"] == "elsewhere" and not ELSEWHERE.search(expected["source"]):
+        return "said to need what a browser has not"
+    if given["state"] == "minutes" and not expected["minutes"]:
+        return "left out"
+    found, native = (NUMBERS.sub("", each["printed"]) for each in (given, expected))
+    if found != native:
+        return f"printed {given['printed']!r}, stored {expected['printed']!r}"
+    if len(given["pictures"]) != len(expected["pictures"]) or not all(given["pictures"]):
+        return f"drew {given['pictures']}"
+    return ""
+
+
+def misshown(shown: dict[str, str], message: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the values in two columns, compared with those computed here."""
+    found, _ = columns.traced(columns.module(), columns.NUMBERS)
+    wrong = []
+    for (of, name), array in found.items():
+        text = shown.get(f"{of} {name}")
+        if text is None:
+            continue
+        _, _, value = text.partition(" = ")
+        given, native = (
+            [float(each) for each in re.findall(r"-?\d+\.?\d*(?:e[-+]\d+)?", one)]
+            for one in (value, columns.as_text(array))
+        )
+        if len(given) != len(native) or not np.allclose(given, native, rtol=1e-2, atol=2e-3):
+            wrong.append(f"columns: {of} {name}: {value}, here {columns.as_text(array)}")
+    if len(shown) < 60 or not message["hidden"]:
+        wrong.append(f"columns: {len(shown)} names, closed: {message['hidden']}")
+    for how in ("keyed", "tapped"):
+        if not re.fullmatch(r"\w+: \(.+?\) = \(\d.*", message[how], re.DOTALL):
+            wrong.append(f"columns: {how}: {message[how]}")
+    return wrong
+
+
 def faults(message: dict[str, Any], native: dict[tuple[str, str, str], list[str]]) -> list[str]:
     """Return what is wrong with what the page said once."""
     match message:
@@ -121,6 +187,19 @@ def faults(message: dict[str, Any], native: dict[tuple[str, str, str], list[str]
                 return [f"{language} {name}, unchanged: {wrong}"]
             if not any("%" in each for each in message["changed"]):
                 return [f"{language} {name}, changed: {message['changed']}"]
+        case {"kind": "notebook", "language": language, "name": name, "cells": cells}:
+            states = Counter(each["state"] for each in cells)
+            took = message["ms"] / 1000
+            print(f"    {language} {name}: {dict(states)}, {took:.0f} s", flush=True)
+            return [
+                f"{language} {name}, cell {i}: {fault}"
+                for i, (given, expected) in enumerate(
+                    zip(cells, stored(name, language), strict=True)
+                )
+                if (fault := amiss(given, expected))
+            ]
+        case {"kind": "columns", "shown": shown}:
+            return misshown(shown, message)
         case {"kind": "train", "said": said, "lines": lines}:
             print(textwrap.indent(f"{said}\n{lines[0]}", "    "))
             if "14/14" not in said or not lines[0].endswith("사십오만육천칠백팔십팔"):
@@ -153,17 +232,21 @@ def tried(program: str, options: tuple[str, ...], address: str, native: Any) -> 
         finally:
             os.killpg(running.pid, 15)
             running.wait()
-    print(f"  {seen['exercise']} answers, {seen['op']} ops; {len(found)} faults", flush=True)
+    counts = ", ".join(f"{seen[kind]} {kind}" for kind in ("exercise", "op", "notebook", "train"))
+    print(f"  {counts}; {len(found)} faults", flush=True)
     return found
 
 
 def main() -> int:
     """Try every browser that is installed; return 1 if a sentence differs."""
+    chosen = [each for each in sys.argv[1:] if not each.startswith("--")]
+    only = {part for each in sys.argv[1:] for part in each.removeprefix("--only=").split(",")}
+    everything_asked = not any(each.startswith("--only=") for each in sys.argv[1:])
     installed = {
         name: (path, options)
         for name, (programs, options) in BROWSERS.items()
         if (path := next(filter(None, map(shutil.which, programs)), None))
-        and (not sys.argv[1:] or name in sys.argv[1:] or sys.argv[1:] == ["--train"])
+        and (not chosen or name in chosen)
     }
     if not installed:
         print("make test-course: no Chromium and no Firefox is installed; nothing was run")
@@ -171,7 +254,13 @@ def main() -> int:
     if "PELLUCID_PYODIDE" not in os.environ:
         test_wasm.install()
     os.environ["COLUMNS"] = "10000"  # a sentence on one line
-    everything = cases()
+
+    def wanted(part: str) -> bool:
+        return everything_asked or part in only
+
+    train = "--train" in sys.argv[1:] or "train" in only
+    answers = [case for case in cases() if not case["mistake"]] if train else []
+    everything = cases() if wanted("exercises") else answers
     languages: tuple[Language, ...] = ("en", "ko")
     native = {
         (case["name"], case["mistake"], language): natively(case, language)
@@ -188,8 +277,12 @@ def main() -> int:
         given_to = {
             "cases": everything,
             "titles": titles,
-            "ops": list(workbench.ops()),
-            "train": "--train" in sys.argv[1:],
+            "ops": list(workbench.ops()) if wanted("ops") else [],
+            "notebooks": {
+                language: list(articles.FIGURES) if wanted("notebooks") else []
+                for language in languages
+            },
+            "train": train,
         }
         (folder / "cases.json").write_text(json.dumps(given_to), encoding="utf-8")
         handler = functools.partial(Handler, directory=name)

@@ -27,6 +27,12 @@
       train_now: "Train", training: "Training …", step: "step {} of 500", no: "none", asking: "Trained. It answers numbers that it has never seen …",
       ask: "A number from 1 to 999,999", translate: "Translate",
       looked: "Where each Korean token looked:",
+      notebooks: "The articles, cell by cell",
+      about_notebook: "The notebook of this article. Its cells run in this page, in their order; change one, and run it again. The output that you see first was stored before.",
+      run: "Run", all: "Run all", running: "Running …", drawing: "What draws pictures is loading: {} of {} files",
+      elsewhere: "This cell is not run here: it trains a model with packages that no browser has, or uses what such a cell made. Its stored output:",
+      minutes: "Run all leaves this cell out: it takes about {} minutes here. Its own button runs it. Its stored output:",
+      at: "line {}: {}", edit: "Code of cell {}",
     },
     ko: {
       loading: "파이썬을 불러오는 중: 파일 {}/{}",
@@ -50,6 +56,12 @@
       train_now: "학습하기", training: "학습하는 중 …", step: "{}/500스텝", no: "없음", asking: "학습이 끝났습니다. 처음 보는 수에 답하는 중 …",
       ask: "1부터 999,999까지의 수", translate: "옮기기",
       looked: "한국어 토큰이 본 곳:",
+      notebooks: "글을 셀 단위로",
+      about_notebook: "이 글의 노트북입니다. 셀은 이 페이지 안에서 차례대로 실행됩니다. 고쳐서 다시 실행해 보세요. 처음에 보이는 출력은 미리 저장해 둔 것입니다.",
+      run: "실행", all: "모두 실행", running: "실행하는 중 …", drawing: "그림 그리는 패키지를 불러오는 중: 파일 {}/{}",
+      elsewhere: "이 셀은 여기서 실행하지 않습니다. 브라우저에 없는 패키지로 모델을 학습하거나, 그런 셀의 결과를 씁니다. 저장해 둔 출력입니다.",
+      minutes: "모두 실행할 때는 이 셀을 건너뜁니다. 여기서는 {}분쯤 걸립니다. 셀의 버튼으로 실행할 수 있습니다. 저장해 둔 출력입니다.",
+      at: "{}행: {}", edit: "{}번 셀의 코드",
     },
   }[language];
   const say = (name, ...values) => values.reduce((text, value) => text.replace("{}", value), WORDS[name]);
@@ -88,7 +100,8 @@
     worker = new Worker(WORKER);
     worker.onerror = () => end(new Error(WORKER));
     worker.onmessage = ({ data }) => {
-      if (data.loaded) state.textContent = data.loaded < data.of ? say("loading", data.loaded, data.of) : say("starting");
+      if (data.loaded && place.dataset.ready) listen?.(data);
+      else if (data.loaded) state.textContent = data.loaded < data.of ? say("loading", data.loaded, data.of) : say("starting");
       else if (data.line !== undefined) listen?.(data.line);
       else {
         const { done, fail } = calls.get(data.id);
@@ -395,6 +408,59 @@
     ];
   }
 
+  // ---- An article's notebook
+  function notebook(name) {
+    const { title, address } = course.notebooks[name][language];
+    const cells = h("div", {}), buttons = h("div", { className: "wb-buttons" }), runs = [];
+    const output = (printed, pictures) => {
+      const names = [...printed.matchAll(/^\S+: .*?([\w.-]+)\.png$/gm)].map((found) => found[1]);
+      const drawn = pictures.map((data, i) => h("img", { src: `data:image/png;base64,${data}`, alt: names[i] ?? "" }));
+      return [...(printed ? [h("pre", {}, printed)] : []), ...drawn];
+    };
+    function code({ source, printed, pictures, minutes }) {
+      const said = panel(), own = h("div", { className: "wb-buttons" }), number = runs.length;
+      const box = editor(source, () => {}, () => run());
+      const cell = h("div", { className: "wb-cell" }, box.box, own, said);
+      const stored = (...note) => said.replaceChildren(...note, ...output(printed, pictures));
+      box.area.ariaLabel = say("edit", number + 1);
+      async function run(anew = false, all = false) {
+        if (place.dataset.busy) return;
+        if (all && minutes) {
+          cell.dataset.state = "minutes";
+          return stored(h("p", {}, say("minutes", minutes)));
+        }
+        cell.dataset.state = "wrong"; // unless it ends
+        await busy(own, said, say("running"), async () => {
+          listen = ({ loaded, of }) => (said.textContent = say(loaded < of ? "drawing" : "running", loaded, of));
+          const found = await call("cell", name, box.area.value, language, anew).finally(() => (listen = null));
+          cell.dataset.state = found.elsewhere ? "elsewhere" : found.error ? "wrong" : "right";
+          if (found.elsewhere) return stored(h("p", {}, say("elsewhere")));
+          said.replaceChildren(...output(found.printed, found.pictures));
+          if (found.error) said.append(h("p", { className: "wrong" }, found.line ? say("at", found.line, found.error) : found.error));
+          box.point(found.line);
+        });
+      }
+      own.append(button("run", () => run()));
+      runs.push(async (first) => {
+        await run(first, true);
+        return cell.dataset.state;
+      });
+      stored();
+      return cell;
+    }
+    async function all() {
+      cells.dataset.running = "true";
+      for (const [i, run] of runs.entries()) if ((await run(i === 0)) === "wrong") break;
+      delete cells.dataset.running;
+    }
+    buttons.append(button("all", all, "wb-first"), button("over", show));
+    fetch(new URL(address, here))
+      .then((response) => response.json())
+      .then((made) => cells.replaceChildren(...made.map((cell) => (cell.html ? h("div", { innerHTML: cell.html }) : code(cell)))))
+      .catch((error) => cells.replaceChildren(h("p", { className: "wrong" }, error.message)));
+    return [h("h2", {}, title), h("p", {}, say("about_notebook")), buttons, cells];
+  }
+
   // ---- The page
   const contents = h("nav", { className: "wb-list", ariaLabel: say("exercises") });
   const main = h("section", { className: "wb-main" });
@@ -402,6 +468,7 @@
     const [kind, name] = location.hash.slice(1).split("=");
     if (kind === "op" && course.ops[name]) return { kind, name };
     if (kind === "own") return { kind: "train" };
+    if (kind === "article" && course.notebooks[name]) return { kind, name };
     const first = course.exercises.find((one) => !progress.solved[one.name]) ?? course.exercises[0];
     return { kind: "exercise", name: course.exercises.some((one) => one.name === name) ? name : first.name };
   }
@@ -412,6 +479,9 @@
       if (current) a.setAttribute("aria-current", "page");
       return h("li", {}, a);
     };
+    const articles = Object.entries(course.notebooks).map(([each, { [language]: { title } }]) =>
+      link(`#article=${each}`, title, kind === "article" && each === name),
+    );
     const ops = h(
       "select",
       { ariaLabel: say("ops"), onchange: () => (location.hash = `op=${ops.value}`) },
@@ -433,6 +503,8 @@
           ),
         ),
         h("ul", {}, link("#own=transformer", say("train"), kind === "train"), h("li", {}, ops)),
+        h("p", {}, say("notebooks")),
+        h("ul", {}, ...articles),
       ),
     );
   }
@@ -441,7 +513,7 @@
     if (listen) stop(); // a training that nobody sees would keep Python from everything else
     listen = null;
     list();
-    const views = { op: () => op(name), train, exercise: () => exercise(course.exercises[number(name) - 1]) };
+    const views = { op: () => op(name), train, article: () => notebook(name), exercise: () => exercise(course.exercises[number(name) - 1]) };
     main.replaceChildren(...views[kind]());
     delete place.dataset.busy;
   }

@@ -4,7 +4,7 @@
 
 const KEPT = "pellucid-python";
 const load = self.fetch.bind(self);
-let inside;
+let inside, drawing;
 
 /** A file: from what was kept, or from the network, where the browser checks its hash. */
 async function file(url, integrity) {
@@ -24,19 +24,22 @@ async function forget(wanted) {
   for (const { url } of await kept.keys()) if (!wanted.includes(url)) await kept.delete(url);
 }
 
-async function start({ runtime, library }) {
-  const { address, files, version, python: level, numpy } = runtime;
-  const wanted = { [library.address]: library.integrity };
-  for (const [name, integrity] of Object.entries(files)) wanted[address + name] = integrity;
+/** The files at addresses, each with its hash, as promises by address; the page hears how many have come. */
+function files(wanted) {
   let done = 0;
-  const got = Object.fromEntries(
+  return Object.fromEntries(
     Object.entries(wanted).map(([url, integrity]) => {
       const promise = file(url, integrity);
       promise.then(() => postMessage({ loaded: ++done, of: Object.keys(wanted).length }), () => {});
       return [url, promise];
     }),
   );
-  await Promise.all(Object.values(got));
+}
+
+async function start({ runtime, library }) {
+  const { address, version, python: level, numpy } = runtime;
+  const wanted = (names) => Object.fromEntries(Object.entries(names).map(([name, integrity]) => [address + name, integrity]));
+  const got = files({ ...wanted(runtime.files), [library.address]: library.integrity });
   const take = async (url) => (await got[url]).clone();
   // What Pyodide asks for itself is among these files.
   self.fetch = (request, options) => {
@@ -50,11 +53,17 @@ async function start({ runtime, library }) {
   const info = { arch: "wasm32", platform: "emscripten", version, python: level };
   const lock = URL.createObjectURL(new Blob([JSON.stringify({ info, packages: {} })]));
   const python = await loadPyodide({ indexURL: address, lockFileURL: lock });
-  python.unpackArchive(await (await take(address + numpy)).arrayBuffer(), "wheel");
-  python.unpackArchive(await (await take(library.address)).arrayBuffer(), "zip", { extractDir: "/library" });
+  const unpack = async (promise, ...how) => python.unpackArchive(await (await promise).arrayBuffer(), ...how);
+  await unpack(take(address + numpy), "wheel");
+  await unpack(take(library.address), "zip", { extractDir: "/library" });
   python.runPython("import sys; sys.path.insert(0, '/library')");
   inside = python.pyimport("in_browser");
-  forget(Object.keys(wanted));
+  const pictures = wanted(runtime.pictures);
+  drawing = async () => {
+    for (const promise of Object.values(files(pictures))) await unpack(promise, "wheel");
+    drawing = () => {};
+  };
+  forget([...Object.keys(got), ...Object.keys(pictures)]);
   return inside.about();
 }
 
@@ -64,6 +73,11 @@ const doing = {
   change: (op, source, language) => inside.change(op, source, language),
   train: (answers, language) => inside.train(answers, language, (line) => postMessage({ line })),
   ask: (number) => inside.ask(number),
+  cell: async (name, source, ...how) => {
+    if (source.includes("lesson.show(")) await drawing();
+    return inside.cell(name, source, ...how);
+  },
+  values: (numbers, language) => inside.values(numbers, language),
 };
 
 onmessage = async ({ data: { id, ask, given } }) => {

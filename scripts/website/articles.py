@@ -67,6 +67,7 @@ WORDS = {
     "exercise": ("derive it yourself; mistakes are named", "직접 유도하고 채점받기"),
     "beside": ("if saved in the same folder", "같은 폴더에 저장했다면"),
     "open": ("This article on one page", "이 글을 한 장으로 보기"),
+    "cells": ("run its cells in the browser", "브라우저에서 셀 실행하기"),
     "save": ("save it", "저장하기"),
     "offline": ("one file that works offline", "인터넷 없이 열리는 파일 하나"),
 }
@@ -119,11 +120,15 @@ def file_of(number: str, language: Language) -> str:
 
 
 def links(number: str, here: str, language: Language) -> str:
-    """Return the line of a page of the site that leads to an article's file."""
+    """Return the line of a page of the site that leads to an article's file and to its cells."""
     target = pages.relative(f"articles/{file_of(number, language)}", here)
-    opened, saved, offline = (word(name, language) for name in ("open", "save", "offline"))
+    cells = pages.relative("workbench/workbench.html", here)
+    opened, saved, offline, runs = (
+        word(name, language) for name in ("open", "save", "offline", "cells")
+    )
     save = f'<a href="{target}" download>{saved}</a>'
-    return f'<p><a href="{target}">{opened}</a> · {save} ({offline})</p>'
+    run = f'<a href="{cells}#article={number}">{runs}</a>'
+    return f'<p><a href="{target}">{opened}</a> · {save} ({offline}) · {run}</p>'
 
 
 def page(number: str, language: Language) -> str:

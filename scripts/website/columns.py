@@ -13,14 +13,16 @@ import importlib.util
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-FILE = Path(__file__).resolve().parents[2] / "examples" / "transformer.py"
+from pellucid.apps.teach import course_file
+
+FILE = course_file("transformer.py")
 E, H, NUMBERS = 28, 4, (456_788, 60_000, 300_023)
 """Sizes for the shapes that are shown, of which no two are the same: in the file N = E = 64."""
 
@@ -115,19 +117,23 @@ def called(statement: ast.stmt) -> set[str]:
     return {each.id for each in parts if isinstance(each, ast.Name)}
 
 
+def module(file: Path = FILE) -> Any:
+    """Return the file as a module of its own."""
+    spec = importlib.util.spec_from_file_location("shown_in_columns", file)
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
 def shapes(file: Path = FILE) -> dict[tuple[str, str], str]:
     """Return the shape of each name in each function, in letters.
-
-    Of several calls, that of the decoder's last layer: L queries and S keys.
 
     >>> shapes()["attention", "w"], shapes()["attention.backward", "dv"]
     ('(N, H, L, S)', '(N, H, S, D)')
     """
-    spec = importlib.util.spec_from_file_location("shown_in_columns", file)
-    assert spec
-    assert spec.loader
-    t: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(t)
+    t = module(file)
     t.E, t.H = E, H
     source, target = t.batch(NUMBERS)
     letters = {
@@ -135,10 +141,22 @@ def shapes(file: Path = FILE) -> dict[tuple[str, str], str]:
         source.shape[1]: "S", target.shape[1] - 1: "L", target.shape[1]: "L + 1",
         len(t.SOURCE): "words",
     }  # fmt: skip
-    found: dict[tuple[str, str], str] = {}
+    found, _ = traced(t, NUMBERS)
+    return {
+        key: f"({', '.join(str(letters.get(n, n)) for n in array.shape)})"
+        for key, array in found.items()
+    }
+
+
+def traced(t: Any, numbers: Sequence[int]) -> tuple[dict[tuple[str, str], np.ndarray], float]:
+    """Run a forward and backward over numbers; return each array by (function, name), and the loss.
+
+    Of several calls it is that of the decoder's last layer: L queries and S keys.
+    """
+    found: dict[tuple[str, str], np.ndarray] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != str(file):
+        if frame.f_code.co_filename != t.__file__:
             return None
         if frame.f_code.co_name == "softmax" and caller(frame) == "loss_and_gradients":
             return None  # not attention's
@@ -146,20 +164,36 @@ def shapes(file: Path = FILE) -> dict[tuple[str, str], str]:
             of = frame.f_code.co_qualname.replace(".<locals>", "")
             for name, value in frame.f_locals.items():
                 if isinstance(value, np.ndarray) and value.ndim:
-                    shape = ", ".join(str(letters.get(n, n)) for n in value.shape)
                     if of.endswith("backward"):  # the decoder's last layer comes first
-                        found.setdefault((of, name), f"({shape})")
+                        found.setdefault((of, name), value)
                     else:
-                        found[of, name] = f"({shape})"
+                        found[of, name] = value
         return watch
 
     before = sys.gettrace()
     sys.settrace(watch)
     try:
-        t.loss_and_gradients(t.initial(np.random.default_rng(0)), source, target)
+        loss, _ = t.loss_and_gradients(t.initial(np.random.default_rng(0)), *t.batch(numbers))
     finally:
         sys.settrace(before)
-    return found
+    return found, float(loss)
+
+
+def as_text(array: np.ndarray) -> str:
+    """Return an array's shape, and the corners of its first matrix.
+
+    >>> print(as_text(np.arange(12.0).reshape(2, 3, 2)))
+    (2, 3, 2)
+    [0] = [[0. 1.]
+           [2. 3.]
+           [4. 5.]]
+    """
+    first = (0,) * (array.ndim - 2)
+    head = f"[{', '.join(map(str, first))}] = " if first else ""
+    text = np.array2string(
+        array[first], precision=3, suppress_small=True, threshold=36, edgeitems=3, prefix=head
+    )
+    return f"({', '.join(map(str, array.shape))}{',' * (array.ndim == 1)})\n{head}{text}"
 
 
 def caller(frame: FrameType) -> str:
@@ -210,12 +244,16 @@ WORDS = {
             "[`transformer.py`]({source}), the forward on the left, its backward on the "
             "right: beside each step is what undoes it. Read the left column downwards, as it "
             "runs, and the right one upwards; the lines of one box run downwards. Point at a "
-            "name for its shape: N sentences, S source and L target tokens, E width, H heads, "
-            "D = E / H, F inside the networks, V words to choose from. [Train it in the "
+            "name, or tap it, for its shape: N sentences, S source and L target tokens, E width, "
+            "H heads, D = E / H, F inside the networks, V words to choose from. In a box that "
+            "has the focus, the arrows ← and → go from name to name. [Train it in the "
             "browser](workbench/workbench.md#own=transformer), with your own functions in it."
         ),
         "forward": "forward ↓",
         "backward": "backward ↑",
+        "live": "Numbers to translate",
+        "compute": "Compute the values in this page",
+        "loads": "Python then runs in this page; the first time it loads about 18 MB.",
     },
     "ko": {
         "title": "두 단으로 읽는 트랜스포머",
@@ -223,13 +261,17 @@ WORDS = {
             "[`transformer.py`]({source})의 순전파를 왼쪽에, 역전파를 오른쪽에 놓았습니다. 각 "
             "단계와 그것을 거꾸로 가는 코드가 나란히 있습니다. 왼쪽은 실행되는 대로 위에서 "
             "아래로, 오른쪽은 아래에서 위로 읽으세요. 한 칸 안의 줄은 위에서 아래로 실행됩니다. "
-            "이름을 가리키면 모양이 보입니다. N은 문장, S는 원문 토큰, L은 번역문 토큰, E는 "
-            "차원, H는 헤드, D = E / H, F는 피드포워드 네트워크 안의 차원, V는 고를 수 있는 "
-            "단어의 수입니다. [브라우저에서 학습시켜 "
-            "보세요](workbench/workbench.md#own=transformer). 직접 쓴 함수도 넣을 수 있습니다."
+            "이름을 가리키거나 누르면 모양이 보입니다. 초점이 있는 칸에서는 ←와 → 키로 이름을 "
+            "하나씩 볼 수 있습니다. N은 문장, S는 원문 토큰, L은 번역문 토큰, E는 차원, H는 헤드, "
+            "D = E / H, F는 피드포워드 네트워크 안의 차원, V는 고를 수 있는 단어의 수입니다. "
+            "[브라우저에서 학습시켜 보세요](workbench/workbench.md#own=transformer). 직접 쓴 "
+            "함수도 넣을 수 있습니다."
         ),
         "forward": "순전파 ↓",
         "backward": "역전파 ↑",
+        "live": "번역할 수",
+        "compute": "이 페이지에서 값 계산하기",
+        "loads": "파이썬이 이 페이지 안에서 실행됩니다. 처음 한 번은 약 18 MB를 받습니다.",
     },
 }
 
@@ -238,20 +280,18 @@ def page(language: Literal["en", "ko"], link: str) -> str:
     """Return the page, as Markdown with HTML in it; `link` leads to the file."""
     source, words, known = FILE.read_text(encoding="utf-8"), WORDS[language], shapes()
     lines = source.splitlines()
-    out = [f"# {words['title']}", words["about"].replace("{source}", link)]
+    out = [f"# {words['title']}", words["about"].replace("{source}", link), live(language)]
     for function in functions(source):
-        own = [
-            {name: shape for (of, name), shape in known.items() if of == each}
-            for each in (function.name, f"{function.name}.backward")
-        ]
+        of = (function.name, f"{function.name}.backward")
+        own = [{name: shape for (of, name), shape in known.items() if of == each} for each in of]
         boxes = [(words["forward"], words["backward"]), (function.signature, function.backward)]
         boxes += [(piece(one, lines), piece(two, lines)) for one, two in function.rows]
         cells = "".join(
-            f'<pre class="{side}" tabindex="0">{code(text, names)}</pre>'
+            f'<pre class="{side}" tabindex="0" data-of="{each}">{code(text, names)}</pre>'
             if text
             else "<span></span>"
             for box in boxes[1:]
-            for text, names, side in zip(box, own, ("forth", "back"), strict=True)
+            for text, names, side, each in zip(box, own, ("forth", "back"), of, strict=True)
         )
         heads = "".join(f"<strong>{head}</strong>" for head in boxes[0])
         out += [
@@ -260,6 +300,20 @@ def page(language: Literal["en", "ko"], link: str) -> str:
             f'<div class="two-columns">{heads}{cells}</div>',
         ]
     return "\n\n".join(out) + "\n"
+
+
+def live(language: Literal["en", "ko"]) -> str:
+    """Return the form that computes the values; docs/assets/columns.js shows it where it works."""
+    words, up = WORDS[language], "../" if language == "ko" else ""
+    numbers = ", ".join(map(str, NUMBERS))
+    return (
+        f'<form class="columns-live" data-workbench="{up}workbench/" hidden>'
+        f'<label>{words["live"]} <input value="{numbers}" inputmode="numeric"></label> '
+        f"<button>{words['compute']}</button> "
+        f'<span role="status">{words["loads"]}</span></form>\n'
+        f'<div class="columns-shown" role="status" hidden></div>\n'
+        f'<script src="{up}assets/columns.js" defer></script>'
+    )
 
 
 def plain(text: str) -> str:

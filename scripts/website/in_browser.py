@@ -6,6 +6,10 @@ made by the same functions as `pellucid exercise` prints it with.
 
 from __future__ import annotations
 
+import ast
+import base64
+import dis
+import importlib
 import io
 import json
 import linecache
@@ -24,7 +28,7 @@ import numpy as np
 
 from pellucid.apps.cli.exercise import checked, verdict
 from pellucid.apps.cli.language import translated
-from pellucid.apps.teach import exercise
+from pellucid.apps.teach import course_file, exercise
 from pellucid.check import TOLERANCE, OpCase, op_cases
 from pellucid.core.errors import UserError
 from pellucid.core.vjp import Pair, pair_of
@@ -205,3 +209,108 @@ def ask(number: int) -> str:
             "looked": looked.getvalue(),
         }
     )
+
+
+# the articles' notebooks
+
+
+class ElsewhereError(Exception):
+    """What a cell asks for is not in a browser: a training, with tokenizers and their package."""
+
+
+def _elsewhere(*_: Any, **__: Any) -> Any:
+    raise ElsewhereError
+
+
+class Notebook:
+    """The names that a notebook's cells have defined, and those that it lacks here."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.lacking: set[str] = set()
+        """What cells that could not run would have defined."""
+
+
+notebooks: dict[str, Notebook] = {}
+
+
+def cell(name: str, source: str, language: Language, anew: bool) -> str:
+    """Run a cell of a notebook after those that ran before; `anew` forgets what they defined.
+
+    Returns, as JSON: `printed`; `pictures`, as base64; `error`, in words, and its `line`;
+    `elsewhere`, whether it needs something that is not in a browser, or a name that such a cell
+    would have defined.
+    """
+    _ready()
+    if anew or name not in notebooks:
+        notebooks[name] = Notebook()
+    notebook, file = notebooks[name], "cell.py"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    error, line, elsewhere, defined = None, None, False, set[str]()
+    with speaking(language), redirect_stdout(io.StringIO()) as printed:
+        try:
+            body, shown = ast.parse(source, file), None
+            if body.body and isinstance(last := body.body[-1], ast.Expr):
+                body.body.pop()
+                shown = ast.Expression(last.value)
+            code = compile(body, file, "exec")
+            stores = (one for one in dis.get_instructions(code) if one.opname == "STORE_NAME")
+            defined = {one.argval for one in stores}
+            exec(code, notebook.names)
+            if shown is not None:
+                value = eval(compile(shown, file, "eval"), notebook.names)
+                if value is not None:
+                    print(repr(value), end="")
+            notebook.lacking -= defined
+        except ElsewhereError:
+            elsewhere = True
+        except (Exception, SystemExit) as found:
+            elsewhere = isinstance(found, NameError) and found.name in notebook.lacking
+            frames = [f for f in traceback.extract_tb(found.__traceback__) if f.filename == file]
+            line = frames[-1].lineno if frames else getattr(found, "lineno", None)
+            error = f"{type(found).__name__}: {found}"
+    if elsewhere:  # a name from before would stand for what this cell would have made
+        error = line = None
+        notebook.lacking |= defined
+        for each in defined:
+            notebook.names.pop(each, None)
+    said = {
+        "printed": printed.getvalue(),
+        "pictures": _pictures(printed.getvalue()),
+        "error": error,
+        "line": line,
+        "elsewhere": elsewhere,
+    }
+    return json.dumps(said, ensure_ascii=False)
+
+
+def _ready() -> None:
+    """Put what the articles share on the path; what trains in it does not work here."""
+    folder = str(course_file("lesson.py").parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+        os.environ["MPLBACKEND"] = "agg"
+        sys.argv = ["notebook"]
+        importlib.import_module("lesson").Lesson.train = _elsewhere
+
+
+def _pictures(printed: str) -> list[str]:
+    paths = map(Path, re.findall(r"^(?:picture|그림): (.*[.]png)$", printed, re.MULTILINE))
+    return [base64.b64encode(path.read_bytes()).decode() for path in paths if path.exists()]
+
+
+# transformer.py in two columns, with values
+
+
+def values(numbers: str, language: Language) -> str:
+    """Return every array of a forward and backward over some numbers, as text, by its name."""
+    import columns
+
+    t = columns.module(course_file("transformer.py"))
+    asked = [int(number.replace(",", "")) for number in re.findall(r"\d+(?:,\d{3})*", numbers)]
+    if not asked or not set(asked) <= set(range(1, 1_000_000)):
+        says = Text("Numbers from 1 to 999,999, please.", "1부터 999,999까지의 수를 적으세요.")
+        return json.dumps({"error": says.to(language)}, ensure_ascii=False)
+    found, loss = columns.traced(t, asked)
+    shown = {f"{of} {name}": columns.as_text(array) for (of, name), array in found.items()}
+    return json.dumps({"loss": loss, "values": shown}, ensure_ascii=False)

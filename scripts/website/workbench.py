@@ -13,6 +13,7 @@ import inspect
 import io
 import json
 import os
+import re
 import shutil
 import tomllib
 import zipfile
@@ -20,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import array_api_compat
+import articles
 from in_browser import pair_of_op
+from markdown import Markdown
+from pages import LANGUAGES, Language
 
 from pellucid.apps.teach.exercise import EXERCISES, page, read
 from pellucid.check import op_cases
@@ -55,6 +59,7 @@ def write(site: Path) -> None:
     course = {
         "exercises": list(map(exercise, EXERCISES)),
         "ops": ops(),
+        "notebooks": {number: notebooks(number, folder) for number in articles.FIGURES},
         "library": {"address": name, "integrity": integrity(packed)},
         "runtime": runtime(folder),
     }
@@ -86,6 +91,42 @@ def ops() -> dict[str, dict[str, str]]:
     }
 
 
+MINUTES = {"known_answers(": 5}
+"""What a cell calls that takes minutes in a browser, and how many."""
+
+
+def notebooks(number: str, folder: Path) -> dict[Language, dict[str, str]]:
+    """Write the notebook of an article in each language; return their titles and files."""
+    found: dict[Language, dict[str, str]] = {}
+    for language in LANGUAGES:
+        path = ROOT / "examples" / articles.file_of(number, language).replace(".html", ".ipynb")
+        first, _, *cells = json.loads(path.read_text(encoding="utf-8"))["cells"]  # _ installs
+        made = json.dumps(list(map(cell, [first, *cells])), ensure_ascii=False)
+        address = path.with_suffix(".json").name
+        (folder / address).write_text(made, encoding="utf-8")
+        title = "".join(first["source"]).partition("\n")[0].removeprefix("# ")
+        found[language] = {"title": title, "address": address}
+    return found
+
+
+def cell(given: dict[str, Any]) -> dict[str, Any]:
+    """Return a notebook's cell as the page shows it: its text as HTML, or code and output."""
+    source = "".join(given["source"])
+    if given["cell_type"] == "markdown":
+        html = Markdown(extensions=articles.EXTENSIONS).convert(source)
+        html = re.sub(r"<(/?)h([1-3])\b", lambda m: f"<{m[1]}h{int(m[2]) + 1}", html)
+        return {"html": articles.LINK.sub(r"<span \1>\2</span>", html)}
+    printed = "".join("".join(output.get("text", "")) for output in given["outputs"])
+    pictures = [output["data"]["image/png"] for output in given["outputs"] if "data" in output]
+    minutes = [least for call, least in MINUTES.items() if call in source]
+    return {
+        "source": source,
+        "printed": printed,
+        "pictures": pictures,
+        "minutes": max(minutes, default=0),
+    }
+
+
 def library() -> bytes:
     """Return the package and the one that it needs besides NumPy as a ZIP file, the same each time.
 
@@ -95,11 +136,12 @@ def library() -> bytes:
     inside = {f"array_api_compat/{path.relative_to(compat)}": path for path in compat.rglob("*.py")}
     for path in package.rglob("*"):
         parts = path.relative_to(package).parts
-        if path.suffix in (".py", ".pyi", ".toml") and not set(parts) & set(UNUSED):
+        if path.suffix in (".py", ".pyi", ".toml", ".mplstyle") and not set(parts) & set(UNUSED):
             inside["/".join(("pellucid", *parts))] = path
-    for name in ("transformer.py", "your_transformer.py"):
+    for name in ("lesson.py", "runs.json", "transformer.py", "your_transformer.py"):
         inside[f"pellucid/apps/teach/course/{name}"] = ROOT / "examples" / name
-    inside["in_browser.py"] = Path(__file__).with_name("in_browser.py")
+    for name in ("in_browser.py", "columns.py"):
+        inside[name] = Path(__file__).with_name(name)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, path in sorted(inside.items()):
@@ -125,16 +167,19 @@ def runtime(folder: Path) -> dict[str, Any] | None:
     if given == "none":
         return None
     hashes = {
-        name: f"sha256-{base64.b64encode(bytes.fromhex(digest)).decode()}"
-        for name, digest in RUNTIME["files"].items()
+        part: {
+            name: f"sha256-{base64.b64encode(bytes.fromhex(digest)).decode()}"
+            for name, digest in RUNTIME[part].items()
+        }
+        for part in ("files", "pictures")
     }
     address = given if given.endswith("/") else f"{given}/"
     if not given.startswith("https://"):
         address = f"pyodide-{RUNTIME['version']}/"
         (folder / address).mkdir()
-        for name, expected in hashes.items():
+        for name, expected in (hashes["files"] | hashes["pictures"]).items():
             content = (Path(given) / name).read_bytes()
             if integrity(content) != expected:
                 raise ValueError(f"{given}/{name} is not the file that runtime.toml names")
             (folder / address / name).write_bytes(content)
-    return {**RUNTIME, "address": address, "files": hashes}
+    return {**RUNTIME, **hashes, "address": address}

@@ -108,9 +108,13 @@ def test_without_the_checkout_the_runs_are_those_that_the_articles_use(
             for name, value in one["metrics"].items():
                 assert value == article_runs().short(whole["metrics"].get(name))
     assert trained_variances()[0].keys() == over_steps.keys()
-    for kept_curves, curves in zip(trained_variances()[0].values(), over_steps.values(), strict=True):
+    for kept_curves, curves in zip(
+        trained_variances()[0].values(), over_steps.values(), strict=True
+    ):
         assert np.allclose(np.array(kept_curves), np.array(curves), rtol=1e-6)
-    assert np.allclose(*(list(each.values())[0] for each in (trained_variances()[1], at_the_end)))
+    assert np.allclose(
+        *(next(iter(each.values())) for each in (trained_variances()[1], at_the_end))
+    )
     assert capsys.readouterr().out == ""
     assert stored_runs("nothing") == []
     assert "neither results/studies/*nothing.jsonl nor runs.json" in capsys.readouterr().out

@@ -7,6 +7,7 @@ import doctest
 import re
 
 import columns
+import numpy as np
 import pytest
 
 SOURCE = columns.FILE.read_text(encoding="utf-8")
@@ -72,6 +73,19 @@ def test_a_gradient_has_the_shape_of_its_array() -> None:
     assert len(pairs) > 15
     assert [each for each in pairs if each[2] != each[3]] == []
     assert not re.search(r"\d\d", "".join(known.values()))  # every size has its letter
+
+
+def test_the_values_are_those_of_the_letters() -> None:
+    t = columns.module()
+    found, loss = columns.traced(t, columns.NUMBERS)
+    sizes = {"N": 3, "E": t.E, "H": t.H, "D": t.E // t.H, "F": t.F, "V": len(t.TARGET)}
+    known = columns.shapes()
+    assert found.keys() == known.keys()
+    for key, array in found.items():
+        for letter, size in zip(known[key].strip("(),").split(", "), array.shape, strict=True):
+            assert sizes.get(letter, size) == size, (key, known[key], array.shape)
+    assert np.allclose(found["attention", "w"].sum(-1), 1)
+    assert 1 < loss < 6
 
 
 def test_the_page_shows_the_shapes() -> None:
