@@ -63,9 +63,9 @@ examples/article_000.ko.py`를 실행하거나 노트북을 여세요. 노트북
 `--model runs/chat`(`make demo`의 결과)을 주면 000은 학습하지 않고 001은 30초쯤만 학습합니다.
 사이트(`make docs`)에서는 글마다 출력이 담긴 노트북, 움직여 보는 그림, 유도 과정, 바로잡을 곳을
 인터넷 없이 열리는 파일 하나로 저장할 수 있고, 셀은 설치 없이
-[작업대](../workbench/workbench.ko.md)에서 실행할 수 있습니다. 그림에는 matplotlib가 필요합니다. 저장소에서
-`pip install -e '.[lab]'`으로 설치하세요. `pellucid view runs/chat`은 학습한 모델의 모든 레이어와
-단계, 역전파를 보여 주는 페이지를 만듭니다.
+[작업대](../workbench/workbench.ko.md)에서 실행할 수 있습니다. 그림에는 matplotlib가 필요합니다.
+저장소에서 `pip install -e '.[lab]'`으로 설치하세요. `pellucid view runs/chat`은 학습한 모델의 모든
+레이어와 단계, 역전파를 보여 주는 페이지를 만듭니다.
 
 ![트랜스포머의 그림: 인코더가 원문을 읽고 디코더가 답을 씁니다](../assets/transformer.ko.svg)
 
