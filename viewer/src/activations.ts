@@ -40,6 +40,9 @@ export const ACTIVATIONS = {
   silu: { y: (x) => x * sigmoid(x), slope: (x) => sigmoid(x) * (1 + x * (1 - sigmoid(x))) },
 } satisfies { [name: string]: Activation };
 
+/** Of BERT's pooler. */
+const TANH: Activation = { y: Math.tanh, slope: (x) => 1 - Math.tanh(x) ** 2 };
+
 /** A gated activation multiplies the second half of a row by this of the first half. */
 export const GATES: { [name: string]: keyof typeof ACTIVATIONS } = {
   swiglu: "silu",
@@ -49,5 +52,5 @@ export const GATES: { [name: string]: keyof typeof ACTIVATIONS } = {
 
 /** What is applied to a row, or to its first half. */
 export function activationOf(name: string): Activation {
-  return ACTIVATIONS[GATES[name] ?? (name as "relu")];
+  return name === "tanh" ? TANH : ACTIVATIONS[GATES[name] ?? (name as "relu")];
 }

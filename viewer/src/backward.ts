@@ -138,7 +138,7 @@ export class Backward {
 
   private showLoss(): void {
     const { record, state, head } = this.model;
-    const own = record.steps.find(({ place }) => place === state.query);
+    const own = this.model.stepAt(state.query);
     const predicts = head.map.queries === "target" || this.model.guesses;
     this.bodies.dlogits.replaceChildren(
       lossTable(predicts && own ? own : record.steps[state.step]!),

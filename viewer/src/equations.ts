@@ -68,6 +68,8 @@ const EQUATIONS: { [name: string]: string } = {
   feed_forward: "y = φ(x W_1^⊤ + b_1) W_2^⊤ + b_2",
   residual: "x ← x + y",
   transform: 'n = "norm"(φ(x W^⊤))',
+  pooler: 'h = "tanh"(x_1 W^⊤ + b)',
+  mean: String.raw`m = \frac{1}{S} ∑_s x_s`,
   logits: "ℓ = x W^⊤",
   "logits with bias": "ℓ = x W^⊤ + b",
   "norm.g": "g = dn ⊙ γ",

@@ -39,20 +39,21 @@ export class Generation {
       );
       return;
     }
+    const title = model.pooled ? t.label : t.tokenByToken;
     this.root = el(
       "div",
       { class: "generation" },
       el(
         "section",
-        { class: "card", "aria-label": t.tokenByToken },
-        el("h2", {}, t.tokenByToken),
+        { class: "card", "aria-label": title },
+        el("h2", {}, title),
         this.loss,
         this.tokens,
         el(
           "div",
           { class: "columns" },
           el("div", {}, this.title, this.candidates),
-          el("div", {}, this.looksTitle, this.looks),
+          model.pooled ? null : el("div", {}, this.looksTitle, this.looks),
         ),
       ),
       tree?.root ?? null,
@@ -65,7 +66,8 @@ export class Generation {
 
   private fill(record: PageRecord): void {
     this.shown = record;
-    this.loss.replaceChildren(...explained(t.loss(number(record.loss), record.steps.length)));
+    const loss = number(record.loss);
+    this.loss.replaceChildren(...explained(this.model.pooled ? t.labelLoss(loss) : t.loss(loss, record.steps.length)));
     this.tokens.replaceChildren(
       ...record.steps.map((step, i) => {
         const button = el(
@@ -91,9 +93,8 @@ export class Generation {
       (child as HTMLElement).tabIndex = chosen ? 0 : -1;
       if (chosen && this.tokens.contains(document.activeElement)) (child as HTMLElement).focus();
     });
-    this.title.textContent = this.model.guesses
-      ? t.likeliestToken(step.place + 1)
-      : t.likeliest(state.step + 1);
+    const guessed = this.model.pooled ? t.likeliestLabel : t.likeliestToken(step.place + 1);
+    this.title.textContent = this.model.guesses ? guessed : t.likeliest(state.step + 1);
     const rest = 1 - step.candidates.reduce((sum, [, , p]) => sum + p, 0);
     this.candidates.replaceChildren(
       ...step.candidates.map(([text, kind, p]) => {
@@ -118,7 +119,7 @@ export class Generation {
         el("span", { class: "p" }, percent(Math.max(0, rest))),
       ),
     );
-    this.drawLooks(step.place);
+    if (!this.model.pooled) this.drawLooks(step.place);
   }
 
   /** What the chosen head looks at while this token is predicted. */

@@ -9,7 +9,7 @@ import { t } from "./text.ts";
 
 interface Served {
   id: string;
-  /** "translate", "chat", "pronounce", "continue" or "fill". */
+  /** "translate", "chat", "pronounce", "continue", "fill" or "label". */
   kind: string;
   languages?: [string, string] | null;
   /** A text that it can read. */
@@ -70,6 +70,10 @@ export class Live {
     return this.offer.models.find(({ id }) => id === this.asked.model);
   }
 
+  private get searches(): boolean {
+    return !["fill", "label"].includes(this.served?.kind ?? "");
+  }
+
   /** The form; `state` gives the choices of the page, if it shows a record. */
   form(state: () => State | null): HTMLElement {
     const { asked, offer } = this;
@@ -106,8 +110,7 @@ export class Live {
     const search = [labelled(t.live.beam, beam), labelled(t.live.temperature, temperature)];
     const choose = () => {
       beam.max = String(Math.max(WIDEST_BEAM, this.served?.beam ?? 1));
-      const fills = this.served?.kind === "fill";
-      for (const one of search) one.hidden = fills;
+      for (const one of search) one.hidden = !this.searches;
       hint.textContent = t.live.kinds[this.served?.kind ?? ""] ?? "";
     };
     model.addEventListener("change", () => {
@@ -161,8 +164,7 @@ export class Live {
   /** Ask for the record and load it; return what went wrong, or "". */
   private async ask(state: State | null): Promise<string> {
     const { asked, offer } = this;
-    const fills = this.served?.kind === "fill";
-    const temperature = fills ? 0 : Number(asked.temperature);
+    const temperature = this.searches ? Number(asked.temperature) : 0;
     // The head in view stays where the model is the same.
     const place =
       state && this.shown === asked.model
@@ -172,7 +174,7 @@ export class Live {
       model: asked.model,
       text: asked.text,
       // The model's own needs no permission, however wide it is.
-      ...(!fills && !["", String(this.served?.beam)].includes(asked.beam) ? { beam: Number(asked.beam) } : {}),
+      ...(this.searches && !["", String(this.served?.beam)].includes(asked.beam) ? { beam: Number(asked.beam) } : {}),
       ...(temperature > 0 ? { temperature, seed: asked.seed++ } : {}),
       ...place,
     };

@@ -19,7 +19,7 @@ import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
 import type { RunRecord } from "./run/model.ts";
-import { cellOf, recorded } from "./run/recorded.ts";
+import { cellOf, recorded, titleOf } from "./run/recorded.ts";
 import { trialPanel } from "./run/tab.ts";
 import { TEXTS as RUN } from "./run/text.ts";
 import { Trial } from "./run/trial.ts";
@@ -125,7 +125,7 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
         "aria-controls": `panel-${tab}`,
         onclick: () => store.set({ tab }),
       },
-      tab === "generation" && model.guesses ? t.guesses : t.tabs[tab],
+      tab === "generation" && model.guesses ? (model.pooled ? t.label : t.guesses) : t.tabs[tab],
     ),
   );
   const update = () => {
@@ -237,7 +237,7 @@ function show(record: PageRecord, state: State): void {
       changed: () => {
         if (model.state.tab !== "run") return;
         address(model, trial);
-        if (follows && trial.readings !== followed) app.querySelector("h1")!.replaceWith(title(titleOf(trial)));
+        if (follows && trial.readings !== followed) app.querySelector("h1")!.replaceWith(title(trial.whole ? titleOf(trial) : trial.piece));
       },
       links: true,
     }));
@@ -307,10 +307,6 @@ function asking(model: Model): HTMLElement {
 function unread(trial: Trial, language: State["language"]): string {
   const words = RUN[language];
   return trial.ids.length > 0 ? words.tooLong(trial.ids.length, trial.longest) : words.empty;
-}
-
-function titleOf({ piece, whole, target }: Trial): string {
-  return `${piece} → ${whole ? target.decode(whole.answer.ids) : ""}`;
 }
 
 /** Show the record of what the model in the page has read, in the tab and at the head in view. */

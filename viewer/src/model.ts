@@ -6,7 +6,7 @@ import type { Colours } from "./colours.ts";
 import { headsOf } from "./heads.ts";
 import type { Head } from "./heads.ts";
 import { kindsOf, layersOf } from "./record.ts";
-import type { AttentionMap, Kind, Label, PageRecord, Part, Side } from "./record.ts";
+import type { AttentionMap, Kind, Label, PageRecord, Part, Side, Step } from "./record.ts";
 import { Store } from "./store.ts";
 import type { State } from "./store.ts";
 import { clamp } from "./dom.ts";
@@ -147,6 +147,16 @@ export class Model {
   /** Whether this is an encoder alone, which predicts masked tokens and generates none. */
   get guesses(): boolean {
     return this.record.target.length === 0;
+  }
+
+  /** Whether what is predicted is made of one row for the whole text: its label. */
+  get pooled(): boolean {
+    return this.record.steps[0]?.place === -1;
+  }
+
+  /** What a row predicts; the label of the text is every row's. */
+  stepAt(row: number): Step | undefined {
+    return this.record.steps.find(({ place }) => place === row || place < 0);
   }
 
   get queries(): Label[] {

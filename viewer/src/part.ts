@@ -172,7 +172,7 @@ export class Detail {
   /** The most likely tokens after the chosen one. */
   private ofOutput(part: Part): HTMLElement[] {
     const { model } = this;
-    const step = model.record.steps.find(({ place }) => place === model.tokens[part.side]);
+    const step = model.stepAt(model.tokens[part.side]);
     if (!step) return [el("p", { class: "hint" }, t.whole.predictsNothing)];
     const items = step.candidates
       .slice(0, LISTED)

@@ -76,6 +76,7 @@ export interface Check {
 export interface Step {
   label: Label;
   probability: number;
+  /** The row that predicts it; −1: the one of the whole text. */
   place: number;
   token: number;
   candidates: Candidate[];
@@ -97,6 +98,8 @@ export type Role =
   | "feed_forward"
   | "residual"
   | "transform"
+  | "mean"
+  | "pooler"
   | "output";
 
 /** One step of the forward pass. Rows are of the tokens that the record kept. */

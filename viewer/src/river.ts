@@ -457,11 +457,11 @@ export class River {
     const { stack, side } = this.stations.at(-1)!;
     const { left, column } = this.beds(stack)[side]!;
     this.mouth.style.marginLeft = `${left}px`;
-    this.mouth.classList.toggle("narrow", column < NAMED);
-    this.mouth.classList.toggle("tight", column < WORDED);
+    this.mouth.classList.toggle("narrow", column < NAMED && !model.pooled);
+    this.mouth.classList.toggle("tight", column < WORDED && !model.pooled);
     const steps = new Map(model.record.steps.map((step) => [step.place, step]));
     this.mouth.replaceChildren(
-      ...model.record[side].map((_, i) => {
+      ...(model.pooled ? [-1] : model.record[side].map((_, i) => i)).map((i) => {
         const step = steps.get(i);
         const name = i === model.tokens[side] ? "choice chosen" : "choice";
         return step

@@ -33,6 +33,7 @@ const en = {
     run: "Try it",
   },
   guesses: "Guesses",
+  label: "Label",
   kindOfAttention: "Kind of attention",
   layer: "layer",
   head: "head",
@@ -59,6 +60,7 @@ const en = {
       pronounce: "The model pronounces a word. Temperature above 0 draws the answer at random.",
       continue: "The model continues your text. Temperature above 0 draws it at random.",
       fill: "Write [MASK] where the model should guess.",
+      label: "The model gives your text a label.",
     } as { [kind: string]: string },
   },
 
@@ -308,6 +310,8 @@ const en = {
       feed_forward: ["Feed-forward", "Two linear layers with an activation between them, for each token alone."],
       residual: ["+ residual", "What the sublayer returned is added to what it was given."],
       transform: ["Transform", "One more layer before the tokens are predicted."],
+      mean: ["Mean", "The rows of all tokens, averaged: one row for the whole text."],
+      pooler: ["Pooler", "A layer over the first token’s row and tanh: one row for the whole text."],
       output: ["Logits", "A score for every token of the vocabulary; softmax turns them into probabilities."],
     },
   },
@@ -354,6 +358,7 @@ const en = {
       `Gradients of ${row}. Each number is compared with a finite difference of Σ dy ⊙ y (of the ` +
       `loss itself for logits), made in float64 when this was recorded, with ε = ${step}.`,
     difference: (value: string) => `finite difference: ${value}`,
+    whole: "the whole text’s row",
     steps: {
       "norm.g": ["1 Scale γ", "y = γ ⊙ x̂ + β, so the gradient of x̂ is dn times γ."],
       "norm.dx": ["2 Input", "Moving one x also moves the mean and the spread of its row: two averages are taken away."],
@@ -376,7 +381,9 @@ const en = {
   tokenByToken: "Token by token",
   loss: (loss: string, count: number) =>
     `Loss: −log p of all tokens adds up to ${loss} nats over ${count} ${count === 1 ? "token" : "tokens"}.`,
-  likeliestToken: (n: number) => `Most likely as token ${n} of the text`,
+  labelLoss: (loss: string) => `Loss: −log p of the label, among all labels, is ${loss} nats.`,
+  likeliestToken: (n: number) => `Most likely at token ${n} of the text`,
+  likeliestLabel: "Most likely for the whole text",
   likeliest: (n: number) => `Most likely in place ${n}`,
   taken: "taken",
   inAnswer: "in the answer",
@@ -436,6 +443,7 @@ const ko: Text = {
     run: "직접 해 보기",
   },
   guesses: "빈칸 예측",
+  label: "레이블",
   kindOfAttention: "어텐션 종류",
   layer: "레이어",
   head: "헤드",
@@ -462,6 +470,7 @@ const ko: Text = {
       pronounce: "모델이 단어의 발음을 적습니다. 온도가 0보다 크면 답을 무작위로 뽑습니다.",
       continue: "모델이 텍스트를 이어 씁니다. 온도가 0보다 크면 무작위로 뽑습니다.",
       fill: "모델이 맞힐 자리에 [MASK]를 쓰세요.",
+      label: "모델이 텍스트에 레이블을 붙입니다.",
     },
   },
 
@@ -702,6 +711,8 @@ const ko: Text = {
       feed_forward: ["피드포워드", "선형 레이어 둘과 그 사이의 활성화 함수를 토큰마다 따로 적용합니다."],
       residual: ["+ 잔차", "서브레이어의 출력을 입력에 더합니다."],
       transform: ["변환", "토큰을 예측하기 전에 거치는 레이어입니다."],
+      mean: ["평균", "모든 토큰의 행을 평균하여 텍스트 전체의 행 하나를 만듭니다."],
+      pooler: ["풀러", "첫 토큰의 행을 레이어와 tanh에 통과시켜 텍스트 전체의 행 하나를 만듭니다."],
       output: ["로짓", "어휘의 모든 토큰에 점수를 매깁니다. softmax가 확률로 바꿉니다."],
     },
   },
@@ -747,6 +758,7 @@ const ko: Text = {
       `${row}의 기울기입니다. 숫자마다 Σ dy ⊙ y(로짓에서는 손실)의 유한 차분과 비교합니다. 유한 차분은 ` +
       `기록할 때 float64로 구했고 ε = ${step}입니다.`,
     difference: (value) => `유한 차분: ${value}`,
+    whole: "텍스트 전체의 행",
     steps: {
       "norm.g": ["1 스케일 γ", "y = γ ⊙ x̂ + β이므로 x̂의 기울기는 dn에 γ를 곱한 것입니다."],
       "norm.dx": ["2 입력", "x 하나가 움직이면 그 행의 평균과 표준편차도 움직이므로 두 평균을 뺍니다."],
@@ -768,7 +780,9 @@ const ko: Text = {
   predictsNothing: "이 모델은 토큰을 예측하지 않습니다.",
   tokenByToken: "토큰별 예측",
   loss: (loss, count) => `손실: 토큰 ${count}개의 −log p를 모두 더하면 ${loss} nat입니다.`,
+  labelLoss: (loss) => `손실: 모든 레이블 가운데 이 레이블의 −log p는 ${loss} nat입니다.`,
   likeliestToken: (n) => `글의 ${n}번째 토큰 후보`,
+  likeliestLabel: "텍스트 전체의 후보",
   likeliest: (n) => `${n}번째 자리의 후보`,
   taken: "선택됨",
   inAnswer: "답에 있음",

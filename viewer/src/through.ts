@@ -97,7 +97,7 @@ export class Through {
   private show(derivation: Derivation): void {
     const { record } = this.model;
     const { row, side } = derivation;
-    const name = t.token(row + 1, record[side][row]![0]);
+    const name = row < 0 ? t.through.whole : t.token(row + 1, record[side][row]![0]);
     this.root.replaceChildren(
       el(
         "section",

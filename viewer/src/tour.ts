@@ -30,6 +30,7 @@ export class Tour {
   readonly button: HTMLElement;
   readonly root: HTMLElement;
   private readonly model: Model;
+  private readonly stops: Stop[];
   private readonly place = el("p", { class: "hint" });
   private readonly title = el("h2");
   private readonly text = el("p");
@@ -38,6 +39,8 @@ export class Tour {
 
   constructor(model: Model) {
     this.model = model;
+    // What is not generated has no search.
+    this.stops = model.guesses ? STOPS.filter(({ name }) => name !== "answer") : STOPS;
     this.button = el(
       "button",
       { type: "button", class: "quiet", id: "tour-start", onclick: () => this.go(0) },
@@ -77,8 +80,8 @@ export class Tour {
   private go(to: number): void {
     const { store, kinds, state } = this.model;
     const first = state.tour === null;
-    const tour = clamp(to, STOPS.length);
-    const stop = STOPS[tour]!;
+    const tour = clamp(to, this.stops.length);
+    const stop = this.stops[tour]!;
     if (stop.name === "mask" && kinds.includes("decoder")) this.model.chooseKind("decoder");
     store.set({ scale: null, ...stop.shows, tour });
     if (first) requestAnimationFrame(() => this.next.focus());
@@ -95,13 +98,13 @@ export class Tour {
     document.body.toggleAttribute("data-tour", tour !== null);
     for (const marked of document.querySelectorAll(".toured")) marked.classList.remove("toured");
     if (tour === null) return;
-    const stop = STOPS[tour]!;
+    const stop = this.stops[tour]!;
     const [title, text] = t.tour.stops[stop.name];
-    this.place.textContent = t.tour.place(tour + 1, STOPS.length);
+    this.place.textContent = t.tour.place(tour + 1, this.stops.length);
     this.title.textContent = title!;
     this.text.textContent = text!;
     this.back.disabled = tour === 0;
-    this.next.disabled = tour === STOPS.length - 1;
+    this.next.disabled = tour === this.stops.length - 1;
     const part = document.querySelector(stop.part);
     if (!part || this.model.state.tab !== stop.shows.tab) return;
     part.classList.add("toured");

@@ -6,12 +6,12 @@
 import { readFile } from "node:fs/promises";
 import { bundled } from "./bundle.mjs";
 
-const { Edited, Runner, attribution, Tokenizer, Trial, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await bundled(["run/attribution", "run/forward", "run/tokens", "run/ledger", "run/edit", "run/passage", "run/trial"], process.argv[2]);
+const { Edited, Trial, attribution, gradientsOf, joined, ledger, lens, passageOf, slope, step } = await bundled(["run/attribution", "run/ledger", "run/edit", "run/passage", "run/trial"], process.argv[2]);
 
 const { record, cases } = JSON.parse(await readFile(process.argv[2], "utf8"));
-const runner = new Runner(record);
-const source = new Tokenizer(record.tokenizers.source, record.unknown);
-const target = new Tokenizer(record.tokenizers.target, record.unknown);
+const read = new Trial(record);
+const { runner, source, target } = read;
+const generates = record.stacks.decoder !== undefined;
 const plain = (run) => ({
   rows: [...run.rows.values],
   inputs: run.inputs.map((x) => [...x.values]),
@@ -49,7 +49,7 @@ function insteadOf(text, answer, { mode, from }) {
 const answers = cases.map(({ text, answer, off, counted, between: pair, edits, instead }) => {
   if (answer === undefined) return split(text);
   runner.instead = instead ? insteadOf(text, answer, instead) : null;
-  const ids = source.encode(text);
+  const ids = read.encode(text);
   const switched = new Set(off);
   const base = runner.encode(ids);
   const memory = runner.encode(ids, switched, base);
@@ -57,8 +57,8 @@ const answers = cases.map(({ text, answer, off, counted, between: pair, edits, i
   const given = answer ?? own.ids;
   const whole = runner.decode(base, given);
   const run = runner.decode(memory, given, switched, memory === base ? whole : undefined);
-  const between = pair && { row: run.first + pair.at, token: given[pair.at] ?? record.end, other: pair.other };
-  const fed = { memory, run, answer: { ids: given, losses: [], ended: true }, off: switched, counted: (l) => counted?.includes(l), between };
+  const between = pair && { row: run.places[pair.at], token: given[pair.at] ?? record.end, other: pair.other };
+  const fed = { memory, run, answer: { ids: given, losses: [], ended: generates }, off: switched, counted: (l) => counted?.includes(l), between };
   const found = counted || between ? gradientsOf(runner, fed) : null;
   return {
     attribution: found && attribution(runner, fed, found),
@@ -73,9 +73,9 @@ const answers = cases.map(({ text, answer, off, counted, between: pair, edits, i
     encoder: plain(memory.run),
     decoder: plain(run),
     logits: [...runner.logits(run.rows).values],
-    ...runner.losses(run, { ids: given, ended: true }),
-    ledger: ledger(runner, run, 0, given[0] ?? record.end),
-    lens: lens(runner, run, 0),
+    ...runner.losses(run, { ids: given, ended: generates }),
+    ledger: ledger(runner, run, run.places[0], given[0] ?? record.end),
+    lens: lens(runner, run, run.places[0]),
   };
 });
 process.stdout.write(JSON.stringify(answers));

@@ -55,7 +55,7 @@ Model = Seq2Seq | CausalLM | MaskedLM | Classifier
 
 READER = Reader(
     "ONNX export",
-    MODULES | {Classifier},
+    MODULES,
     {
         **EVERY_ATTENTION,
         "rotate": (None, *(row.rotate for row in POSITIONS.values() if row.onnx)),

@@ -90,13 +90,13 @@ def _read(step: Step) -> Iterator[nn.Module]:
 
 MODULES: frozenset[type] = frozenset(
     {
-        Seq2Seq, CausalLM, MaskedLM, Embed, MaskedHead,
+        Seq2Seq, CausalLM, MaskedLM, Classifier, Embed, MaskedHead,
         nn.TransformerEncoder, nn.TransformerDecoder, EncoderLayer, DecoderLayer, FurtherNetwork,
         Attention, Norm, nn.LayerNorm, nn.Linear, nn.Embedding, nn.Dropout, nn.ModuleList,
     }
 )  # fmt: skip
 """All modules that models consist of."""
-GENERATIVE = MODULES - {MaskedLM, MaskedHead}
+GENERATIVE = MODULES - {MaskedLM, MaskedHead, Classifier}
 """The modules of models that generate."""
 
 Values = Collection[Any] | None

@@ -61,11 +61,11 @@ def test_the_page_holds_the_model_unless_it_is_left_out(
 def test_a_model_that_the_page_cannot_run_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_model(tmp_path / "bert", bert(), "# a model")
+    save_model(tmp_path / "bert", bert(head=False), "# a model")
     assert main(["view", str(tmp_path / "bert"), "가나"]) == 0
     reported = capsys.readouterr()
     assert "runs in the page" not in reported.out
-    assert "the page shows this text only: the page runs encoder-decoders" in reported.err
+    assert "the page shows this text only: the page runs models that predict" in reported.err
 
 
 @pytest.mark.parametrize("name", ["run", "run/model"])
@@ -185,25 +185,19 @@ def test_the_halves_are_drawn(
     assert "this model has no cross-attention" in capsys.readouterr().err
 
 
-def test_a_model_of_labels_is_drawn_in_the_terminal(
+def test_a_model_of_labels_has_a_page_that_runs_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["view", "topics-ko", "헤어졌어"]) == 0
     reported = capsys.readouterr().out
     assert reported.startswith("헤어졌어 → parting\n")
-    assert len(reported.splitlines()) == 9  # a row for each character
-    for option in ("--output=a.html", "--with=g2p-en", "--with-text=a", "--open", "--lang=ko"):
-        assert main(["view", "topics-ko", "헤어졌어", option]) == 2, option
-        assert "only the terminal shows the attention" in " ".join(capsys.readouterr().err.split())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_of_labels_without_layers_has_nothing_to_draw(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pellucid.tasks.ClassifierTask.attention", lambda self, text: {})
-    assert main(["view", "topics-ko", "헤어졌어"]) == 2
-    assert "this model has no layers" in capsys.readouterr().err
+    assert "The model runs in the page" in reported
+    page = (tmp_path / "attention.html").read_text(encoding="utf-8")
+    assert '"labels":"text"' in page
+    assert main(["view", "topics-ko", "헤어졌어", "--answer", "love", "--output", "a.txt"]) == 0
+    assert capsys.readouterr().out.startswith("헤어졌어 → love\n")
+    assert main(["view", "topics-ko", "헤어졌어", "--answer", "lov"]) == 1
+    assert "pass one label that the model knows" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_page_is_opened_where_and_in_the_language_asked_for(

@@ -81,7 +81,6 @@ def test_tokens_have_a_label_each(server: Running) -> None:
         ("/v1/embeddings", {"model": "topics", "input": "e"}, 400, "topics cannot embed"),
         ("/fill", {"model": "topics", "text": "e"}, 400, "topics cannot fill"),
         ("/v1/completions", {"model": "topics", "prompt": "e"}, 400, "topics cannot generate"),
-        ("/view/record", {"model": "topics", "text": "e"}, 404, "no model of this name"),
     ],
 )
 def test_what_cannot_be_labelled_is_refused(
@@ -89,6 +88,19 @@ def test_what_cannot_be_labelled_is_refused(
 ) -> None:
     got, _, answer = ask(server, path, body)
     assert (got, message in answer["error"]["message"]) == (status, True), answer
+
+
+def test_the_viewer_has_the_record_of_a_label(server: Running) -> None:
+    assert ask(server, "/view?model=topics")[0] == 200
+    status, _, found = ask(server, "/view/record", {"model": "topics", "text": "hello"})
+    assert status == 200
+    (step,) = found["steps"]
+    ((guesses,),) = PIPELINES["topics"].labels(["hello"], best=3)
+    assert [each[0] for each in step["candidates"]] == [guess.token for guess in guesses]
+    assert [each[2] for each in step["candidates"]] == pytest.approx([g.p for g in guesses])
+    _, _, tags = ask(server, "/view/record", {"model": "tags", "text": "der"})
+    assert [step["place"] for step in tags["steps"]] == [0, 1, 2]
+    assert ask(server, "/view/record", {"model": "topics", "text": "e" * 24})[0] == 400
 
 
 def test_the_others_of_the_command_are_served_and_both_are_listed(server: Running) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from pellucid.models import (
     Seq2Seq,
     Seq2SeqConfig,
 )
-from pellucid.tasks import CausalLMTask, MaskedLMTask, Seq2SeqTask
+from pellucid.models.classifier import Classifier
+from pellucid.models.config import ClassifierConfig
+from pellucid.tasks import CausalLMTask, ClassifierTask, MaskedLMTask, Seq2SeqTask
 
 TEXTS = ["사랑이 뭐야?", "가나다라 마바사", "a bc"]
 CONFIG = Seq2SeqConfig(
@@ -104,3 +106,20 @@ def bert(kind: str = "char", **settings: Any) -> MaskedLMTask:
     model = MaskedLM(config, seed=3, dtype=np.float64)
     shake(model)
     return MaskedLMTask.of(model, [tokenizer])
+
+
+def labelling(labels: Literal["text", "token"] = "text") -> ClassifierTask:
+    tokenizer = train_tokenizer(TEXTS, kind="char")
+    names = train_tokenizer(
+        ["fruit", "some word", "taxi"], "word" if labels == "token" else "label"
+    )
+    config = ClassifierConfig(
+        vocab_size=tokenizer.vocab_size,
+        label_vocab_size=names.vocab_size,
+        labels=labels,
+        max_position_embeddings=LONGEST,
+        **SIZES,
+    )
+    model = Classifier(config, seed=3, dtype=np.float64)
+    shake(model)
+    return ClassifierTask.of(model, [tokenizer, names])

@@ -606,7 +606,7 @@ def test_the_page_of_an_encoder_alone(open_page: Open) -> None:
     page.get_by_role("tab", name="Guesses").click()
     settle(page)
     (step,) = picture.record.steps
-    assert page.get_by_text("Most likely as token 3 of the text").is_visible()
+    assert page.get_by_text("Most likely at token 3 of the text").is_visible()
     shown = page.locator(".candidates li:not(.rest) .token").all_text_contents()
     assert shown == [c.label.text for c in step.candidates]
     assert page.locator(".candidates .chosen .mark").text_content() == "taken"

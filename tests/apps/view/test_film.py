@@ -193,12 +193,14 @@ def test_what_cannot_be_filmed_is_refused_before_anything_is_written(
     assert json.loads(frames(run)[0].read_bytes())["record"]["title"] == "aba → ABA"
 
 
-def test_a_model_of_labels_is_not_filmed(tmp_path: Path) -> None:
-    make = filming(tmp_path / "run", TEXT, ANSWER)
+def test_a_model_of_labels_is_filmed_with_the_label_of_the_data(tmp_path: Path) -> None:
+    make = filming(tmp_path, "헤어졌어")
     assert make is not None
-    with pytest.raises(UsageError, match="which the page has not for a pellucid-classifier"):
-        make(pellucid.load("topics-ko"), Splits(()))
-    assert not (tmp_path / "run").exists()
+    film = make(pellucid.load("topics-ko"), Splits((TextPair("헤어졌어", ("love",)),)))
+    film(Started(0, 0.0, 1, 1, None, None))
+    record = json.loads(frames(tmp_path)[0].read_bytes())["record"]
+    assert record["title"] == "헤어졌어 → love"
+    assert [step["place"] for step in record["steps"]] == [-1]
 
 
 def test_a_frame_too_large_for_a_page_is_refused(

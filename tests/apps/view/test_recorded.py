@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.apps.view.samples import gpt
-from tests.apps.view.test_runnable import SETTINGS, VIEWER, continuing, made
+from tests.apps.view.test_runnable import (
+    LABELLING,
+    MASKING,
+    SETTINGS,
+    VIEWER,
+    continuing,
+    labelling,
+    made,
+    masking,
+    read_alone,
+)
 
 from pellucid.apps import view
 from pellucid.apps.view.capture import capture, frozen
@@ -32,7 +42,17 @@ CONTINUED: tuple[dict[str, Any], ...] = (
     },
     {"positions": "alibi", "sliding_window": 4, "activation_function": "gelu"},
 )
-CASES = range(len(SETTINGS) + len(CONTINUED))
+TASKS = [
+    (make, each)
+    for make, some in (
+        (made, SETTINGS),
+        (continuing, CONTINUED),
+        (masking, MASKING),
+        (labelling, LABELLING),
+    )
+    for each in some
+]
+CASES = range(len(TASKS))
 NEAR = 1e-5
 
 pytestmark = pytest.mark.oracle("node")
@@ -55,7 +75,17 @@ def computed(cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
 
 @cache
 def task_of(n: int) -> Any:
-    return made(**SETTINGS[n]) if n < len(SETTINGS) else continuing(**CONTINUED[n - len(SETTINGS)])
+    make, settings = TASKS[n]
+    return make(**settings)
+
+
+def texts_of(n: int) -> tuple[str, str, str]:
+    """Return the text that a page was made of, another, and the answer to that."""
+    make, settings = TASKS[n]
+    if make in (made, continuing):
+        return FIRST, TEXT, ANSWER
+    text, answer, *_ = read_alone(task_of(n), settings)
+    return "nap[MASK]" if make is masking else FIRST, text, answer
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +94,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Record, dict[st
     cases, records = [], []
     for n in CASES:
         task = task_of(n)
-        page = as_json(view.attention(task, FIRST).record, numbers=False)
-        cases.append({"record": page, "run": runnable(task, FIRST), "text": TEXT, "answer": ANSWER})
-        records.append(view.attention(task, TEXT, ANSWER).record)
+        first, text, answer = texts_of(n)
+        page = as_json(view.attention(task, first).record, numbers=False)
+        cases.append({"record": page, "run": runnable(task, first), "text": text, "answer": answer})
+        records.append(view.attention(task, text, answer).record)
     found = computed(cases, tmp_path_factory.mktemp("recorded"))
     return list(zip(records, found, strict=True))
 
@@ -103,7 +134,8 @@ def test_steps_labels_and_the_cell_in_view(
     record, page = both[n]
     assert [list(label) for label in record.source] == page["source"]
     assert [list(label) for label in record.target] == page["target"]
-    assert page["title"] == f"{TEXT} → {ANSWER}"
+    assert page["title"] == record.title
+    assert page["own"] == view.attention(task_of(n), texts_of(n)[1]).record.own
     for step, found in zip(record.steps, page["steps"], strict=True):
         assert (step.token, step.place) == (found["token"], found["place"])
         close(found["probability"], step.probability, "p")
@@ -149,13 +181,20 @@ def test_a_single_tokens_gradient_is_followed_back(
     record, page = both[n]
     task = task_of(n)
     model = frozen(task.model)
-    flow, token = page["flows"][1], record.steps[1]
-    source, more = task.source.encode(TEXT), [step.token for step in record.steps[:-1]]
-    alone = n >= len(SETTINGS)
-    texts: Any = {
-        **({} if alone else {"source": source}),
-        "target": [model.config.bos_token_id, *(source if alone else ()), *more],
-    }
+    at = min(1, len(record.steps) - 1)
+    flow, token = page["flows"][at], record.steps[at]
+    assert flow["place"] == token.place
+    make, settings = TASKS[n]
+    first = "decoder" if make is continuing else "encoder"
+    if make in (made, continuing):
+        source, more = task.source.encode(TEXT), [step.token for step in record.steps[:-1]]
+        before = source if make is continuing else ()
+        texts: Any = {
+            **({} if make is continuing else {"source": source}),
+            "target": [model.config.bos_token_id, *before, *more],
+        }
+    else:
+        texts = {"source": read_alone(task, settings)[2]}
     seen = capture(model, texts, [token.place], [token.token])
     maps = {(m.kind, m.layer - 1): m for m in seen.maps}
     p = np.exp(seen.logits[token.place] - seen.logits[token.place].max())
@@ -176,7 +215,7 @@ def test_a_single_tokens_gradient_is_followed_back(
         assert (leaves <= (around + through) * (1 + 1e-4) + 1e-6).all()
         if stage["layer"] is not None and model.config.norm == "pre":
             close(around, arrives, "around")
-    rows = seen.rows[f"{'decoder' if alone else 'encoder'}.layers.0.0"].dx
+    rows = seen.rows[f"{first}.layers.0.0"].dx
     assert rows is not None
     close(array(flow["stages"][-1]["lengths"])[3, 0], np.linalg.norm(rows, axis=-1), "leaves")
 

@@ -29,12 +29,21 @@ from pellucid.core.errors import UserError
 from pellucid.data.appearance import reading_of
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig
-from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.models import (
+    CausalLM,
+    CausalLMConfig,
+    MaskedLM,
+    MaskedLMConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+)
+from pellucid.models.classifier import Classifier
+from pellucid.models.config import ClassifierConfig
 from pellucid.models.quantize import dequantize, quantize
 from pellucid.models.walk import UnsupportedError
 from pellucid.nn import Recorder
 from pellucid.ops import rules
-from pellucid.tasks import CausalLMTask, Seq2SeqTask
+from pellucid.tasks import CausalLMTask, ClassifierTask, MaskedLMTask, Seq2SeqTask
 
 VIEWER = Path(__file__).parents[3] / "viewer"
 TEXTS = ["banana split", "cab A.B"]
@@ -80,6 +89,58 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     # Wide enough for the compiled product.
     {"d_model": 40, "num_attention_heads": 5, "ffn_dim": 56, "norm": "pre"},
 )
+ALONE: dict[str, Any] = {
+    "d_model": 12,
+    "num_attention_heads": 3,
+    "ffn_dim": 7,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 17,
+}
+ENCODERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"norm": "pre", "positions": "sinusoidal", "activation_function": "relu"},
+    {
+        "norm": "pre",
+        "norm_type": "rms_norm",
+        "activation_function": "swiglu",
+        "positions": "rotary",
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "qk_norm": True,
+        "attention_softcap": 0.7,
+        "linear_bias": False,
+        "output_bias": False,
+    },
+    {"norm": "post", "positions": "alibi", "sliding_window": 4, "activation_function": "gelu_tanh"},
+    {
+        "positions": "relative",
+        "relative_attention_num_buckets": 6,
+        "relative_attention_max_distance": 5,
+        "attention_scale": "learned",
+        "activation_function": "geglu",
+    },
+    {"positions": "sinusoidal_halves", "position_scale": 0.3, "head_dim": 6, "final_norm": False},
+    {"ffn_before": 1, "ffn_after": 2, "activation_function": "silu", "norm": "pre"},
+    {"activation_function": "leaky_relu", "embedding_scale": 2.0, "embedding_norm": True},
+    {"activation_function": "geglu_tanh", "attention_scale": "d_k", "norm": "post"},
+    # Wide enough for the compiled product.
+    {"d_model": 40, "num_attention_heads": 5, "ffn_dim": 56, "norm": "pre", "final_norm": True},
+)
+OFF_ALONE = [
+    ["encoder.0.1"], ["encoder.3"], ["encoder.2"], ["encoder.0.0.2.1"], ["source.1"],
+    ["source.4", "encoder.2.2", "encoder.1"],
+]  # fmt: skip
+MASKING = (
+    *ENCODERS,
+    {"tie_word_embeddings": False},
+    {"type_vocab_size": 2, "norm_type": "rms_norm"},
+)
+LABELLING = (
+    *ENCODERS,
+    {"labels": "token"},
+    {"labels": "token", "norm": "post"},
+    {"pooling": "pooler", "type_vocab_size": 2, "embedding_norm": True},
+)
 OFF: tuple[tuple[str, ...], ...] = (
     (),
     ("encoder.0.1",),
@@ -120,6 +181,39 @@ def continuing(**settings: Any) -> CausalLMTask:
     return quantized(CausalLMTask(model, tokenizer, tokenizer, SearchConfig(max_length=6)))
 
 
+def masking(**settings: Any) -> MaskedLMTask:
+    """Return an encoder alone that fills masks, as `made`."""
+    tokenizer = train_tokenizer(TEXTS, kind="char")
+    config = MaskedLMConfig(vocab_size=tokenizer.vocab_size + 1, **ALONE)
+    model = MaskedLM(replace(config, **settings), seed=3, dtype=np.float64).eval()
+    shake(model)
+    return quantized(MaskedLMTask.of(model, [tokenizer]))
+
+
+def labelling(**settings: Any) -> ClassifierTask:
+    """Return an encoder alone that gives labels, as `made`."""
+    tokenizer = train_tokenizer(TEXTS, kind="char")
+    token = settings.get("labels") == "token"
+    labels = train_tokenizer(["fruit", "some word", "taxi"], kind="word" if token else "label")
+    sizes = {"vocab_size": tokenizer.vocab_size, "label_vocab_size": labels.vocab_size}
+    config = ClassifierConfig(**sizes, **ALONE)
+    model = Classifier(replace(config, **settings), seed=3, dtype=np.float64).eval()
+    shake(model)
+    return quantized(ClassifierTask.of(model, [tokenizer, labels]))
+
+
+def read_alone(task: Any, settings: dict[str, Any]) -> tuple[str, str, list[int], list[int]]:
+    """Return a text, an answer to it, what an encoder alone reads, and the rows that answer."""
+    if isinstance(task, MaskedLMTask):
+        text, config = "ba[MASK] cab[MASK]", task.model.config
+        ids = [config.bos_token_id, *task.token_ids(text), config.eos_token_id]
+        return text, "pn", ids, [i for i, token in enumerate(ids) if token == config.mask_id]
+    text, token = "banac", settings.get("labels") == "token"
+    ids = task.source.encode(text)
+    answer = "word taxi some fruit taxi" if token else "some word"
+    return text, answer, ids, list(range(len(ids))) if token else [0]
+
+
 def quantized(task: Any) -> Any:
     """Return the task in float64, on the numbers that its int8 weights stand for."""
     state = {name: x.astype(np.float32) for name, x in task.model.state_dict().items()}
@@ -143,9 +237,9 @@ def in_node(task: Seq2SeqTask, cases: Sequence[dict[str, Any]], folder: Path) ->
     return json.loads(done.stdout)
 
 
-def without(task: Seq2SeqTask, off: Sequence[str], source: int, read: int) -> Seq2Seq:
+def without(task: Any, off: Sequence[str], source: int, read: int) -> Any:
     """Return a copy of the model with these parts zeroed or masked, for texts of these lengths."""
-    model = Seq2Seq(task.model.config, dtype=np.float64).eval()
+    model = type(task.model)(task.model.config, dtype=np.float64).eval()
     model.load_state_dict(task.model.state_dict())
     stacks = model.stacks()
     for name in off:
@@ -153,9 +247,9 @@ def without(task: Seq2SeqTask, off: Sequence[str], source: int, read: int) -> Se
         first, *more = map(int, numbers)
         if where == "source":
             hidden = np.arange(source) == first
-            stacks_off = (stacks["encoder"].attentions(), stacks["decoder"].attentions(memory=True))
-            for attention in (a for some in stacks_off for a in some):
-                masked(attention, hidden)
+            for name, stack in stacks.items():
+                for attention in stack.attentions(memory=name == "decoder"):
+                    masked(attention, hidden)
             continue
         body: Any = stacks[where].steps[first].block.body
         cross = stacks[where].steps[first].block.memory
@@ -407,6 +501,28 @@ def test_texts_become_the_tokens_of_the_library_and_come_back(tmp_path: Path) ->
 
 
 @pytest.mark.oracle("node")
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_a_mask_is_one_token_as_in_the_library(kind: str, tmp_path: Path) -> None:
+    texts = ["가나다 나비", "a bc!? 가", "x\ufffcy"]
+    tokenizer = train_tokenizer(texts, kind, 290)
+    config = MaskedLMConfig(**{**ALONE, "max_position_embeddings": 90})
+    config = replace(config, vocab_size=tokenizer.vocab_size + 1)
+    task = MaskedLMTask.of(MaskedLM(config).eval(), [tokenizer])
+    given = [
+        "가[MASK]다", "가나다 [MASK] 나비", "[MASK]", "[MASK][MASK] bc", "a  [MASK]bc![MASK]",
+        "a bc", "나비[MASK] [MASK]?", "가 나 [mask]", "[MASK] [MASK]\ufffc가 a bc 가나다 나비",
+    ]  # fmt: skip
+    cases = []
+    for text in given:
+        with suppress(UserError):
+            cases.append((text, task.token_ids(text)))
+    assert len(cases) > 3
+    asked = [{"text": text, "answer": [], "off": []} for text, _ in cases]
+    for (text, ids), found in zip(cases, in_node(task, asked, tmp_path), strict=True):
+        assert found["ids"] == [config.bos_token_id, *ids, config.eos_token_id], text
+
+
+@pytest.mark.oracle("node")
 @pytest.mark.parametrize("sentences", [1, 2, None])
 @pytest.mark.parametrize("words", [False, True])
 def test_a_text_is_split_as_the_library_splits_it(
@@ -483,8 +599,64 @@ def test_what_the_page_cannot_run_is_refused_by_name() -> None:
     labels = train_tokenizer(TEXTS, "label")
     with pytest.raises(UnsupportedError, match="source tokenizer is label"):
         runnable(replace(task, source=labels))
-    with pytest.raises(UnsupportedError, match="runs encoder-decoders"):
+    with pytest.raises(UnsupportedError, match="models with their tokenizers, not Seq2Seq"):
         runnable(task.model)
+    with pytest.raises(UnsupportedError, match="predict tokens or labels"):
+        runnable(masking(head=False))
+
+
+@pytest.mark.oracle("node")
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [(make, each) for make, some in ((masking, MASKING), (labelling, LABELLING)) for each in some],
+    ids=lambda each: each.__name__ if callable(each) else ", ".join(each) or "usual",
+)
+def test_an_encoder_alone_equals_the_librarys_with_parts_off_and_in_every_gradient(
+    make: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    task = make(**settings)
+    text, wanted, ids, places = read_alone(task, settings)
+    answer = task.target.encode(wanted)
+    offs = known(task, [[], *OFF_ALONE])
+    counted = list(range(len(places)))
+    cases = [{"text": text, "answer": answer, "off": off, "counted": counted} for off in offs]
+    never = [] if make is masking else range(4)
+    for off, found in zip(offs, in_node(task, cases, tmp_path), strict=True):
+        assert found["ids"] == ids
+        model = without(task, off, len(ids), 0)
+        with dispatch.reference():
+            logits, backward = model.forward(Packed.of([ids]))
+            logits[:, never] = -np.inf
+            p, _ = ops.softmax(logits[places])
+            d = np.zeros_like(logits)
+            p[range(len(answer)), answer] -= 1.0
+            d[places] = p
+            backward(d)
+        page = np.reshape(np.array(found["logits"], float), logits.shape)
+        page[:, never] = -np.inf  # JSON has null
+        close(page[np.isfinite(page)], logits[np.isfinite(logits)])
+        log_p, _ = ops.log_softmax(logits[places])
+        assert found["answer"] == {
+            "ids": logits[places].argmax(axis=1).tolist(),
+            "losses": pytest.approx(-log_p.max(axis=1), abs=1e-5),
+            "ended": False,
+        }
+        losses = -log_p[range(len(answer)), answer]
+        np.testing.assert_allclose(found["losses"], losses, atol=1e-5, rtol=1e-5)
+        if off:
+            continue
+        gradients = {name: x.grad for name, x in model.named_parameters() if x.grad is not None}
+        largest = max(np.abs(x).max() for x in gradients.values())
+        named = dict(found["gradients"])
+        left = {name for name in set(gradients) - set(named) if "relative" not in name}
+        assert not left
+        for name, x in gradients.items():
+            if name in named:
+                assert np.abs(np.array(named[name]) - x.ravel()).max() <= 1e-5 * largest, name
+        shares = sum(entry["logit"] for entry in found["ledger"])
+        assert shares == pytest.approx(logits[places[0], answer[0]], rel=1e-5)
+        assert found["lens"][-1]["says"] == logits[places[0]].argmax()
+        assert found["lens"][-1]["p"] == pytest.approx(np.exp(log_p[0].max()), rel=1e-5)
 
 
 @pytest.mark.oracle("node")

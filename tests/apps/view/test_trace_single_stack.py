@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.apps.view.samples import bert, gpt
+from tests.apps.view.samples import bert, gpt, labelling
 
 import pellucid
 from pellucid import nn, ops
@@ -117,6 +118,39 @@ def test_a_given_word_takes_the_masks_place() -> None:
     assert [step.label.text for step in record.steps] == ["다"]
     with pytest.raises(UserError, match=r"the output has 2 tokens, the sentence 1 of \[MASK\]"):
         view.attention(bert(), "a[MASK]가", "다다")
+
+
+def test_the_label_of_a_text_is_predicted_by_all_of_its_rows() -> None:
+    trained = labelling()
+    record = view.attention(trained, "a bc").record
+    check_maps(record, causal=False, tokens=4)
+    ((guesses,),) = trained.labels(["a bc"], best=9)
+    (step,) = record.steps
+    assert step.place == -1
+    names = [c.label.text.replace("␣", " ") for c in step.candidates]
+    assert names == [guess.token for guess in guesses]
+    assert [c.probability for c in step.candidates] == pytest.approx([g.p for g in guesses])
+    assert record.loss == pytest.approx(-np.log(guesses[0].p or 0.0))
+    assert record.title == f"a bc → {guesses[0].token}"
+    assert [part.role for part in record.parts][-2:] == ["mean", "output"]
+    assert record.parts[-1].shape == (("V", 4 + len(guesses)),)
+    bare = view.attention(trained.model, trained.source.encode("a bc"), [5]).record
+    p = {guess.token: guess.p or 0.0 for guess in guesses}["some word"]
+    assert bare.loss == pytest.approx(-np.log(p))
+
+
+def test_every_token_has_a_label_where_the_model_labels_tokens() -> None:
+    trained = labelling("token")
+    record = view.attention(trained, "a b", "taxi some word").record
+    assert [step.place for step in record.steps] == [0, 1, 2]
+    assert record.title == "a b → taxi some word"
+    assert record.own == " ".join(guess[0].token for guess in trained.labels(["a b"])[0])
+
+
+@pytest.mark.parametrize(("labels", "given"), [("text", "som"), ("token", "taxi"), ("text", "")])
+def test_an_answer_that_is_no_label_is_refused(labels: Any, given: str) -> None:
+    with pytest.raises(UserError, match="pass one label that the model knows"):
+        view.attention(labelling(labels), "a b", given)
 
 
 def test_without_a_mask_every_token_is_predicted_while_it_is_seen() -> None:

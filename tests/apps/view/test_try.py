@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.apps.view.samples import TEXTS, gpt, speaking
+from tests.apps.view.samples import TEXTS, bert, gpt, labelling, speaking
 from tests.apps.view.test_edit import apart, backward, moved_score, nats
 from tests.apps.view.test_runnable import greedy, quantized, run
 
@@ -79,6 +79,65 @@ def test_a_decoder_continues_what_is_typed_and_all_tabs_follow(
     assert found["maps"] == len(record.maps)
     assert len(found["derivations"]) > 0
     assert len(found["flows"]) == len(record.steps)
+
+
+@pytest.mark.oracle("playwright")
+@pytest.mark.parametrize(
+    ("make", "first", "typed", "expected", "name"),
+    [
+        (bert, "a[MASK]c", "가[MASK]다 [MASK]", "ab", "Guesses"),
+        (labelling, "a bc", "가나다 b", "some word", "Label"),
+        (lambda: labelling("token"), "a bc", "가b", "taxi some", "Guesses"),
+    ],
+    ids=["masks", "label", "labels"],
+)
+def test_an_encoder_alone_answers_what_is_typed_and_all_tabs_follow(
+    make: Any, first: str, typed: str, expected: str, name: str,
+    new_page: Callable[..., Page], axe: str, tmp_path: Path,
+) -> None:  # fmt: skip
+    task = quantized(make())
+    page = new_page(viewport=NARROW)
+    failed: list[str] = []
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.goto(view.attention(task, first, run=True).save(tmp_path / "alone.html").as_uri())
+    page.locator("#tab-run").click()
+    settle(page)
+    page.locator("#try-text").fill(typed)
+    settle(page)
+    assert len(page.evaluate("pellucid.trial.effects")) == len(
+        page.evaluate("pellucid.trial.parts")
+    )
+    page.get_by_label("Expected answer").fill("나나나나")
+    page.get_by_label("Expected answer").press("Enter")
+    assert "cannot give “나나나나”" in (page.locator(".try-typing").text_content() or "")
+    page.get_by_label("Expected answer").fill(expected)
+    page.get_by_label("Expected answer").press("Enter")
+    settle(page)
+    record = view.attention(task, typed, expected).record
+    for tab in ("whole", "attention", "steps", "generation", "backward", "run"):
+        page.locator(f"#tab-{tab}").click()
+        settle(page)
+        assert page.locator(f"#panel-{tab}").is_visible()
+    assert page.locator("#tab-generation").text_content() == name
+    found = page.evaluate("({...pellucid.record, maps: []})")
+    assert page.text_content("h1") == record.title
+    assert [step["token"] for step in found["steps"]] == [step.token for step in record.steps]
+    assert found["loss"] == pytest.approx(record.loss, rel=1e-4)
+    assert len(found["flows"]) == len(record.steps)
+    page.evaluate(
+        "pellucid.trial.learn([{text: pellucid.trial.text, right: pellucid.trial.expected}])"
+    )
+    losses = page.evaluate("pellucid.trial.lessons[0].losses")
+    assert losses[0] == pytest.approx(record.loss, rel=1e-4)
+    assert losses == sorted(losses, reverse=True)
+    assert not failed
+    for tab in ("generation", "run"):
+        page.locator(f"#tab-{tab}").click()
+        settle(page)
+        page.evaluate(axe)
+        violations = page.evaluate("axe.run()")["violations"]
+        assert not [v["id"] for v in violations if v["impact"] in ("serious", "critical")]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.oracle("playwright")

@@ -69,7 +69,7 @@ function pronouncer(record: RunRecord): (text: string) => Pronunciation | null {
   const [source, target] = [record.tokenizers.source, record.tokenizers.target].map(
     (each) => new Tokenizer(each, record.unknown),
   ) as [Tokenizer, Tokenizer];
-  const cross = record.stacks.decoder.blocks.findIndex((block) => block.kind === "attention" && block.memory);
+  const cross = record.stacks.decoder!.blocks.findIndex((block) => block.kind === "attention" && block.memory);
   return (text) => {
     const given = text.trim(); // capitals are for the tokenizer to read
     const ids = source.encode(given);

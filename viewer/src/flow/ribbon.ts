@@ -240,7 +240,10 @@ export class Ribbon {
         }
       }
     });
-    const starts = x(stages[0]!.stage.side, flow.place);
+    // The label of a text comes of the mean of all rows, so that each gets its part, or of the first.
+    const first = stages[0]!;
+    const rows = flow.place < 0 ? [...first.arrives.keys()].filter((i) => first.arrives[i]! > 0) : [flow.place];
+    const starts = (x(first.stage.side, rows[0] ?? 0) + x(first.stage.side, rows.at(-1) ?? 0)) / 2;
     const foot = (side: Side) => y(side, ends(side));
     const end = stages.at(-1)!;
     const reached = largest(end.leaves);
@@ -279,7 +282,13 @@ export class Ribbon {
         { width: whole, height, viewBox: `0 0 ${whole} ${height}`, "aria-hidden": "true" },
         ...shapes,
         svg("text", { class: "start", x: starts, y: 16 }, this.other ? "±1" : "p − y"),
-        svg("path", { class: "through start", d: `M${starts} 24V${ROW}`, "stroke-width": Math.min(WIDTH * col, width(stages[0]!.arrives[flow.place]!)) }),
+        ...rows.map((i) =>
+          svg("path", {
+            class: "through start",
+            d: down(starts, 24, x(first.stage.side, i), ROW),
+            "stroke-width": Math.min(WIDTH * col, width(first.arrives[i]!)),
+          }),
+        ),
         ...names,
         ...tokens,
         ...cells,

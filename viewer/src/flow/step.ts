@@ -63,7 +63,7 @@ export class Step {
     const { flow, side, place, other } = this.chosen;
     const { runner } = trial;
     const tokens = record.steps.map(({ token }) => token);
-    const ended = tokens.at(-1) === runner.record.end;
+    const ended = runner.record.stacks.decoder !== undefined && tokens.at(-1) === runner.record.end;
     const answer = { ids: ended ? tokens.slice(0, -1) : tokens, losses: [], ended };
     const reading = trial.readingOf(trial.piece, answer, trial.expected === "");
     this.root.hidden = reading === null; // a record of token ids has no text that the page could read

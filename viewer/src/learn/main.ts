@@ -498,7 +498,7 @@ class Page {
     return [
       [t.source, [stacks.encoder!.embed.tokens]],
       ...of("encoder"),
-      [t.target, [stacks.decoder.embed.tokens]],
+      [t.target, [stacks.decoder!.embed.tokens]],
       ...of("decoder"),
       [t.output, given([output.weight, output.bias])],
     ];

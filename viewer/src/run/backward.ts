@@ -39,6 +39,8 @@ export interface Gradients {
   /** Of the scores of every block as they enter the softmax, (H, L, S). */
   scores: { [name in StackName]: (Float64Array | undefined)[] };
   passed: { [name in StackName]?: Passed };
+  /** Of what the output layer was given. */
+  predicting: Rows;
 }
 
 /** Gradients on their way back through a stack. */
@@ -62,7 +64,7 @@ export interface OfHeads {
   dkeys: Rows;
 }
 
-/** Why this token and not that: in one row of the decoder the logit of one minus that of the other, if there is one. */
+/** Why this token and not that: in one row of logits that of one minus that of the other, if there is one. */
 export interface Between {
   row: number;
   token: number;
@@ -72,12 +74,13 @@ export interface Between {
 /** ℓ_token − ℓ_other. */
 export function apart(runner: Runner, { rows }: Run, { row, token, other }: Between): number {
   const { values, width } = rows;
-  const logits = runner.logits({ values: values.subarray(row * width, (row + 1) * width), count: 1, width }).values;
+  const one = { values: values.subarray(row * width, (row + 1) * width), count: 1, width };
+  const logits = runner.logits(runner.record.labels === "text" ? rows : one).values;
   return logits[token]! - (other === null ? 0 : logits[other]!);
 }
 
 /**
- * `expected` are the tokens that the rows of the decoder should predict; null: not in the loss. In place of the
+ * `expected` are the tokens that the rows of logits should predict; null: not in the loss. In place of the
  * loss it may be what stands between two tokens.
  */
 export function gradients(
@@ -101,14 +104,18 @@ export function backward(
   off: Off = NOTHING,
   derivatives: Derivatives = RIGHT,
 ): { gradients: Gradients; losses: number[] } {
-  const { output } = runner.record;
+  const { output, stacks } = runner.record;
   const back = new Backward(runner, off, derivatives);
   const { dlogits, losses } = "token" in expected ? ofBetween(runner, run, expected) : ofLoss(runner, run, expected);
+  back.gradients.predicting = back.linear(runner.predicting(run.rows), output, dlogits);
+  let d = back.head(run.rows, back.gradients.predicting);
   const dmemory = zeros(memory.run.rows);
-  const dx = back.layers("decoder", run, back.linear(run.rows, output, dlogits), memory, dmemory);
-  back.embed("decoder", read, dx, run.starts);
-  if (runner.record.stacks.encoder) {
-    const dsource = back.layers("encoder", memory.run, dmemory, memory, dmemory);
+  if (stacks.decoder) {
+    back.embed("decoder", read, back.layers("decoder", run, d, memory, dmemory), run.starts);
+    d = dmemory;
+  }
+  if (stacks.encoder) {
+    const dsource = back.layers("encoder", memory.run, d, memory, dmemory);
     back.embed("encoder", memory.ids, dsource, memory.run.starts);
   }
   return { gradients: back.gradients, losses };
@@ -117,10 +124,11 @@ export function backward(
 /** +1 and −1. */
 function ofBetween(runner: Runner, run: Run, { row, token, other }: Between): { dlogits: Rows; losses: number[] } {
   const width = runner.tensors[runner.record.output.weight]!.rows;
-  const values = new Float32Array(run.rows.count * width);
+  const count = runner.rowsOfLogits(run);
+  const values = new Float32Array(count * width);
   values[row * width + token]! += 1;
   if (other !== null) values[row * width + other]! -= 1;
-  return { dlogits: { values, count: run.rows.count, width }, losses: [] };
+  return { dlogits: { values, count, width }, losses: [] };
 }
 
 /** p − y in each row that is in the loss. */
@@ -153,7 +161,25 @@ class Backward {
     this.off = off;
     this.derivatives = derivatives;
     const tensors = runner.tensors.map(({ values }) => new Float32Array(values.length));
-    this.gradients = { tensors, scores: { encoder: [], decoder: [] }, passed: {} };
+    this.gradients = { tensors, scores: { encoder: [], decoder: [] }, passed: {}, predicting: { values: new Float32Array(0), count: 0, width: 0 } };
+  }
+
+  /** To the rows of the last stack, from what the output layer was given. */
+  head(x: Rows, dy: Rows): Rows {
+    const { runner } = this;
+    const { head, labels } = runner.record;
+    let d = dy;
+    if (head) {
+      const pooled = runner.pooled(x);
+      const inner = runner.linear(pooled, head.first);
+      if (head.norm) d = this.norm(activate(inner, head.activation), head.norm, d);
+      d = this.linear(pooled, head.first, this.activated(inner, head.activation, d));
+    }
+    if (labels !== "text") return d;
+    const drows = zeros(x);
+    const [count, share] = head ? [1, 1] : [x.count, 1 / x.count];
+    for (let i = 0; i < count * x.width; i++) drows.values[i] = share * d.values[i % x.width]!;
+    return drows;
   }
 
   layers(name: StackName, run: Run, dy: Rows, memory: Memory, dmemory: Rows): Rows {
@@ -190,7 +216,7 @@ class Backward {
 
   embed(name: StackName, ids: readonly number[], d: Rows, starts: Starts): void {
     const stack = this.runner.record.stacks[name]!;
-    const { tokens, factor, table, position_factor, norm } = stack.embed;
+    const { tokens, factor, table, position_factor, segments = null, norm } = stack.embed;
     if (norm) d = this.norm(this.runner.embedded(stack, ids, 0, starts), norm, d);
     this.gradients.passed[name]!.embedded = d;
     const places = placesIn(starts);
@@ -199,6 +225,7 @@ class Backward {
         const each = d.values[t * d.width + i]!;
         this.gradients.tensors[tokens]![id * d.width + i]! += factor * each;
         if (table !== null) this.gradients.tensors[table]![places[t]! * d.width + i]! += position_factor * each;
+        if (segments !== null) this.gradients.tensors[segments]![i]! += each;
       }
     });
   }
@@ -206,12 +233,16 @@ class Backward {
   private network(x: Rows, { first, activation, second }: Network, dy: Rows): Rows {
     const inner = this.runner.linear(x, first);
     const dactive = this.linear(activate(inner, activation), second, dy);
+    return this.linear(x, first, this.activated(inner, activation, dactive));
+  }
+
+  private activated(inner: Rows, activation: string, dactive: Rows): Rows {
     const gated = activation in GATES;
     const { y: f, slope } = activationOf(activation);
     const broken = this.derivatives.activation;
     const { width } = dactive;
     const d = zeros(inner);
-    for (let t = 0; t < x.count; t++) {
+    for (let t = 0; t < inner.count; t++) {
       for (let i = 0; i < width; i++) {
         const at = t * inner.width + i;
         const [a, dy] = [inner.values[at]!, dactive.values[t * width + i]!];
@@ -219,7 +250,7 @@ class Backward {
         if (gated) d.values[at + width] = dy * f(a);
       }
     }
-    return this.linear(x, first, d);
+    return d;
   }
 
   private attend(

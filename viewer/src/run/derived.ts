@@ -4,7 +4,8 @@
 import { GATES, activationOf } from "../activations.ts";
 import { unpackHead } from "../record.ts";
 import type { Derivation, Derived, PackedArray, Part, Rows, Side } from "../record.ts";
-import { loss, spread } from "./forward.ts";
+import { indices, loss, spread } from "./forward.ts";
+import { lastOf } from "./model.ts";
 import type { Linear, Norm } from "./model.ts";
 import { lazy } from "./recorded.ts";
 import type { Fed } from "./recorded.ts";
@@ -25,15 +26,16 @@ export function derivationsOf(fed: Fed, parts: Part[], chosen: { [side in Side]?
     .flatMap((part, n): Derivation[] => {
       const place = places.of(part);
       const { role, kind, stack, side, layer, block } = part;
-      const before = parts[n - 1]?.rows && rowsOf(parts[n - 1]!.rows!);
-      if (!before || part.map || !["norm", "feed_forward", "output"].includes(role)) return [];
       const about = { role, kind, stack, side, layer, block, name: part.tensors[0]?.[0] ?? "" };
       if (role === "output") {
-        const row = expected[chosen[side] ?? 0] !== null ? (chosen[side] ?? 0) : expected.findIndex((token) => token !== null);
+        const pooled = runner.record.labels === "text";
+        const own = pooled ? 0 : (chosen[side] ?? 0);
+        const row = (expected[own] ?? null) !== null ? own : expected.findIndex((token) => token !== null);
         if (row < 0) return [];
-        return [lazily(about, () => row, () => lossSteps(fed, rowOf(before, row), row))];
+        return [lazily(about, () => (pooled ? -1 : row), () => lossSteps(fed, row))];
       }
-      if (!("drows" in part)) return [];
+      const before = parts[n - 1]?.rows && rowsOf(parts[n - 1]!.rows!);
+      if (!before || part.map || !["norm", "feed_forward"].includes(role) || !("drows" in part)) return [];
       const d = lazy(() => rowsOf(part.drows!));
       const row = lazy(() => {
         const lengths = unpackHead(part.drows_norms!, 0).values;
@@ -182,9 +184,11 @@ function networkSteps({ runner }: Fed, first: Linear, second: Linear, activation
 }
 
 /** −log p → d log p = −y → dℓ = p − y → dx = dℓ W, for one row. */
-function lossSteps({ runner, runs, expected }: Fed, x: Float64Array, row: number): Derived[] {
+function lossSteps({ runner, runs, expected }: Fed, row: number): Derived[] {
   const { output } = runner.record;
-  const { values, width } = runner.logits(runs.decoder.rows);
+  const { rows } = runs[lastOf(runner.record)[0]];
+  const x = rowOf(runner.predicting(rows), row);
+  const { values, width } = runner.logits(rows);
   const { values: w, columns } = runner.tensors[output.weight]!;
   const logits = Float64Array.from(values.subarray(row * width, (row + 1) * width));
   const token = expected[row]!;
@@ -224,8 +228,6 @@ function step(
     numbers,
   };
 }
-
-const indices = (count: number) => Array.from({ length: count }, (_, i) => i);
 
 function sumOf(count: number, of: (i: number) => number): number {
   let total = 0;

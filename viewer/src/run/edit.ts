@@ -3,12 +3,12 @@
 import { apart, gradients } from "./backward.ts";
 import type { Between, Gradients } from "./backward.ts";
 import type { Answer, Memory, MovedScore, Off, Run, Runner } from "./forward.ts";
-import { stacksOf } from "./model.ts";
+import { lastOf, stacksOf } from "./model.ts";
 import type { RunRecord, StackName } from "./model.ts";
 
 /** A matrix or vector of the model; of q, k and v, which are one matrix, its rows. */
 export interface Named {
-  /** "encoder.embed", "encoder.2" a block, "encoder.norm", "output". */
+  /** "encoder.embed", "encoder.2" a block, "encoder.norm", "head", "output". */
   where: string;
   symbol: string;
   tensor: number;
@@ -41,7 +41,7 @@ export interface Fed {
 
 /** Every matrix and vector, in the order of the forward pass; what a model shares comes again. */
 export function parameters(record: RunRecord): Named[] {
-  const { output, numbers } = record;
+  const { head, output, numbers } = record;
   const all: Named[] = [];
   const add = (where: string, symbol: string, tensor: number | null, first = 0, count?: number) => {
     if (tensor === null) return;
@@ -51,6 +51,7 @@ export function parameters(record: RunRecord): Named[] {
   for (const [name, { embed, blocks, norm }] of stacksOf(record)) {
     add(`${name}.embed`, "E", embed.tokens);
     add(`${name}.embed`, "P", embed.table);
+    add(`${name}.embed`, "S", embed.segments ?? null);
     add(`${name}.embed`, "γ", embed.norm?.weight ?? null);
     add(`${name}.embed`, "β", embed.norm?.bias ?? null);
     blocks.forEach((block, i) => {
@@ -79,6 +80,10 @@ export function parameters(record: RunRecord): Named[] {
     add(`${name}.norm`, "γ", norm?.weight ?? null);
     add(`${name}.norm`, "β", norm?.bias ?? null);
   }
+  add("head", "W", head?.first.weight ?? null);
+  add("head", "b", head?.first.bias ?? null);
+  add("head", "γ", head?.norm?.weight ?? null);
+  add("head", "β", head?.norm?.bias ?? null);
   add("output", "W", output.weight);
   add("output", "b", output.bias);
   return all;
@@ -91,9 +96,16 @@ export function step({ tensors }: Gradients): Part[] {
 
 export function gradientsOf(runner: Runner, { memory, run, answer, off, counted, between }: Fed): Gradients {
   if (between) return gradients(runner, memory, run, answer.ids, between, off);
-  const expected = answer.ended ? [...answer.ids, runner.record.end] : answer.ids;
-  const rows = [...Array<null>(run.first).fill(null), ...expected.map((token, l) => (counted(l) ? token : null))];
+  const rows = expectedOf(runner, run, answer).map((token, row) => (counted(run.places.indexOf(row)) ? token : null));
   return gradients(runner, memory, run, answer.ids, rows, off);
+}
+
+/** The token that each row of logits should predict; null: none. */
+export function expectedOf(runner: Runner, run: Run, { ids, ended }: Answer): (number | null)[] {
+  const tokens = ended ? [...ids, runner.record.end] : ids;
+  const expected = Array<number | null>(runner.rowsOfLogits(run)).fill(null);
+  tokens.forEach((token, l) => (expected[run.places[l]!] = token));
+  return expected;
 }
 
 /** dL/dδ at 0, from the gradients of all numbers. */
@@ -182,7 +194,7 @@ function used(record: RunRecord, parts: readonly Part[]): string[] {
   return parameters(record)
     .filter(({ tensor }) => moved.has(tensor))
     .map(({ where }) => {
-      const [stack, block] = where === "output" ? ["decoder", "norm"] : where.split(".");
+      const [stack, block] = where === "output" || where === "head" ? [lastOf(record)[0], "norm"] : where.split(".");
       const last = record.stacks[stack as StackName]!.blocks.length;
       return `${stack}.${block === "embed" ? 0 : block === "norm" ? last : block}`;
     });

@@ -177,7 +177,7 @@ export function editing(trial: Trial, names: Names): Card {
 
 function placeName(names: Names, where: string): string {
   const { t } = names;
-  if (where === "output") return t.output;
+  if (where === "output" || where === "head") return t[where === "head" ? "transform" : "output"];
   const [stack, block] = where.split(".") as ["encoder" | "decoder", string];
   if (block === "embed") return `${t.stacks[stack]} · ${t.embedding}`;
   if (block === "norm") return `${t.stacks[stack]} · ${t.finalNorm}`;

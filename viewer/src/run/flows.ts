@@ -5,7 +5,7 @@ import { unpackHead } from "../record.ts";
 import type { AttentionMap, Flow, FlowStage, PackedArray, Rows, Side } from "../record.ts";
 import type { Gradients } from "./backward.ts";
 import { dot } from "./forward.ts";
-import { stacksOf } from "./model.ts";
+import { lastOf, stacksOf } from "./model.ts";
 import type { StackName } from "./model.ts";
 import { blockOf, lazy } from "./recorded.ts";
 import type { Fed } from "./recorded.ts";
@@ -26,7 +26,7 @@ export function flowsOf(fed: Fed, maps: AttentionMap[]): Flow[] {
   const flowOf = (step: number, place: number, other?: number): Flow => {
     const made = lazy(() => {
       const gradients = fed.back(place, other);
-      const { values, width } = runner.logits(runs.decoder.rows);
+      const { values, width } = runner.logits(runs[lastOf(runner.record)[0]].rows);
       const logits = values.subarray(place * width, (place + 1) * width);
       const most = logits.reduce((a, b) => Math.max(a, b));
       const e = Float64Array.from(logits, (x) => Math.exp(x - most));
@@ -39,7 +39,7 @@ export function flowsOf(fed: Fed, maps: AttentionMap[]): Flow[] {
     });
     return {
       step,
-      place,
+      place: runner.record.labels === "text" ? -1 : place,
       get dlogits() {
         return made().dlogits;
       },
@@ -56,12 +56,13 @@ export function flowsOf(fed: Fed, maps: AttentionMap[]): Flow[] {
 }
 
 /** From the rows that a stack gives to those that enter it. */
-function stagesOf({ runner }: Fed, name: StackName, maps: AttentionMap[], { passed, scores }: Gradients): FlowStage[] {
+function stagesOf({ runner }: Fed, name: StackName, maps: AttentionMap[], { passed, predicting, scores }: Gradients): FlowStage[] {
   const { blocks, norm } = runner.record.stacks[name]!;
   const { last, first, arrives, sums, heads } = passed[name]!;
   const about = { stack: name, side: SIDES[name] };
   const stages: FlowStage[] = [];
   const from = (i: number) => (i < 0 ? first : arrives[i]!);
+  if (runner.record.mask !== undefined) stages.push({ role: "transform", layer: null, edges: [], ...about, lengths: lengths(predicting, null, last) });
   if (norm) stages.push({ role: "norm", layer: null, edges: [], ...about, lengths: lengths(last, null, from(blocks.length - 1)) });
   for (let i = blocks.length - 1; i >= 0; i--) {
     const block = blocks[i]!;

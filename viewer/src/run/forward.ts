@@ -1,4 +1,4 @@
-// The forward pass of an encoder-decoder, block by block as its record lists them. Sequences are
+// The forward pass of a model, block by block as its record lists them. Sequences are
 // packed end to end, without padding; one sequence is a batch of one. Any part can be switched off;
 // what each block was given and returned is kept, so that a run in which a later part is off begins
 // there.
@@ -61,8 +61,8 @@ export interface Run {
   /** Of attention: the weights (H, L, S), sequence by sequence, and the heads' outputs (L, H · D). */
   looks: (Looks | undefined)[];
   starts: Starts;
-  /** The row of the decoder that predicts the answer's first token. */
-  first: number;
+  /** The rows of logits that predict the answer, token by token. */
+  places: readonly number[];
 }
 
 export interface Looks {
@@ -127,7 +127,8 @@ export class Runner {
     const { stacks, begin, prompt } = this.record;
     if (!stacks.encoder) return base ?? { run: nothing(), ids, prompt: [...(prompt ?? []), ...ids], opening: null, kept: new Map() };
     const x = this.embed(stacks.encoder, ids, 0);
-    return { run: this.layers("encoder", x, off, { from, base: base?.run }), ids, prompt: [begin], opening: null, kept: new Map() };
+    const run = { ...this.layers("encoder", x, off, { from, base: base?.run }), places: stacks.decoder ? [] : this.predicted(ids) };
+    return { run, ids, prompt: [begin], opening: null, kept: new Map() };
   }
 
   /** Sources of a batch, and the decoder over a begin token and each answer. */
@@ -137,20 +138,58 @@ export class Runner {
   }
 
   decodeAll(memory: Memory, { ids, starts }: Packed): Run {
-    const x = this.embed(this.record.stacks.decoder, ids, 0, starts);
+    const x = this.embed(this.record.stacks.decoder!, ids, 0, starts);
     return this.layers("decoder", x, NOTHING, { memory, starts });
   }
 
-  /** The decoder over a begin token, or the text, and an answer; `base` and `changed` as in `encode`. */
+  /**
+   * The decoder over a begin token, or the text, and an answer; `base` and `changed` as in `encode`. Without a
+   * decoder the encoder's own run.
+   */
   decode(memory: Memory, answer: readonly number[], off: Off = NOTHING, base?: Run, changed: Off = off): Run {
+    const { decoder } = this.record.stacks;
+    if (!decoder) return memory.run;
     const from = base ? firstChanged("decoder", changed) : 0;
     if (base && from === Infinity) return base;
-    const x = this.embed(this.record.stacks.decoder, [...memory.prompt, ...answer], 0);
-    return { ...this.layers("decoder", x, off, { memory, from, base }), first: memory.prompt.length - 1 };
+    const x = this.embed(decoder, [...memory.prompt, ...answer], 0);
+    const places = indices(x.count).slice(memory.prompt.length - 1);
+    return { ...this.layers("decoder", x, off, { memory, from, base }), places };
   }
 
+  /** The rows of logits that an encoder alone has an answer in: where the text is masked, else of all its tokens. */
+  private predicted(ids: readonly number[]): number[] {
+    const { labels, mask } = this.record;
+    if (labels === "text") return [0];
+    if (labels === "token") return indices(ids.length);
+    const masked = indices(ids.length).filter((at) => ids[at] === mask);
+    return masked.length > 0 ? masked : indices(ids.length).slice(1, -1);
+  }
+
+  /** What the output layer is given: the rows, or one for the label of a text, or what the head makes of them. */
+  predicting(rows: Rows): Rows {
+    const { head } = this.record;
+    const pooled = this.pooled(rows);
+    if (!head) return pooled;
+    const made = activate(this.linear(pooled, head.first), head.activation);
+    return head.norm ? this.norm(made, head.norm) : made;
+  }
+
+  /** The rows, or for the label of a text their mean, or where a head pools the first. */
+  pooled(rows: Rows): Rows {
+    if (this.record.labels !== "text") return rows;
+    return this.record.head ? firstRows(rows, 1) : mean(rows);
+  }
+
+  rowsOfLogits({ rows }: Run): number {
+    return this.record.labels === "text" ? 1 : rows.count;
+  }
+
+  /** Of labels those that are none have no probability. */
   logits(rows: Rows): Rows {
-    return this.linear(rows, this.record.output);
+    const made = this.linear(this.predicting(rows), this.record.output);
+    const never = this.record.labels ? this.record.suppressed! : [];
+    for (let at = 0; at < made.values.length; at += made.width) for (const token of never) made.values[at + token] = -Infinity;
+    return made;
   }
 
   /** The most likely token, of those that the model generates, or of `only` these. */
@@ -161,11 +200,24 @@ export class Runner {
   }
 
   /**
+   * What a model without a decoder predicts: in each place the most likely token or label. Where nothing is masked
+   * the answer is the text itself.
+   */
+  private guessed({ ids, run }: Memory): Answer {
+    const { labels, mask } = this.record;
+    const { values, width } = this.logits(run.rows);
+    const rows = run.places.map((place) => values.subarray(place * width, (place + 1) * width));
+    const own = labels || ids.includes(mask!) ? rows.map((row) => this.choice(row)) : ids.slice(1, -1);
+    return { ids: own, losses: own.map((token, l) => loss(rows[l]!, token)), ended: false };
+  }
+
+  /**
    * The answer whose every token is the most likely one. A guess of it is read at once, which is
    * faster than token by token; from the first token that is another, it is read no further.
    */
   greedy(memory: Memory, off: Off = NOTHING, guess: readonly number[] = []): Answer {
-    const { end, longest, positions, stacks } = this.record;
+    const { end, longest, positions, stacks: { decoder } } = this.record;
+    if (!decoder) return this.guessed(memory);
     const first = memory.prompt.length - 1;
     const prefix = memory.opening?.prefix;
     let state = prefix ? 0 : FREE;
@@ -176,7 +228,7 @@ export class Runner {
     for (let read = memory.prompt; ; ahead = []) {
       if (answer.ids.length === room) return answer;
       const offset = answer.ids.length + first + 1 - read.length;
-      const x = this.embed(stacks.decoder, [...read, ...ahead], offset);
+      const x = this.embed(decoder, [...read, ...ahead], offset);
       const { rows } = this.layers("decoder", x, off, { memory, past, offset });
       const { values, width } = this.logits(lastRows(rows, ahead.length + 1));
       for (let l = 0; l <= ahead.length; l++) {
@@ -193,12 +245,12 @@ export class Runner {
     }
   }
 
-  /** −log p of each token of an answer in a run of the decoder, and whether greedy gives it too. */
+  /** −log p of each token of an answer in a run, and whether greedy gives it too. */
   losses(run: Run, { ids, ended }: Answer, prefix?: Prefix | null): { losses: number[]; same: boolean } {
     const expected = ended ? [...ids, this.record.end] : ids;
     let state = prefix ? 0 : FREE;
     const { values, width } = this.logits(run.rows);
-    const rows = expected.map((_, l) => values.subarray((run.first + l) * width, (run.first + l + 1) * width));
+    const rows = expected.map((_, l) => values.subarray(run.places[l]! * width, (run.places[l]! + 1) * width));
     return {
       losses: rows.map((row, l) => loss(row, expected[l]!)),
       same: rows.every((row, l) => {
@@ -220,7 +272,18 @@ export class Runner {
   embedded(stack: Stack, ids: readonly number[], offset = 0, starts: Starts = [0, ids.length]): Rows {
     const tokens = this.tokenRows(stack, ids);
     const places = this.places(stack, ids.length, offset, starts);
-    return places ? added(tokens, places) : tokens;
+    const placed = places ? added(tokens, places) : tokens;
+    const segments = this.segments(stack, ids.length);
+    return segments ? added(placed, segments) : placed;
+  }
+
+  /** The first segment's row for every token, of a model that has segments. */
+  segments({ embed }: Stack, count: number): Rows | null {
+    if ((embed.segments ?? null) === null) return null;
+    const { values: table, columns: width } = this.tensors[embed.segments!]!;
+    const values = new Float32Array(count * width);
+    for (let t = 0; t < count; t++) values.set(table.subarray(0, width), t * width);
+    return { values, count, width };
   }
 
   tokenRows({ embed }: Stack, ids: readonly number[]): Rows {
@@ -262,7 +325,7 @@ export class Runner {
     { memory, past, starts = [0, x.count], offset = 0, from = 0, base }: Given,
   ): Run {
     const { blocks, norm } = this.record.stacks[name]!;
-    const run: Run = { rows: x, inputs: [], outputs: [], looks: [], starts, first: 0 };
+    const run: Run = { rows: x, inputs: [], outputs: [], looks: [], starts, places: [] };
     if (base && from > 0) {
       run.inputs = base.inputs.slice(0, from);
       run.outputs = base.outputs.slice(0, from);
@@ -450,6 +513,15 @@ function fill(x: Rows, other: Rows | null | undefined, offset: number, first: nu
   }
 }
 
+export const indices = (count: number) => Array.from({ length: count }, (_, i) => i);
+
+/** The mean of rows, as one. */
+export function mean({ values, count, width }: Rows): Rows {
+  const one = new Float32Array(width);
+  for (let i = 0; i < values.length; i++) one[i % width]! += values[i]! / count;
+  return { values: one, count: 1, width };
+}
+
 /** The position of each row in its sequence. */
 export function placesIn(starts: Starts, offset = 0): number[] {
   return starts.slice(1).flatMap((end, n) => {
@@ -559,7 +631,7 @@ function lastRows({ values, count, width }: Rows, some: number): Rows {
 
 /** The run of an encoder that a model does not have. */
 function nothing(): Run {
-  return { rows: { values: new Float32Array(0), count: 0, width: 0 }, inputs: [], outputs: [], looks: [], starts: [0, 0], first: 0 };
+  return { rows: { values: new Float32Array(0), count: 0, width: 0 }, inputs: [], outputs: [], looks: [], starts: [0, 0], places: [] };
 }
 
 function hiddenTokens(off: Off): number[] {

@@ -59,6 +59,8 @@ export interface Stack {
     positions: string | null;
     table: number | null;
     position_factor: number;
+    /** A table of segments, of which the first is everywhere. */
+    segments?: number | null;
     norm: Norm | null;
   };
   blocks: Block[];
@@ -91,6 +93,16 @@ export interface PassageRecord {
 
 export type StackName = "encoder" | "decoder";
 
+/**
+ * Between the last stack and the output layer: of an encoder that predicts what is masked, and BERT's pooler, which
+ * takes the first row for the label of a text.
+ */
+export interface Head {
+  first: Linear;
+  activation: string;
+  norm: Norm | null;
+}
+
 export interface RunRecord {
   format: number;
   text: string;
@@ -103,8 +115,13 @@ export interface RunRecord {
   tokenizers: { source: TokenizerRecord; target: TokenizerRecord };
   /** Without it a text is answered whole. */
   passage?: PassageRecord;
-  /** Without an encoder the decoder reads the text itself, and continues it. */
-  stacks: { encoder?: Stack; decoder: Stack };
+  /** Without an encoder the decoder reads the text itself, and continues it; one of them there is. */
+  stacks: { encoder?: Stack; decoder?: Stack };
+  /** Of an encoder alone that predicts what is masked: the token of a mask. */
+  mask?: number;
+  head?: Head;
+  /** Of an encoder alone that gives labels: whether a text has one, by the mean of its rows or by a head, or each token. */
+  labels?: "text" | "token";
   /** What is read before a text that is continued: a begin token, or nothing. */
   prompt?: number[];
   /** How many tokens such a text and what follows may have together. */
@@ -126,8 +143,12 @@ export interface Tensor {
 
 /** The stacks that a model has, the encoder first. */
 export function stacksOf({ stacks }: RunRecord): [StackName, Stack][] {
-  const { encoder, decoder } = stacks;
-  return [...(encoder ? [["encoder", encoder] as [StackName, Stack]] : []), ["decoder", decoder]];
+  return (["encoder", "decoder"] as const).flatMap((name) => (stacks[name] ? [[name, stacks[name]]] : []));
+}
+
+/** The stack whose rows the answer is made of. */
+export function lastOf(record: RunRecord): [StackName, Stack] {
+  return stacksOf(record).at(-1)!;
 }
 
 /** The arrays of a model as float32: a matrix is its int8 numbers times the scale of their row. */

@@ -6,9 +6,11 @@ import type { AttentionMap, Cell, Label, PackedArray, PageRecord, Part, Rows, Si
 import { gradients } from "./backward.ts";
 import { derivationsOf } from "./derived.ts";
 import { flowsOf } from "./flows.ts";
-import { added, loss } from "./forward.ts";
+import { expectedOf } from "./edit.ts";
+import { added, indices, loss } from "./forward.ts";
 import type { Run, Runner } from "./forward.ts";
 import type { Gradients } from "./backward.ts";
+import { lastOf } from "./model.ts";
 import type { Attention, StackName } from "./model.ts";
 import { sum } from "./trial.ts";
 import type { Reading, Trial } from "./trial.ts";
@@ -23,7 +25,7 @@ export interface Fed {
   reading: Reading;
   runs: { [name in StackName]: Run };
   read: { [name in StackName]: readonly number[] };
-  /** The token that each row of the last stack should predict; null: not in the loss. */
+  /** The token that each row of logits should predict; null: not in the loss. */
   expected: (number | null)[];
   /** Of the loss of all expected tokens, or of a row alone, or there of its token's logit minus that of another. */
   back: (row?: number, other?: number) => Gradients;
@@ -37,9 +39,7 @@ export function lazy<T>(make: () => T): () => T {
 export function fedOf(trial: Trial, reading: Reading): Fed {
   const { runner } = trial;
   const { memory, run, answer } = reading;
-  const { end } = runner.record;
-  const tokens = answer.ended ? [...answer.ids, end] : answer.ids;
-  const expected = Array.from({ length: run.rows.count }, (_, l) => tokens[l - run.first] ?? null);
+  const expected = expectedOf(runner, run, answer);
   const all = lazy(() => gradients(runner, memory, run, answer.ids, expected));
   return {
     runner,
@@ -63,17 +63,19 @@ export function recorded(trial: Trial, about: PageRecord): PageRecord {
   const reading = trial.whole!;
   const { answer } = reading;
   const fed = fedOf(trial, reading);
-  const alone = !trial.runner.record.stacks.encoder; // all tokens are the decoder's
-  const [source, target] = [alone ? [] : trial.labels("source"), trial.labels("target")];
+  const { stacks } = trial.runner.record;
+  const source = stacks.encoder ? trial.labels("source") : []; // all tokens are the decoder's
+  const target = stacks.decoder ? trial.labels("target") : [];
   const steps = stepsOf(trial, fed);
   const same =
     trial.text === trial.runner.record.text && !trial.taught && String(steps.map(({ token }) => token)) === String(about.steps.map(({ token }) => token));
-  const sides = { source: source.length, target: reading.memory.prompt.length + answer.ids.length };
+  const sides = { source: source.length, target: stacks.decoder ? reading.memory.prompt.length + answer.ids.length : 0 };
   const shown = { source, target: target.slice(0, sides.target) };
   const maps = about.maps.map((map) => mapOf(map, fed));
   const opens = same && about.opens ? about.opens : cellOf(maps);
   const made = partsOf(about.parts ?? [], fed, sides);
-  const rest = same ? {} : { title: `${alone ? trial.source.decode(reading.memory.ids) : trial.piece} → ${trial.target.decode(answer.ids)}`, ...noted(trial, about), check: null, tree: treeOf(trial, target[reading.run.first]!) };
+  const tree = stacks.decoder ? treeOf(trial, target[reading.run.places[0]!]!) : [];
+  const rest = same ? {} : { title: titleOf(trial), ...noted(trial, about), check: null, tree };
   const record: PageRecord = {
     ...about,
     ...rest,
@@ -83,7 +85,7 @@ export function recorded(trial: Trial, about: PageRecord): PageRecord {
     maps,
     steps,
     opens,
-    own: trial.target.decode(trial.own!.ids),
+    own: stacks.decoder || trial.asks ? trial.target.decode(trial.own!.ids) : "",
     parts: made,
     kept: { source: indices(sides.source), target: indices(sides.target) },
   };
@@ -96,12 +98,26 @@ export function recorded(trial: Trial, about: PageRecord): PageRecord {
   });
 }
 
-const indices = (count: number) => Array.from({ length: count }, (_, i) => i);
+/** "text → answer", as the library writes it: of what is masked the text with it; a text without a mask alone. */
+export function titleOf(trial: Trial): string {
+  const { runner: { record }, piece, source, target } = trial;
+  const { answer, memory, run } = trial.whole!;
+  if (record.mask !== undefined) {
+    const filled = [...memory.ids];
+    run.places.forEach((place, l) => (filled[place] = answer.ids[l]!));
+    return trial.asks ? `${piece} → ${source.decode(filled)}` : piece;
+  }
+  return `${record.stacks.encoder ? piece : source.decode(memory.ids)} → ${target.decode(answer.ids)}`;
+}
 
 function noted(trial: Trial, about: PageRecord): Pick<PageRecord, "notes" | "korean"> {
   const [notes, korean]: [string[], string[]] = [[], []];
   const { ids, ended } = trial.whole!.answer;
-  if (!ended) {
+  if (!trial.asks) {
+    notes.push("Nothing is masked: every token is predicted while the model sees it. Try [MASK].");
+    korean.push("마스크가 없어 모델이 모든 토큰을 보면서 예측합니다. [MASK]를 넣어 보세요.");
+  }
+  if (trial.runner.record.stacks.decoder && !ended) {
     notes.push(`The answer did not end within ${ids.length} tokens.`);
     korean.push(`토큰 ${ids.length}개 안에 답이 끝나지 않았습니다.`);
   }
@@ -115,11 +131,12 @@ function noted(trial: Trial, about: PageRecord): Pick<PageRecord, "notes" | "kor
 
 /** Each expected token with the most likely ones in its place. */
 function stepsOf({ runner, target }: Trial, { runs, expected }: Fed): Step[] {
-  const { values, width } = runner.logits(runs.decoder.rows);
+  const { values, width } = runner.logits(runs[lastOf(runner.record)[0]].rows);
   const never = new Set(runner.record.suppressed ?? []);
-  return expected.flatMap((token, place) => {
+  return expected.flatMap((token, row) => {
     if (token === null) return [];
-    const logits = values.subarray(place * width, (place + 1) * width);
+    const place = runner.record.labels === "text" ? -1 : row;
+    const logits = values.subarray(row * width, (row + 1) * width);
     const p = (id: number) => Math.exp(-loss(logits, id));
     const likely = indices(width)
       .filter((id) => !never.has(id))
@@ -134,14 +151,14 @@ function stepsOf({ runner, target }: Trial, { runs, expected }: Fed): Step[] {
 function treeOf(trial: Trial, root: Label): TreeNode[] {
   const { runner, target } = trial;
   const own = trial.own!;
-  const { rows, first } = runner.decode(trial.whole!.memory, own.ids);
+  const { rows, places } = runner.decode(trial.whole!.memory, own.ids);
   const { values, width } = runner.logits(rows);
   const nodes: TreeNode[] = [[-1, ...root, 1, 0, "kept", 0]];
   const others: TreeNode[] = [];
   let [logP, parent] = [0, 0];
   const never = new Set(runner.record.suppressed ?? []);
   for (let l = 0; l < own.ids.length + (own.ended ? 1 : 0); l++) {
-    const logits = values.subarray((first + l) * width, (first + l + 1) * width);
+    const logits = values.subarray(places[l]! * width, (places[l]! + 1) * width);
     const id = own.ids[l] ?? runner.record.end;
     const second = indices(width).reduce((best, i) => (i !== id && !never.has(i) && (best < 0 || logits[i]! > logits[best]!) ? i : best), -1);
     const node = (token: number, state: TreeNode[5], rank: number): TreeNode => {
@@ -273,13 +290,14 @@ function partsOf(parts: Part[], fed: Fed, sides: { [side in Side]: number }): Pa
         drows_norms: { get: lazy(() => norms(drows())), enumerable: true },
       });
     };
-    if (part.map || role === "output") return { ...part, shape };
+    if (part.map || ["mean", "pooler", "output"].includes(role)) return { ...part, shape };
+    if (role === "transform") return made(runner.predicting(run.rows), () => back().predicting);
     if (layer === null) {
       const before = i < 0;
       if (role === "norm") return before ? made(run.inputs[0]!, () => passed().first) : made(run.rows, () => passed().last);
       if (role === "sum") return made(runner.embedded(whole, read[stack]), embed.norm ? undefined : () => passed().first);
       if (role === "embedding" && kind === "tokens") return made(runner.tokenRows(whole, read[stack]));
-      return made(role === "positions" ? runner.places(whole, read[stack].length) : null);
+      return made(role === "positions" ? runner.places(whole, read[stack].length) : runner.segments(whole, read[stack].length));
     }
     const { norm, norm_first } = blocks[i]!;
     const [x, y, next] = [run.inputs[i]!, run.outputs[i]!, run.inputs[i + 1]!];

@@ -11,6 +11,7 @@ import { attribution } from "./attribution.ts";
 import { gradientsOf } from "./edit.ts";
 import { ledger, lens } from "./ledger.ts";
 import { maps } from "./maps.ts";
+import { lastOf, stacksOf } from "./model.ts";
 import type { StackName } from "./model.ts";
 import { Names, change, nats } from "./names.ts";
 import type { Card } from "./names.ts";
@@ -84,8 +85,12 @@ function typing(trial: Trial, names: Names, hint: string): Card {
     spellcheck: "false",
     value: trial.expected,
     placeholder: t.itsOwn,
+    list: "try-labels",
     onchange: () => trial.expect(expected.value.trim()),
   });
+  const { labels, suppressed } = trial.runner.record;
+  const all = labels ? trial.runner.record.tokenizers.target.vocabulary.filter((_, id) => !suppressed!.includes(id)) : [];
+  const choices = el("datalist", { id: "try-labels" }, ...all.map((value) => el("option", { value })));
   const answers = el("div", { class: "try-answers" });
   const said = el("p", { class: "hint", role: "status" });
   const pieces = el("div", { class: "try-pieces", role: "group", "aria-label": t.pieces });
@@ -103,15 +108,15 @@ function typing(trial: Trial, names: Names, hint: string): Card {
     );
     if (chosen) pieces.querySelector<HTMLElement>("[aria-pressed='true']")?.focus();
     const unknown = trial.labels("source").filter(([, kind]) => kind === "unknown");
-    said.classList.toggle("note", !whole || unknown.length > 0);
+    said.classList.toggle("note", !whole || unknown.length > 0 || trial.unfit !== "");
     if (!whole || !now) {
       said.textContent = ids.length > 0 ? t.tooLong(ids.length, trial.longest) : t.empty;
       answers.replaceChildren();
       return;
     }
     const { answer } = whole;
-    said.textContent =
-      unknown.length > 0
+    said.textContent = trial.unfit !== "" ? t.unfit(trial.unfit)
+      : unknown.length > 0
         ? t.unknown(unknown.map(([text]) => text).join(" "))
         : t.took(answer.losses.length, trial.ms.toFixed(0));
     const given = trial.expected !== "";
@@ -131,6 +136,7 @@ function typing(trial: Trial, names: Names, hint: string): Card {
     input,
     el("label", { for: "try-expected" }, t.expected),
     expected,
+    choices,
   );
   return [el("section", { class: "card try-typing" }, line, pieces, answers, said, el("p", { class: "hint" }, hint)), update];
 }
@@ -211,7 +217,7 @@ function row(trial: Trial, { t }: Names, name: string, answer: Answer, first: bo
     el("h2", {}, name),
     el("p", { class: "try-text", lang: "" }, trial.target.decode(answer.ids) || t.writesNothing),
     list,
-    el("p", { class: "hint" }, t.loss(nats(sum(answer.losses))) + (answer.ended ? "" : ` · ${t.stopped}`)),
+    el("p", { class: "hint" }, t.loss(nats(sum(answer.losses))) + (answer.ended || !trial.runner.record.stacks.decoder ? "" : ` · ${t.stopped}`)),
   );
 }
 
@@ -289,8 +295,7 @@ function board(trial: Trial, names: Names): Card {
     el("p", { class: "hint" }, t.boardHint),
     el("div", { class: "choices" }, el("span", { class: "hint" }, t.replaced), modes.root, from),
     el("div", { class: "try-layer", role: "group", "aria-label": t.tokens }, el("h3", {}, t.tokens), tokens),
-    ...(trial.runner.record.stacks.encoder ? [stack("encoder")] : []),
-    stack("decoder"),
+    ...stacksOf(trial.runner.record).map(([name]) => stack(name)),
   );
   return [card, update];
 }
@@ -390,11 +395,12 @@ function decided(trial: Trial, names: Names): Card {
     const id = answer.ids[trial.token] ?? runner.record.end;
     const { run } = trial.now!;
     const { rather } = trial;
+    const row = run.places[trial.token]!;
     const [name, other] = [id, rather].map((token) => (token === null ? "" : target.label(token)[0])) as [string, string];
     title.textContent = rather === null ? t.decided(name) : t.decidedRather(name, other);
     others.replaceChildren(
       el("span", { class: "hint" }, t.rather),
-      ...likeliest(runner.logits(run.rows), run.first + trial.token, SHOWN_INSTEAD, id).map(([token, p]) =>
+      ...likeliest(runner.logits(run.rows), row, SHOWN_INSTEAD, id).map(([token, p]) =>
         el(
           "button",
           {
@@ -409,14 +415,14 @@ function decided(trial: Trial, names: Names): Card {
       ),
     );
     // Every part's share of the logit; of two tokens the difference, which adds up to that of the logits.
-    const against = rather === null ? [] : ledger(runner, run, run.first + trial.token, rather);
-    const shares = ledger(runner, run, run.first + trial.token, id).map(({ part, logit }) => ({
+    const against = rather === null ? [] : ledger(runner, run, row, rather);
+    const shares = ledger(runner, run, row, id).map(({ part, logit }) => ({
       part,
       logit: logit - (against.find((one) => one.part === part)?.logit ?? 0),
     }));
-    const says = lens(runner, run, run.first + trial.token);
-    const decoder = trial.sites.filter(({ stack }) => stack === "decoder");
-    const rows = ["", ...decoder.map(({ name }) => name)].map((part, i) => {
+    const says = lens(runner, run, row);
+    const last = trial.sites.filter(({ stack }) => stack === lastOf(runner.record)[0]);
+    const rows = ["", ...last.map(({ name }) => name)].map((part, i) => {
       const own = shares.filter((share) => share.part === part || (part !== "" && share.part.startsWith(`${part}.`)));
       const heads = own.filter((share) => share.part !== part);
       return { name: part === "" ? t.embedding : names.part(part).split(" · ").slice(1).join(" · "), own, heads, says: says[i] };
@@ -492,7 +498,7 @@ function attributed(trial: Trial, { t }: Names): HTMLElement[] {
 function likeliest({ values, width }: Rows, row: number, count: number, id: number): [token: number, p: number][] {
   const logits = values.subarray(row * width, (row + 1) * width);
   return Array.from(logits.keys())
-    .filter((token) => token !== id)
+    .filter((token) => token !== id && logits[token]! > -Infinity)
     .sort((a, b) => logits[b]! - logits[a]!)
     .slice(0, count)
     .map((token) => [token, Math.exp(-loss(logits, token))]);

@@ -15,6 +15,7 @@ const en = {
   together: "All answers:",
   expected: "Expected answer",
   itsOwn: "the model’s own",
+  unfit: (answer: string) => `The model cannot give “${answer}”: it has a token for each [MASK], or one of its labels.`,
   expectedAnswer: "The answer you expect:",
   rather: "rather than",
   decidedRather: (token: string, other: string) => `Why “${token}” rather than “${other}”`,
@@ -26,7 +27,7 @@ const en = {
   loss: (nats: string) => `−log p = ${nats}`,
   stopped: "did not end",
   writesNothing: "(the model writes nothing)",
-  took: (tokens: number, ms: string) => `${tokens} tokens in ${ms} ms`,
+  took: (tokens: number, ms: string) => `${tokens} ${tokens === 1 ? "token" : "tokens"} in ${ms} ms`,
   same: "The answer stays.",
   firstAnswer: (before: string, after: string) =>
     `−log p of the first answer: ${before} → ${after}`,
@@ -94,6 +95,7 @@ const en = {
   ofWhole: "the whole answer",
   ofToken: (token: string) => `“${token}” alone`,
   output: "Output layer",
+  transform: "Transform before the output",
   finalNorm: "Last norm",
   zero: "Back to 0",
   curveOf: (name: string, letter: string, loss: string, slope: string) =>
@@ -120,7 +122,7 @@ const en = {
   decided: (token: string) => `Where “${token}” is decided`,
   decidedHint:
     "Each part adds its bar to the token’s logit: with the norms’ spread held as it is in this run, the " +
-    "bars add up to the logit exactly. On the right: what the model would say if it stopped there.",
+    "bars add up to the logit exactly (an activation before the output layer counts likewise, as a factor). On the right: what the model would say if it stopped there.",
   columns: ["part", "adds to the logit", "by head", "would say"],
   attribution: "Tokens read: gradient times input",
   attributionHint:
@@ -146,6 +148,7 @@ const ko: Words = {
   together: "답 전체:",
   expected: "바라는 답",
   itsOwn: "모델의 답",
+  unfit: (answer) => `모델이 “${answer}”을(를) 낼 수 없습니다. [MASK]마다 토큰 하나, 또는 모델의 레이블이어야 합니다.`,
   expectedAnswer: "바라는 답:",
   rather: "대신",
   decidedRather: (token, other) => `“${other}” 대신 “${token}”인 까닭`,
@@ -221,6 +224,7 @@ const ko: Words = {
   ofWhole: "답 전체",
   ofToken: (token) => `“${token}”만`,
   output: "출력 레이어",
+  transform: "출력 앞의 변환",
   finalNorm: "마지막 정규화",
   zero: "0으로",
   curveOf: (name, letter, loss, slope) => `${letter}의 곡선: ${name}. 0에서 ${letter} = ${loss}, 접선의 기울기 ${slope}.`,
@@ -244,7 +248,7 @@ const ko: Words = {
 
   decided: (token) => `“${token}”이(가) 정해지는 곳`,
   decidedHint:
-    "각 부분은 이 토큰의 로짓에 막대만큼 더합니다. 정규화가 나누는 값을 이 실행의 값으로 고정하면 막대의 " +
+    "각 부분은 이 토큰의 로짓에 막대만큼 더합니다. 정규화가 나누는 값(출력 앞의 활성화 함수는 곱하는 값)을 이 실행의 값으로 고정하면 막대의 " +
     "합이 로짓과 정확히 같습니다. 오른쪽은 거기에서 멈춘다면 모델이 고를 토큰입니다.",
   columns: ["부분", "로짓에 더하는 값", "헤드별", "고를 토큰"],
   attribution: "읽은 토큰: 기울기 × 입력",

@@ -4,6 +4,9 @@ import type { Label } from "../record.ts";
 import type { TokenizerRecord } from "./model.ts";
 
 const SPECIALS = 4;
+const MASK = "[MASK]";
+/** A mask while a text is divided: a character that no text has, and that is joined to no other. */
+const HOLE = "\ufdd0";
 const MARKS: { [character: string]: string } = { " ": "␣", "\t": "⇥", "\n": "↵", "\u00a0": "⍽" };
 
 const NORMALISE: { [name: string]: (text: string) => string } = {
@@ -31,11 +34,14 @@ export class Tokenizer {
   private readonly ids: Map<string, number>;
   private readonly ranks: Map<string, number>;
   private readonly unknown: number;
+  private readonly mask: number | null;
   private written: readonly [readonly string[], readonly string[]] | null = null;
 
-  constructor(record: TokenizerRecord, unknown: number) {
+  /** `mask` is the token of [MASK], where a text may have that. */
+  constructor(record: TokenizerRecord, unknown: number, mask: number | null = null) {
     this.record = record;
     this.unknown = unknown;
+    this.mask = mask;
     this.ids = new Map(record.vocabulary.map((token, id) => [token, id]));
     for (const special of record.vocabulary.slice(0, SPECIALS)) this.ids.delete(special);
     this.ranks = new Map(record.merges.map((pair, rank) => [pair.join(" "), rank]));
@@ -44,10 +50,19 @@ export class Tokenizer {
   /** The characters, words or byte-level pieces of a text, normalised. */
   units(text: string): string[] {
     const { kind, normalise } = this.record;
-    const normal = normalise.reduce((t, name) => NORMALISE[name]!(t), this.read(text));
+    const normal = normalise.reduce((t, name) => NORMALISE[name]!(t), this.read(this.holed(text)));
     if (kind === "char") return Array.from(normal);
+    if (kind === "label") return normal === "" ? [] : [normal];
     if (kind === "bpe") return (normal.match(PIECES) ?? []).flatMap((piece) => this.joined(piece));
     return normal.split(/\p{White_Space}+/u).filter((word) => word !== "");
+  }
+
+  /** A text with a hole for each mask: between spaces among words, without a space before it among pieces. */
+  private holed(text: string): string {
+    if (this.mask === null) return text;
+    const pieces = text.split(MASK);
+    if (this.record.kind === "word") return pieces.join(` ${HOLE} `);
+    return pieces.reduce((left, piece) => (this.record.kind === "bpe" ? left.replace(/\p{White_Space}+$/u, "") : left) + HOLE + piece);
   }
 
   /** A text with the characters of the texts that were learnt from. */
@@ -85,14 +100,36 @@ export class Tokenizer {
   }
 
   encode(text: string): number[] {
-    return this.units(text).map((unit) => this.ids.get(unit) ?? this.unknown);
+    const units = this.units(text);
+    const ids = units.map((unit) => (unit === HOLE && this.mask !== null ? this.mask : (this.ids.get(unit) ?? this.unknown)));
+    return this.mask !== null && this.record.kind === "bpe" ? this.masked(units, ids) : ids;
+  }
+
+  /** The pieces that write a hole are one mask. */
+  private masked(units: string[], ids: number[]): number[] {
+    const hole = Array.from(new TextEncoder().encode(HOLE), (byte) => LETTER[byte]!).join("");
+    const whole = units.join("");
+    const starts = [...whole.matchAll(new RegExp(hole, "gu"))].map(({ index }) => index);
+    let [at, last] = [0, -1];
+    return units.flatMap((unit, n) => {
+      const [from, end] = [at, (at += unit.length)];
+      const inside = starts.filter((start) => start < end && start + hole.length > from);
+      if (inside.length === 0) return [ids[n]!];
+      const added = inside.filter((start) => start > last);
+      last = inside.at(-1)!;
+      return added.map(() => this.mask!);
+    });
+  }
+
+  private special(id: number): boolean {
+    return id < SPECIALS || id === this.mask;
   }
 
   decode(ids: readonly number[]): string {
     const { kind, vocabulary, composes } = this.record;
     // Among bytes nothing is unknown, and what stands for it leaves no trace.
     const first = kind === "bpe" ? SPECIALS : this.unknown;
-    const shown = ids.filter((id) => id >= first).map((id) => vocabulary[id]!);
+    const shown = ids.filter((id) => id >= first && id !== this.mask).map((id) => vocabulary[id]!);
     let text = shown.join(kind === "word" ? " " : "");
     if (kind === "bpe") text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytesOf(text));
     return composes ? text.normalize("NFC") : text;
@@ -121,8 +158,8 @@ export class Tokenizer {
   label(id: number, typed?: string): Label {
     const { kind, vocabulary } = this.record;
     if (id === this.unknown && typed !== undefined) return [visible(typed), "unknown"];
-    const token = vocabulary[id]!;
-    if (id < SPECIALS) return [token, "special"];
+    const token = id === this.mask ? MASK : vocabulary[id]!;
+    if (this.special(id)) return [token, "special"];
     return [kind === "bpe" ? shownBytes(token) : visible(token), "text"];
   }
 
@@ -130,7 +167,7 @@ export class Tokenizer {
   labels(ids: readonly number[], typed: readonly string[] = []): Label[] {
     const labels = ids.map((id, i) => this.label(id, typed[i]));
     if (this.record.kind !== "bpe") return labels;
-    const of = ids.flatMap((id, holder) => (id < SPECIALS ? [] : Array.from(bytesOf(this.record.vocabulary[id]!), (byte) => ({ byte, holder }))));
+    const of = ids.flatMap((id, holder) => (this.special(id) ? [] : Array.from(bytesOf(this.record.vocabulary[id]!), (byte) => ({ byte, holder }))));
     const texts = ids.map(() => "");
     const split = new Set<number>();
     for (let at = 0; at < of.length; ) {

@@ -2,7 +2,7 @@
 // page's parts, which are built anew in another language.
 
 import type { Label, Rows } from "../record.ts";
-import { NOTHING, Runner } from "./forward.ts";
+import { NOTHING, Runner, mean } from "./forward.ts";
 import type { Answer, Instead, Memory, Off, Run } from "./forward.ts";
 import { apart } from "./backward.ts";
 import type { Between } from "./backward.ts";
@@ -85,6 +85,8 @@ export class Trial {
   together: string | null = null;
   /** The answer whose loss, gradients and parts are looked at; "": the model's own. */
   expected = "";
+  /** What was expected last, if the model cannot give it. */
+  unfit = "";
   /** The model's own answer. */
   own: Answer | null = null;
   off = new Set<string>();
@@ -125,8 +127,8 @@ export class Trial {
   /** Without `tensors` the weights are those of the record. */
   constructor(record: RunRecord, tensors?: Tensor[]) {
     this.runner = new Runner(record, tensors);
-    this.source = new Tokenizer(record.tokenizers.source, record.unknown);
-    this.target = new Tokenizer(record.tokenizers.target, record.unknown);
+    this.source = new Tokenizer(record.tokenizers.source, record.unknown, record.mask);
+    this.target = new Tokenizer(record.tokenizers.target, record.unknown, record.mask);
     this.sites = stacksOf(record).flatMap(([stack, { blocks }]) =>
       blocks.map((block, i) => ({ name: `${stack}.${i}`, stack, block })),
     );
@@ -148,12 +150,33 @@ export class Trial {
     return this.runner.record.longest.source;
   }
 
+  /** Whether the text asks for an answer: one that could be masked and is not does not. */
+  get asks(): boolean {
+    const { mask } = this.runner.record;
+    return mask === undefined || this.ids.includes(mask);
+  }
+
+  /** The tokens of a text, between a begin and an end where the model reads those. */
+  encode(text: string): number[] {
+    const ids = this.source.encode(text);
+    const { begin, end, mask } = this.runner.record;
+    return mask === undefined || ids.length === 0 ? ids : [begin, ...ids, end];
+  }
+
+  /** An answer that is fed; null where the model can give none such: a label that there is not, or too few tokens. */
+  private answerOf(text: string, { memory }: Reading): Answer | null {
+    const { stacks, labels, unknown } = this.runner.record;
+    const ids = this.target.encode(text);
+    const fits = stacks.decoder || (ids.length === memory.run.places.length && !(labels && ids.includes(unknown)));
+    return fits ? { ids, losses: [], ended: stacks.decoder !== undefined } : null;
+  }
+
   /** Without `measures` no part is switched off in turn: a model that is being trained changes too soon. */
   read(text: string, measures = true): void {
     this.text = text;
     this.passage = passageOf(text, this.runner.record.passage, this.source, this.longest);
     this.at = Math.max(0, Math.min(this.at, this.passage.pieces.length - 1));
-    this.ids = this.source.encode(this.piece);
+    this.ids = this.encode(this.piece);
     this.off = new Set([...this.off].filter((part) => this.fits(part, this.whole !== null)));
     this.effects = [];
     this.measured = false;
@@ -161,6 +184,7 @@ export class Trial {
     this.readings++;
     this.whole = this.now = null;
     this.rather = null;
+    this.unfit = "";
     const start = performance.now();
     // Before an expected answer the text is read as it is.
     this.whole = this.readingOf(this.piece, undefined, this.expected === "");
@@ -218,9 +242,14 @@ export class Trial {
     this.read(this.text);
   }
 
-  /** The same reading, with the expected answer fed. */
+  /** The same reading, with the expected answer fed, if the model can give it. */
   private judged(reading: Reading): Reading {
-    const answer = { ids: this.target.encode(this.expected), losses: [], ended: true };
+    const answer = this.answerOf(this.expected, reading);
+    this.unfit = answer === null ? this.expected : "";
+    if (!answer) {
+      this.expected = "";
+      return reading;
+    }
     const run = this.runner.decode(reading.memory, answer.ids);
     const { losses } = this.runner.losses(run, answer);
     return { ...reading, answer: { ...answer, losses }, run, ofFirst: losses };
@@ -235,10 +264,11 @@ export class Trial {
   }
 
   private instead({ answer, memory, run }: Reading): Instead | null {
-    const ids = this.source.encode(this.from);
+    const ids = this.encode(this.from);
     if (this.mode === "zero" || (this.mode === "text" && (ids.length === 0 || ids.length > this.longest))) return null;
     const other = this.mode === "text" ? this.runner.encode(ids) : memory;
-    const runs = { encoder: other.run, decoder: this.mode === "text" ? this.runner.decode(other, answer.ids) : run };
+    const { decoder } = this.runner.record.stacks;
+    const runs = { encoder: other.run, decoder: this.mode === "text" && decoder ? this.runner.decode(other, answer.ids) : run };
     const rows = this.mode === "mean" ? mean : (x: Rows) => x;
     const of = ({ outputs, looks }: Run) => outputs.map((y, i) => ({ y: rows(y), z: looks[i] ? rows(looks[i].z) : null }));
     return { encoder: of(runs.encoder), decoder: of(runs.decoder) };
@@ -267,13 +297,13 @@ export class Trial {
   /** Where the chosen token of the answer is decided, and against which. */
   get decides(): Between {
     const { answer, run } = this.whole!;
-    return { row: run.first + this.token, token: answer.ids[this.token] ?? this.runner.record.end, other: this.rather };
+    return { row: run.places[this.token]!, token: answer.ids[this.token] ?? this.runner.record.end, other: this.rather };
   }
 
   /** A text with everything on, and its answer, if not `given`; null: too long, or empty. */
   readingOf(text: string, given?: Answer, open = given === undefined): (Reading & { text: string }) | null {
     const { record } = this.runner;
-    const ids = this.source.encode(text);
+    const ids = this.encode(text);
     if (ids.length === 0 || ids.length > this.longest) return null;
     const opening = record.stacks.encoder || !open ? null : openingOf(text, this.source, record);
     const memory = { ...this.runner.encode(opening?.ids ?? ids), opening };
@@ -284,7 +314,8 @@ export class Trial {
 
   labels(side: "source" | "target", of?: Reading & { text: string }): Label[] {
     if (side === "source") {
-      return this.source.labels(of?.memory.ids ?? this.ids, this.source.units(of?.text ?? this.piece));
+      const units = this.source.units(of?.text ?? this.piece);
+      return this.source.labels(of?.memory.ids ?? this.ids, this.runner.record.mask === undefined ? units : ["", ...units]);
     }
     const { memory, answer } = of ?? this.whole!;
     const { stacks, end, prompt } = this.runner.record;
@@ -338,11 +369,11 @@ export class Trial {
    */
   learn(lessons: readonly { text: string; right: string }[]): void {
     for (const { text, right } of lessons) {
-      const answer = { ids: this.target.encode(right), losses: [], ended: true };
+      const before = this.readingOf(text);
+      const answer = before && this.answerOf(right, before);
       const losses: number[] = [];
-      for (let i = 0; i <= STEPS; i++) {
-        const reading = this.readingOf(text, answer);
-        if (!reading) break;
+      for (let i = 0; answer && i <= STEPS; i++) {
+        const reading = this.readingOf(text, answer)!;
         const loss = sum(this.runner.losses(reading.run, answer).losses);
         losses.push(loss);
         if (i === STEPS) break;
@@ -427,13 +458,6 @@ export class Trial {
     if (numbers[0] === "source") return Number(numbers[1]) < this.ids.length;
     return !another || numbers.length < 4;
   }
-}
-
-/** The mean of rows, as one. */
-function mean({ values, count, width }: Rows): Rows {
-  const one = new Float32Array(width);
-  for (let i = 0; i < values.length; i++) one[i % width]! += values[i]! / count;
-  return { values: one, count: 1, width };
 }
 
 export function sum(numbers: readonly number[]): number {

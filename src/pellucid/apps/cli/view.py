@@ -15,9 +15,8 @@ from pellucid.apps.cli.options import Flat, accepts_changes, named, parse
 from pellucid.apps.view import attention
 from pellucid.apps.view.film import film_page, film_text, frames
 from pellucid.apps.view.picture import drawable
-from pellucid.apps.view.record import NO_LAYERS, Record
+from pellucid.apps.view.record import Record
 from pellucid.apps.view.runnable import runnable
-from pellucid.apps.view.terminal import attention_map
 from pellucid.core.errors import UsageError
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
@@ -66,8 +65,8 @@ def run(arguments: list[str]) -> int:
 
         Draws one map in the terminal and writes all of them as a page for a browser: one file,
         which works offline. With --beam above 1 the page has the tree of the search. A decoder
-        alone continues the text, an encoder alone fills [MASK] in it. Without a text: the page of a
-        run's film (`pellucid train --film`), while it trains and after.
+        alone continues the text, an encoder alone fills [MASK] in it or labels it. Without a text:
+        the page of a run's film (`pellucid train --film`), while it trains and after.
 
         Args:
             text: What the model reads; quote a text with spaces.
@@ -82,8 +81,8 @@ def run(arguments: list[str]) -> int:
             layer: Layer to draw, from 1; unset: the last in the terminal, all in a figure.
             head: Head to draw, from 1; unset: the mean in the terminal, all in a figure.
             lang: Language of the page; unset: that of the browser. The page has a switch, too.
-            run: Put the model into the page, where it reads what you type and can be taken apart:
-                encoder-decoders and decoders alone of at most 4 million parameters.
+            run: Put the model into the page, where it reads what you type and can be taken apart,
+                if it has at most 4 million parameters.
             open: Open the page in the browser.
             accept_changes: Take a model whose files were changed after it was saved.
         """
@@ -114,14 +113,6 @@ def run(arguments: list[str]) -> int:
             raise UsageError(USE)
         if search != saved and not trained.generates:
             raise UsageError("this model answers without a search: leave out its options")
-        if trained.kind == "label":
-            drawn = (answer, kind, layer, head, with_, with_text, lang)
-            if output != (page,) or open or any(one is not None for one in drawn):
-                raise UsageError(
-                    "of a model that gives labels only the terminal shows the attention, of the "
-                    "last layer: leave out what to draw or to compare, and the page's options"
-                )
-            return _labelled(trained, text)
         if open and not pages:
             raise UsageError("--open shows a page, but --output names no .html file; add one")
         picture = attention(trained, text, answer, search=search)
@@ -176,18 +167,6 @@ def _own_answer(record: Record, trained: Task, other: Task) -> str | Sequence[in
     if record.answer is not None and encode(record.own) != list(record.answer):
         warn("the other model may be shown another answer: this one's text is of other tokens")
     return record.own or None
-
-
-def _labelled(trained: Any, text: str) -> int:
-    """Print the attention of a model that gives labels, which the page cannot show."""
-    if not (maps := list(trained.attention(text).values())):
-        raise UsageError(NO_LAYERS)
-    seen, console = maps[-1], Output()
-    drawing = attention_map(seen.weights.mean(axis=0), seen.queries, seen.keys, console.width)
-    (label,) = trained.generate([text])
-    mean = tr("the last layer, mean of the heads")
-    console.say(f"{text} → {label}\n\n{mean}\n\n{drawing}")
-    return 0
 
 
 def _shown(written: Sequence[Path], pages: Sequence[Path], more: str, open: bool) -> int:

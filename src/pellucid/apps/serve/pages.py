@@ -73,9 +73,8 @@ class Address(Struct):
 
 
 def _shown(exchange: Exchange) -> list[Served]:
-    """Return the models for the viewer: those that read texts and do not only label."""
-    models = exchange.service.models.values()
-    return [one for one in models if one.example and one.use != "label"]
+    """Return the models for the viewer: those that read texts."""
+    return [one for one in exchange.service.models.values() if one.example]
 
 
 def _viewed(exchange: Exchange, name: str) -> Served:

@@ -50,7 +50,7 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
     Raises `RequestError` or `UserError` for a text that is too long or does not fit the model.
     """
     pipeline = served.pipeline
-    ids = (pipeline.source.encode if pipeline.generates else pipeline.token_ids)(asked.text)
+    ids = (pipeline.token_ids if served.use == "fill" else pipeline.source.encode)(asked.text)
     if (count := len(ids)) > (most := limits.view_tokens):
         raise RequestError(
             400, f"text has {count} tokens, more than the {most} that are drawn; shorten it", "text"

@@ -9,11 +9,11 @@ import numpy as np
 
 from pellucid import nn, ops
 from pellucid.apps.view.record import Array, Candidate, Kind, Map, Side, Step
-from pellucid.apps.view.tokens import Label, Vocabulary
+from pellucid.apps.view.tokens import SPECIALS, Label, Vocabulary
 from pellucid.core import dispatch
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
-from pellucid.models.causal_lm import CausalLM
+from pellucid.models.classifier import Classifier
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.models.stack import ModelStack
@@ -52,7 +52,7 @@ class Captured(NamedTuple):
 
 
 def capture(
-    model: Seq2Seq | CausalLM | MaskedLM,
+    model: Any,
     texts: Mapping[Side, Sequence[int]],
     places: Sequence[int],
     expected: Sequence[int],
@@ -80,11 +80,12 @@ def capture(
 
 
 def _run(
-    model: Seq2Seq | CausalLM | MaskedLM, texts: Mapping[Side, Sequence[int]]
+    model: Any, texts: Mapping[Side, Sequence[int]]
 ) -> tuple[Array, Callable[[Array], Any] | None]:
     """Run the model forward; return the logits and their backward function.
 
-    For a model without a head it returns the last rows, and None.
+    For a model without a head it returns the last rows, and None. Special tokens are no labels: a
+    classifier gives them no probability.
     """
     if isinstance(model, Seq2Seq):
         # A batch's target ends in a token that is not read.
@@ -96,7 +97,10 @@ def _run(
     text = Packed.of(list(texts.values()))
     if isinstance(model, MaskedLM) and model.head is None:
         return model.rows(text)[0], None
-    return model.forward(text)
+    logits, backward = model.forward(text)
+    if isinstance(model, Classifier):
+        logits[:, :SPECIALS] = -np.inf
+    return logits, backward
 
 
 def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:

@@ -17,7 +17,7 @@ from pellucid.apps.view.backward import code
 from pellucid.apps.view.page import FORMAT as PAGE
 from pellucid.apps.view.page import PRECISIONS, Precision, as_json, dumps, filled
 from pellucid.apps.view.record import Language, Record
-from pellucid.apps.view.trace import MASK, TRACES, attention
+from pellucid.apps.view.trace import MASK, attention
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import Splits
 from pellucid.system.files import read_file, remove_temporary, write_atomically
@@ -159,10 +159,8 @@ class Camera:
 def _answer(task: Task, pairs: Splits, text: str, answer: str | None) -> str | None:
     """Return the answer to feed the decoder; None if the text itself is predicted.
 
-    Raises `UsageError` for a kind of model without attention pictures and for an unknown answer.
+    Raises `UsageError` for an unknown answer.
     """
-    if task.name not in TRACES:
-        raise UsageError(f"`film` shows attention, which the page has not for a {task.name}")
     if answer is not None or task.kind == "continue":
         return answer
     if task.kind == "fill":

@@ -151,7 +151,7 @@ class Step(NamedTuple):
     label: Label
     probability: float
     place: int
-    """Row of the maps that predicts the token, from 0."""
+    """Row of the maps that predicts the token, from 0; -1 for the row of the whole text."""
     token: int
     """Token id."""
     candidates: tuple[Candidate, ...]
@@ -176,7 +176,8 @@ class Node(NamedTuple):
 
 Role = Literal[
     "embedding", "positions", "segments", "sum", "norm", "queries", "keys", "values", "scores",
-    "softmax", "heads", "projection", "feed_forward", "residual", "transform", "output",
+    "softmax", "heads", "projection", "feed_forward", "residual", "transform", "mean", "pooler",
+    "output",
 ]  # fmt: skip
 
 
@@ -229,7 +230,7 @@ class Record:
     own: str = ""
     """The answer that the model generates, even if another one is shown; "" without a search."""
     answer: tuple[int, ...] | None = None
-    """Token ids of the answer shown; None if nothing is generated or masked."""
+    """Ids of the tokens or labels of the answer shown; None if nothing is predicted."""
     ended: bool = True
     """Whether an end token follows the answer; False if it was cut off."""
     check: Check | None = None

@@ -6,6 +6,7 @@ compute is refused here with an error that names the part, so that it never show
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from pellucid import nn, ops
 from pellucid.apps.view.record import Array, rule_parts
-from pellucid.data.tokenizers import UNK, Tokenizer
+from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer
 from pellucid.models import walk
 from pellucid.models.embed import Embed
 from pellucid.models.quantize import int8_rows
@@ -21,7 +22,7 @@ from pellucid.models.stack import ModelStack, Step
 from pellucid.nn.attention import Attention
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
-from pellucid.tasks import CausalLMTask, Seq2SeqTask
+from pellucid.tasks import ClassifierTask, MaskedLMTask, Seq2SeqTask, Task
 from pellucid.tasks.passage import patterns
 
 FORMAT = 1
@@ -30,10 +31,10 @@ LARGEST = 4_000_000
 NEAR = 1e-4
 """Tolerance when weights are recognised as int8 numbers times a scale, relative to the scale."""
 TOKENIZERS = ("char", "word", "bpe")
-"""The kinds of tokenizer that the page implements."""
+"""The kinds of tokenizer that the page implements; of labels it has "label" too."""
 READER = walk.Reader(
     "the page's own forward pass",
-    walk.GENERATIVE,
+    walk.MODULES,
     {
         **walk.EVERY_ATTENTION,
         "rotate": (None, ops.rotary),
@@ -47,16 +48,15 @@ READER = walk.Reader(
 
 
 def runnable(task: Any, text: str = "") -> dict[str, Any]:
-    """Describe a model that generates text, so that the page can run it.
+    """Describe a model, with the text that it opens with, so that the page can run it.
 
     text: the text that the page shows first. A matrix that was stored in int8 is written as int8
     with a scale per row (`models.quantize`); all other arrays as float32. Raises `UnsupportedError`
     naming a part that the page cannot compute.
     """
-    if not isinstance(task, Seq2SeqTask | CausalLMTask):
+    if not isinstance(task, Task):
         raise walk.UnsupportedError(
-            "the page runs encoder-decoders and decoders with their tokenizers, not "
-            f"{type(task).__name__}"
+            f"the page runs models with their tokenizers, not {type(task).__name__}"
         )
     stacks = READER.read(task.model)
     if (size := sum(p.data.size for p in task.model.parameters())) > LARGEST:
@@ -71,36 +71,14 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
         "end": config.eos_token_id,
         "unknown": UNK,
         "suppressed": config.suppress_tokens,
-        "longest": {
-            "source": task.max_source_length,
-            "answer": min(task.search.max_length, task.max_new_tokens([])),
-        },
-        **(_continued(task) if isinstance(task, CausalLMTask) else _passage(task)),
+        **_reading(task, numbers),
         "tokenizers": {
-            "source": _tokenizer(task.source, "source"),
-            "target": _tokenizer(task.target, "target"),
+            "source": _tokenizer(task.source, "source", TOKENIZERS),
+            "target": _tokenizer(task.target, "target", (*TOKENIZERS, "label")),
         },
         "stacks": {name: _stack(stack, numbers) for name, stack in stacks.items()},
         "output": _linear(task.model.output, numbers),
         "numbers": numbers.packed(),
-    }
-
-
-def _passage(task: Seq2SeqTask) -> dict[str, Any]:
-    """Describe how an encoder-decoder splits texts into sentences and words."""
-    about = {"sentences": task.sentences, "words": task.reads_words, "columns": task.columns}
-    return {"passage": about | patterns()}
-
-
-def _continued(task: CausalLMTask) -> dict[str, Any]:
-    """Describe how a decoder alone continues a text."""
-    if task.prefix or getattr(task.source, "composes", False):
-        raise walk.UnsupportedError(
-            "the page continues texts without a prefix, by tokens that need no composing"
-        )
-    return {
-        "prompt": task.prompt_ids([]),
-        "positions": task.model.config.max_position_embeddings,
     }
 
 
@@ -154,12 +132,40 @@ class _Numbers:
         }
 
 
-def _tokenizer(tokenizer: Any, side: str) -> dict[str, Any]:
-    """Describe a tokenizer. Raises `UnsupportedError` for a kind that the page lacks."""
-    kind = tokenizer.kind if isinstance(tokenizer, Tokenizer) else type(tokenizer).__name__
-    if kind not in TOKENIZERS:
+def _reading(task: Any, numbers: _Numbers) -> dict[str, Any]:
+    """Describe how a text becomes what the model reads, and what is answered."""
+    config, most = task.model.config, task.max_source_length
+    if isinstance(task, ClassifierTask):
+        never = list(range(len(SPECIALS)))
+        about = {"labels": config.labels, "suppressed": never, "longest": {"source": most}}
+        pooler = task.model.pooler
+        return about | ({} if pooler is None else _head(pooler, "tanh", None, numbers))
+    if isinstance(task, MaskedLMTask):
+        if (head := task.model.head) is None:
+            raise walk.UnsupportedError("the page runs models that predict tokens or labels")
+        whole = {"source": config.max_position_embeddings}  # with its begin and end
+        made = _head(head.dense, head.activation, head.norm, numbers)
+        return {"mask": config.mask_id, "longest": whole} | made
+    longest = min(task.search.max_length, task.max_new_tokens([]))
+    found: dict[str, Any] = {"longest": {"source": most, "answer": longest}}
+    if isinstance(task, Seq2SeqTask):
+        about = {"sentences": task.sentences, "words": task.reads_words, "columns": task.columns}
+        return found | {"passage": about | patterns()}
+    if task.prefix or getattr(task.source, "composes", False):
         raise walk.UnsupportedError(
-            f"the page tokenizes by {', '.join(TOKENIZERS)}; the {side} tokenizer is {kind}"
+            "the page continues texts without a prefix, by tokens that need no composing"
+        )
+    return found | {
+        "prompt": task.prompt_ids([]),
+        "positions": config.max_position_embeddings,
+    }
+
+
+def _tokenizer(tokenizer: Any, side: str, known: Sequence[str] = TOKENIZERS) -> dict[str, Any]:
+    kind = tokenizer.kind if isinstance(tokenizer, Tokenizer) else type(tokenizer).__name__
+    if kind not in known:
+        raise walk.UnsupportedError(
+            f"the page tokenizes by {', '.join(known)}; the {side} tokenizer is {kind}"
         )
     reading = tokenizer.reading
     return {
@@ -189,6 +195,7 @@ def _embed(embed: Embed, numbers: _Numbers) -> dict[str, Any]:
         "positions": None if embed.places is None else config.positions,
         "table": learned,
         "position_factor": config.position_factor,
+        "segments": None if embed.segments is None else numbers.place(embed.segments.weight),
         "norm": _norm(embed.norm, numbers),
     }
 
@@ -244,6 +251,13 @@ def _attention(
 
 def _linear(linear: nn.Linear, numbers: _Numbers) -> dict[str, Any]:
     return {"weight": numbers.place(linear.weight), "bias": numbers.place(linear.bias)}
+
+
+def _head(
+    first: nn.Linear, activation: str, norm: Norm | None, numbers: _Numbers
+) -> dict[str, Any]:
+    made = {"first": _linear(first, numbers), "activation": activation}
+    return {"head": made | {"norm": _norm(norm, numbers)}}
 
 
 def _norm(norm: Norm | None, numbers: _Numbers) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import numpy as np
 from pellucid import nn
 from pellucid.apps.view.record import Part, Role, Side
 from pellucid.models import MaskedLM
+from pellucid.models.classifier import Classifier
 from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import score_factor, stacks_of
 from pellucid.nn.attention import Attention
@@ -71,15 +72,17 @@ class _Strip:
             head = self.model.head
             seen = self.rows.get("head")
             yield self._made("transform", seen, head.dense, head.norm, kind=head.activation)
+        at: dict[str, Any] = {"stack": self.stack.name, "side": self.side}
+        rows: tuple[tuple[str, int], ...] = (self.own,)
+        if isinstance(self.model, Classifier) and self.model.config.labels == "text":
+            rows = ()
+            pooler, shape = self.model.pooler, (("E", self.model.config.d_model),)
+            role: Role = "mean" if pooler is None else "pooler"
+            yield Part(role=role, shape=shape, tensors=self._tensors(pooler), **at)
         output: nn.Linear | None = self.model.output
         if output is not None:
-            yield Part(
-                role="output",
-                stack=self.stack.name,
-                side=self.side,
-                shape=(self.own, ("V", output.out_features)),
-                tensors=self._tensors(output),
-            )
+            sizes = (*rows, ("V", output.out_features))
+            yield Part(role="output", shape=sizes, tensors=self._tensors(output), **at)
 
     def _made(self, role: Role, seen: Rows | None, *modules: nn.Module | None, **rest: Any) -> Part:
         """Make a part whose output is E wide, with the parameters of its modules.

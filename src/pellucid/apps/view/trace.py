@@ -16,11 +16,20 @@ from pellucid.apps.view.record import Record, Side, Text, select_cell
 from pellucid.apps.view.runnable import runnable
 from pellucid.apps.view.search_tree import search_tree
 from pellucid.apps.view.strip import parts_of
-from pellucid.apps.view.tokens import UNKNOWNS, Input, Label, Vocabulary, legible, specials_of
+from pellucid.apps.view.tokens import (
+    SPECIALS,
+    UNKNOWNS,
+    Input,
+    Label,
+    Vocabulary,
+    legible,
+    specials_of,
+)
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes, SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.classifier import Classifier
 from pellucid.models.prefix import Prefix
 from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader
 from pellucid.ops.activations import ACTIVATIONS
@@ -281,6 +290,44 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
     )
 
 
+def trace_classifier(model: Classifier, asked: Asked) -> Record:
+    """Return the record of a text and its label, or a label for each of its tokens.
+
+    The model must be `frozen`. Raises `UserError` for a text that does not fit the model, an empty
+    one, or a `target` that is no such label.
+    """
+    config, (pipeline, source, target, _, _, whole) = model.config, asked
+    tokenizers = (None, None) if pipeline is None else (pipeline.source, pipeline.target)
+    longest, specials = config.max_position_embeddings, specials_of(config)
+    text = Vocabulary("the sentence", tokenizers[0], config.vocab_size, longest, specials)
+    labels = Vocabulary("the output", tokenizers[1], config.label_vocab_size, longest, specials)
+    ids = text.ids(source)
+    if not ids:
+        raise UserError(EMPTY)
+    places = [-1] if config.labels == "text" else list(range(len(ids)))
+    expected = (model(Packed.of([ids]))[:, SPECIALS:].argmax(axis=1) + SPECIALS).tolist()
+    own = labels.text(expected)
+    if target is not None:
+        expected = labels.ids(target)
+        if len(expected) != len(places) or min(expected) < SPECIALS:
+            raise UserError(
+                f"the output is {target!r}; pass one label that the model knows, or where it "
+                "labels tokens one for each"
+            )
+    return _recorded(
+        model,
+        {"source": ids},
+        dict(zip(places, expected, strict=True)),
+        labels,
+        whole,
+        title=f"{source if isinstance(source, str) else text.text(ids)} → {labels.text(expected)}",
+        source=tuple(text.labels(ids, source)),
+        target=(),
+        answer=tuple(expected),
+        own=own,
+    )
+
+
 def _answered(
     model: Decodes,
     read: Sequence[int],
@@ -312,7 +359,7 @@ def _answered(
 
 
 def _recorded(
-    model: Seq2Seq | CausalLM | MaskedLM,
+    model: Any,
     texts: Mapping[Side, Sequence[int]],
     expected: Mapping[int, int],
     vocabulary: Vocabulary,
@@ -336,7 +383,8 @@ def _recorded(
         expected = dict(zip(places, tokens, strict=True))
     score = partial(capture, texts=texts, places=places, expected=tokens)
     seen = score(model)
-    steps = steps_of(seen.logits, tokens, places, vocabulary, model.config.suppress_tokens)
+    never = range(SPECIALS) if isinstance(model, Classifier) else model.config.suppress_tokens
+    steps = steps_of(seen.logits, tokens, places, vocabulary, never)
     record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
     if not whole or not record.maps:
         return record
@@ -359,7 +407,7 @@ def _with_unknown(record: Record) -> Record:
     return replace(record, notes=(*record.notes, note))
 
 
-def _describe(model: Seq2Seq | CausalLM | MaskedLM) -> Text:
+def _describe(model: Any) -> Text:
     """Return the size of a model in one line, in both languages."""
     c = model.config
     count = sum(parameter.data.size for parameter in model.parameters())
@@ -378,5 +426,6 @@ TRACES: dict[str, Callable[[Any, Asked], Record]] = {
     "pellucid-seq2seq": trace_seq2seq,
     "pellucid-causal-lm": trace_causal_lm,
     "pellucid-masked-lm": trace_masked_lm,
+    "pellucid-classifier": trace_classifier,
 }
 """The trace function of each kind of task, by the name of the task."""
