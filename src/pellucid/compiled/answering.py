@@ -1,4 +1,4 @@
-"""Inputs that a search answers together; others join, and leave, between two tokens."""
+"""A running search over several inputs; inputs can be added and removed between two tokens."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ _NOTHING = Source(_NONE, _NONE, np.zeros(1, np.int64))
 
 
 class Answering:
-    """The inputs of one search, by their places; for one thread.
+    """A running search (greedy or beam) over several inputs, on one thread.
 
-    A place is free again once its answer has been taken.
+    `join` adds inputs and gives each a place, an index; `run` generates tokens; `ended` lists the
+    places that are finished; `take` returns an answer and frees the place. A server adds requests
+    this way while others are being answered.
     """
 
     def __init__(
@@ -36,14 +38,14 @@ class Answering:
         self.engine, self.config = engine, config
         self.keys, self.memory = engine.cache(), engine.cache(engine.packed.memory)
         self.rows = 0
-        """Hypotheses of all inputs."""
+        """The number of unfinished hypotheses of all inputs."""
         self.steps = 0
-        """Tokens fed to all hypotheses since it began."""
+        """The number of tokens fed so far, summed over hypotheses."""
         self.stop = np.zeros(1, np.int64) if stop is None else stop
-        """Another thread sets it to 1, to end `run` after the token that is being generated."""
+        """Another thread may set it to 1, which ends `run` after the current token."""
         self._places: set[int] = set()
         self._free: list[int] = []
-        self._source, self._read = _NOTHING, 0  # what `run` encodes first, and where to
+        self._source, self._read = _NOTHING, 0  # sources to encode next, and their first memory row
         size, n = config.beam, _NONE
         self._inputs = Inputs(np.empty((0, 2), np.int64), n, n, n, n)
         self._prefixes: dict[int, Prefix] = {}
@@ -68,7 +70,8 @@ class Answering:
     ) -> list[int]:
         """Add inputs; return their places.
 
-        Each has the longest answer, the token that is fed before it, and what it begins with.
+        limits: (N,) the maximum numbers of tokens of the answers. first: (N,) the tokens to feed
+        before the answers. prefixes: the required beginnings, or None.
         """
         read, spans = self.engine.sources_of(source)
         prompts, names = self.engine.prompts_of(source, self.keys)
@@ -98,14 +101,18 @@ class Answering:
         return places
 
     def _begin(self, prefixes: dict[int, Prefix]) -> None:
-        """Take what answers to new inputs begin with; leave out those of inputs that are gone."""
+        """Add the prefixes of new inputs, by place, and remove those of inputs that are gone."""
         kept = {place: own for place, own in self._prefixes.items() if place in self._places}
         self._prefixes = kept | prefixes
         self._beginnings, starts = joined(list(self._prefixes.values()))
         self._inputs.beginnings[list(self._prefixes)] = starts
 
     def run(self, rounds: int = FOREVER, ends: int = FOREVER) -> None:
-        """Generate tokens: at most `rounds`, until all is answered, or `ends` of the inputs."""
+        """Generate at most `rounds` tokens per hypothesis.
+
+        Stops early when all inputs are finished, when `ends` inputs have finished, or when `stop`
+        is set.
+        """
         progress = np.zeros(7, np.int64)
         progress[ROWS_LEFT], progress[ROUNDS], progress[ENDS] = self.rows, rounds, ends
         progress[READ] = self._read
@@ -128,7 +135,7 @@ class Answering:
         self.steps += int(progress[STEPS])
 
     def ended(self) -> list[int]:
-        """Return the places of the inputs that are answered, in order."""
+        """Return the places of the inputs that are finished, in ascending order."""
         return sorted(self._places - set(self._now.owners[: self.rows].tolist()))
 
     def take(self, place: int) -> list[Hypothesis]:
@@ -148,14 +155,14 @@ class Answering:
         ]
 
     def generated(self) -> dict[int, list[int]]:
-        """Return the tokens of every input's likeliest hypothesis so far, keyed by its place."""
+        """Return the tokens of the likeliest hypothesis so far of every input, by place."""
         owners = self._now.owners[: self.rows].tolist()
         lengths, generated = self._inputs.lengths, self._now.generated
         rows = {owner: row for row, owner in reversed([*enumerate(owners)])}
         return {owner: generated[row, : lengths[owner]].tolist() for owner, row in rows.items()}
 
     def drop(self, places: Collection[int]) -> None:
-        """Give inputs up, and free their places."""
+        """Abandon the inputs at these places, and free the places."""
         kept = np.flatnonzero(~np.isin(self._now.owners[: self.rows], list(places)))
         for array in self._now:
             array[: len(kept)] = array[kept]
@@ -164,7 +171,10 @@ class Answering:
         self._free += places
 
     def _rules(self, longest: int) -> Beam:
-        """Return the rules of search, with the penalties of answers up to a length, or twice it."""
+        """Build the kernel's record of the search settings.
+
+        It has length penalties for answers of up to twice the length `longest`.
+        """
         config, constraints = self.config, self.config.constraints
         forced = constraints.forced(self.engine.packed.output.vocabulary)
         return Beam(
@@ -177,7 +187,7 @@ class Answering:
         )  # fmt: skip
 
     def _grow(self, inputs: int, names: int, generated: int) -> None:
-        """Make room for at least these numbers of inputs, names and tokens of a hypothesis."""
+        """Enlarge the arrays for at least so many inputs, and keys and tokens of a hypothesis."""
         before, size = self._answers.scores.shape
         n = max(inputs, before)
         old = self._now.names.shape[1], self._now.generated.shape[1]
@@ -194,7 +204,10 @@ class Answering:
         )
 
     def _make_room(self, rows: int) -> None:
-        """Make room for the keys of a token for each hypothesis."""
+        """Make room in the key/value cache for a further token of each hypothesis.
+
+        Drops keys that no hypothesis uses if that frees half of the cache, else enlarges it.
+        """
         if self.keys.used + rows <= self.keys.capacity:
             return
         now, owners = self._now, self._now.owners[:rows]
@@ -208,7 +221,7 @@ class Answering:
             self.keys.reserve(max(2 * self.keys.capacity, self.keys.used + 16 * rows))
 
     def _await_memory(self, new: Source) -> int:
-        """Let `run` encode sources, and return where their first row will be."""
+        """Queue sources to be encoded by the next `run`; return the memory row where they begin."""
         before, used, more = self._source, self.memory.used, len(new.tokens)
         if used + more > self.memory.capacity and not len(before.tokens):
             self._leave_out_memory()
@@ -222,7 +235,7 @@ class Answering:
         return first
 
     def _leave_out_memory(self) -> None:
-        """Drop the encoder output of answered inputs, once it is half of the memory in use."""
+        """Drop the encoder output of finished inputs if it is at least half of the memory."""
         going = sorted(self._places)
         spans = self._inputs.sources[going]
         if 2 * spans[:, 1].sum() > self.memory.used:
@@ -233,7 +246,7 @@ class Answering:
 
 
 def _larger(record: Record, shapes: list[tuple[int, ...]]) -> Record:
-    """Return a record of arrays of these shapes that begin with the arrays of another."""
+    """Return a record with its arrays enlarged to these shapes, filled up with zeros."""
     arrays = []
     for array, shape in zip(record, shapes, strict=True):
         larger: Any = np.zeros(shape, array.dtype)

@@ -1,8 +1,8 @@
-"""From rows to tokens: the output layer with log-softmax, constraints, the likeliest, beam search.
+"""Compiled parts of a search: output layer with log-softmax, constraints, top k, beam search.
 
 The rules are those of `generation.search`: the `beam` likeliest unfinished hypotheses of an input
-go on, those that end are kept by score, and an input is answered when no unfinished one can still
-rank above the worst answer returned.
+are kept, finished ones are ranked by score, and an input is finished when no unfinished hypothesis
+can still rank above the worst answer to return.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ from pellucid.kernels.backend.simd import (
     store,
 )
 
-ROW_BATCH = 32  # rows whose logits stay in the processor's cache between product and choice
+ROW_BATCH = 32  # so few rows that their logits stay in the processor's cache until they are used
 
 _f = np.float32
 _ZERO, _ONE = _f(0.0), _f(1.0)
@@ -31,7 +31,7 @@ _LOWEST = _f(-3e38)
 
 @inner()
 def choose(log_p, i, output):
-    """Let the likeliest end stand for all, and suppress tokens: `models.model.choices` of row i."""
+    """Merge all end tokens into one and suppress tokens in row i, as `models.model.choices`."""
     eos = output.ends[0]
     most = log_p[i, eos]
     for j in range(1, len(output.ends)):
@@ -44,7 +44,7 @@ def choose(log_p, i, output):
 
 @inner()
 def log_probabilities(x, rounded, width, w, output, log_p):
-    """Write log p (m, padded V) of rows x; what pads V has a bias so low that its p is 0."""
+    """Write the log-probabilities (m, padded V) of rows x; padding has a bias that makes p = 0."""
     m, wide = log_p.shape
     prepare(x, width, w, rounded)
     fill(x, rounded, width, w, output.weight, output.bias, log_p, wide // WIDTH)
@@ -66,9 +66,9 @@ def log_probabilities(x, rounded, width, w, output, log_p):
 
 @inner()
 def likeliest(log_p, i, vocabulary, values, tokens):
-    """Write row i's largest values and their tokens, largest first, ties to the lower token.
+    """Write the largest values of row i and their tokens, largest first; ties by lower token.
 
-    Where the vocabulary has fewer tokens than `tokens` has places, the rest are −1.
+    If `tokens` is longer than the vocabulary, the rest of it becomes −1.
     """
     wide, k = log_p.shape[1], len(tokens)
     for place in range(k):
@@ -91,9 +91,10 @@ def likeliest(log_p, i, vocabulary, values, tokens):
 
 @inner()
 def begin(log_p, i, generated, row, length, left, state, beginnings):
-    """Leave of row i what agrees with how its answer begins; return whether it is inside that.
+    """Allow only tokens that agree with the prefix in row i; return whether inside the prefix.
 
-    It is `models.prefix.Prefix.allowed`, from the first state on.
+    `generated[row, :length]` are the tokens so far, `state` is the first state of the prefix, and
+    `left` the number of tokens that may still follow; as in `models.prefix.Prefix.allowed`.
     """
     for j in range(length):
         if state >= 0:
@@ -118,9 +119,9 @@ def begin(log_p, i, generated, row, length, left, state, beginnings):
 
 @inner()
 def constrain(log_p, i, generated, row, length, beam):
-    """Apply the constraints to row i of log p, after `length` tokens of a row of `generated`.
+    """Apply the constraints to row i of log p, as `models.decoding.constrain` does.
 
-    It is `models.decoding.constrain` for one hypothesis.
+    `generated[row, :length]` are the tokens so far.
     """
     if beam.forced >= 0 and length == 0:
         for token in range(log_p.shape[1]):
@@ -134,7 +135,7 @@ def constrain(log_p, i, generated, row, length, beam):
             before = 0
             while generated[row, before] != token:
                 before += 1
-            if before == j:  # once, however often it was generated
+            if before == j:  # penalise a token once, even if it was generated several times
                 log_p[i, token] *= beam.repetition
     n = beam.no_repeat
     if n > 0:
@@ -149,7 +150,7 @@ def constrain(log_p, i, generated, row, length, beam):
 
 @inner(signature=(ANSWERS, "i8,f8,f8,i8,i4[:,::1],i8,b1"))
 def keep(answers, i, log_p, score, length, generated, row, ended):
-    """Keep an answer of input i if it is among its best, behind those of the same score."""
+    """Insert an answer of input i if it is among the best; equal scores keep their order."""
     scores, log_ps, ends, tokens = answers.scores, answers.log_p, answers.ends, answers.tokens
     last = scores.shape[1]
     place = last
@@ -169,9 +170,9 @@ def keep(answers, i, log_p, score, length, generated, row, ended):
 
 @inner()
 def advance(m, current, candidates, beam, inputs, answers, following):
-    """Extend m hypotheses by a token; return how many go on, in `following`.
+    """Extend m hypotheses by a token; write the survivors to `following`, return their number.
 
-    Those of an input that none goes on of are answered.
+    Inputs without survivors are finished; their answers are in `answers`.
     """
     owners, totals = current.owners, current.totals
     cursor = empty(beam.size, np.int64)
@@ -213,7 +214,7 @@ def advance(m, current, candidates, beam, inputs, answers, following):
             if beam.size == 1:
                 rows = first
             else:
-                # log p only falls; the largest penalty is that of the longest answer it can become
+                # log p can only fall; the largest divisor is that of the longest possible answer
                 longest = limit + 1 if beam.longer_is_kinder else length + 2
                 largest = beam.penalties[longest]
                 if following.totals[first] / largest <= answers.scores[i, beam.best - 1]:

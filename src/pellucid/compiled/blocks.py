@@ -1,19 +1,19 @@
-"""Rows through a stack of residual blocks: forward only, and nothing is kept but keys and values.
+"""Compiled forward pass of a stack of layers, without backward: only keys and values are kept.
 
-One product at a time costs little here and everything between them costs much, so a whole stack is
-one piece of compiled code, and it runs on one thread: other sentences are on the others.
+For one token the matrix products are small, and calling each from Python would cost more than the
+product. So the whole stack is one compiled function, which runs on one thread; other threads answer
+other sentences.
 
-1.  A stack is a table, `program`: a line for each block says where its weights are.
-2.  Every product is a chain of multiply-adds over k for each number by itself (`tile.product`), or
-    an exact sum of integers (`int8.product`), and a row meets its own norm, heads and keys only. So
-    the bits of a row do not depend on the batch: a sentence gets the same bits alone and among
-    others.
-3.  A row's keys are named by number. Hypotheses that branch share the keys of their common tokens,
-    and no key is ever copied when a beam changes its order.
+1.  A stack is described by a table, `program`: a line for each block says where its weights are.
+2.  Every element of a product is one chain of multiply-adds over k (`tile.product`), or an exact
+    sum of integers (`int8.product`), and no row depends on another row of the batch. So a sentence
+    gets the same bits alone and in a batch.
+3.  The keys of a row are referred to by number. Hypotheses with common tokens share their keys, and
+    no key is copied when beam search reorders hypotheses.
 
-Heads are padded to whole vectors with zeros, which add nothing to a score. Norms, activations and
-what attention varies (`nn.config`) are numbers in a stack's record: one compiled function computes
-them all, but for the function of the activation.
+Heads are padded to whole vectors with zeros, which add nothing to a score. Norms and the variants
+of attention (`nn.config`) are numbers in the stack's record, so that one compiled function serves
+all models with the same activation.
 """
 
 from typing import Any, NamedTuple
@@ -28,9 +28,9 @@ from pellucid.kernels.backend.simd import LANES, WIDTH, get, load, put, reduce_a
 from pellucid.kernels.backend.tile import padded
 
 SELF, MEMORY, FEED_FORWARD = range(3)
-# The columns of a program: the kind of block, where its arrays begin in w (the norm's weight, its
-# bias a row further; the first product and its bias; the last product and its bias), the layer
-# whose keys it attends to, and where the norms of the heads of queries and keys begin, or −1.
+# The columns of a program: the kind of block; the offsets in w of its norm's weight (followed by
+# the norm's bias), of its first product and bias, and of its last product and bias; its layer,
+# which selects the keys; and the offset of the norms of query and key heads, or −1.
 KIND, NORM, IN, IN_BIAS, OUT, OUT_BIAS, LAYER, HEAD_NORM = range(8)
 
 _f = np.float32
@@ -39,7 +39,7 @@ _NEVER = _f(-1e30)
 
 
 class Scratch(NamedTuple):
-    """Arrays for what lies between a stack's rows."""
+    """Temporary arrays of a stack's forward pass."""
 
     normed: Any
     """(m, padded E)."""
@@ -57,9 +57,9 @@ class Scratch(NamedTuple):
 
 @inner()
 def norm_row(x, at, width, row, w, w_at, eps, centred, y, y_at):
-    """Write the norm of `width` numbers, which zeros pad to `row`, to y, which may be x.
+    """Normalise one row of `width` numbers, padded with zeros to `row`; write it to y (may be x).
 
-    It is LayerNorm, or RMSNorm if not `centred`.
+    It is LayerNorm if `centred`, else RMSNorm. The weight is at w[w_at], the bias `row` later.
     """
     mean = _ONE / _f(width)
     mu = _ZERO
@@ -80,7 +80,7 @@ def norm_row(x, at, width, row, w, w_at, eps, centred, y, y_at):
 
 @inner()
 def norm_rows(x, width, w, at, stack, y):
-    """Write the norm of rows x to y, which may be x."""
+    """Normalise rows x and write them to y, which may be x."""
     m, row = x.shape
     for i in range(m):
         norm_row(x, i * row, width, row, w, at, stack.eps, stack.centred, y, i * row)
@@ -88,7 +88,7 @@ def norm_rows(x, width, w, at, stack, y):
 
 @inner()
 def norm_heads(x, at, heads, w, norm, stack):
-    """Apply an RMSNorm to each of `heads` heads from x[at] on, in place."""
+    """Apply an RMSNorm to each of the `heads` heads that begin at x[at], in place."""
     row = stack.padded_head
     for head in range(heads):
         here = at + head * row
@@ -99,7 +99,7 @@ def norm_heads(x, at, heads, w, norm, stack):
 
 @inner()
 def turn_heads(x, at, heads, row, turns, i, half):
-    """Rotate each of `heads` heads from x[at] on by the angles of row i, in place."""
+    """Rotate the `heads` heads that begin at x[at] by the rotary angles of row i, in place."""
     for head in range(heads):
         here = at + head * row
         for c in range(half):
@@ -111,9 +111,10 @@ def turn_heads(x, at, heads, row, turns, i, half):
 
 @inner()
 def bias_and_softcap(scores, count, softcap, w, at, reach, distance):
-    """Keep one head's scores within ± softcap, add what distances add, and return the highest.
+    """Apply the soft cap and the distance bias to one head's scores; return their maximum.
 
-    `at` is where the number of distance 0 is; the first key is `distance` positions back.
+    `at` is the offset in w of the bias of distance 0, or negative for none; the first key is
+    `distance` positions before the query.
     """
     maximum = _NEVER
     for j in range(count):
@@ -129,10 +130,10 @@ def bias_and_softcap(scores, count, softcap, w, at, reach, distance):
 
 @inner()
 def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, scores, out, out_at):
-    """Attend from one row to `count` keys.
+    """Compute the attention of one row to `count` keys, for all heads.
 
-    Key j begins `where[j]` floats after the first of `keys`, its value `apart` floats later.
-    `distances` is where begins what distances add, or −1; key j is `distance` − j positions back.
+    Key j is at offset `where[j]` of `keys`, and its value `apart` floats later. `distances` is the
+    offset in w of the distance biases, or −1; key j is `distance` − j positions before the query.
     """
     end, width, scale = padded(count), stack.padded_head, stack.scale
     sharing, wide = stack.heads // stack.key_heads, 2 * stack.reach + 1
@@ -169,7 +170,7 @@ def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, sc
 
 @inner()
 def scratch(stack, w, rows, keys):
-    """Return arrays for `rows` rows that attend to at most `keys` keys."""
+    """Allocate the temporary arrays for `rows` rows that attend to at most `keys` keys."""
     span = stack.heads * stack.padded_head
     every = span + 2 * stack.key_heads * stack.padded_head
     wide = max((every + WIDTH - 1) // WIDTH * WIDTH, stack.gates * stack.padded_ffn)
@@ -185,16 +186,16 @@ def scratch(stack, w, rows, keys):
 
 
 def run_blocks_with(value: Any) -> Any:
-    """Return `run_blocks` for an activation, `value` of a number.
+    """Return the compiled function `run_blocks` for an activation, whose function is `value`.
 
-    It is compiled in, so that loops vectorise.
+    The activation is compiled into it, so that its loop can be vectorised.
     """
 
     @inner()
     def activate(h, n, gated):
-        """Apply the activation in place to the first n columns of h.
+        """Apply the activation to the first n columns of h, in place.
 
-        They are multiplied by the n columns from `gated` on, if it is not 0.
+        If `gated` is not 0, multiply them by the n columns from column `gated` on.
         """
         for i in range(len(h)):
             for j in range(n):
@@ -205,12 +206,12 @@ def run_blocks_with(value: Any) -> Any:
 
     @inner()
     def run_blocks(stack, w, x, between, own, visible, memory):
-        """Pass rows x (m, padded E) through a stack, in place.
+        """Pass rows x (m, padded E) through all blocks of a stack, in place.
 
-        With a capacity, `own` receives the rows' keys and values, from its `first` row on, and row
-        i attends to the rows of it that visible.keys[i] names. Without, x is an encoder's: row i
-        attends to the counts[i] rows of x from row keys[i, 0] on. MEMORY blocks attend to the rows
-        of `memory` that visible.sources[i] says.
+        In a decoder, `own.capacity` is not 0: the keys and values of the rows are written to `own`,
+        from row `own.first` on, and row i attends to the rows visible.keys[i] of `own`. In an
+        encoder it is 0: row i attends to counts[i] rows of x, from row visible.keys[i, 0] on.
+        Cross-attention attends to the rows visible.sources[i] of `memory`.
         """
         m, (e, row) = len(x), (stack.width, stack.padded_width)
         f, f_row = stack.ffn, stack.padded_ffn
@@ -301,7 +302,10 @@ def run_blocks_with(value: Any) -> Any:
 
 @inner()
 def embed(tokens, positions, inputs, stack, w, x):
-    """Write norm(token_factor · token + position_factor · position) to x (m, padded E)."""
+    """Embed tokens: write norm(token_factor · token + position_factor · position) to x.
+
+    x: (m, padded E). The norm is optional.
+    """
     by_token, by_position = inputs.token_factor, inputs.position_factor
     width, last = stack.width, len(inputs.positions) - 1
     rounded = in_int8(w)

@@ -1,4 +1,4 @@
-"""Compiled generation against the layers, on this machine: the same tokens, the same scores."""
+"""Check compiled generation on this machine: its tokens and scores must be those of the layers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -49,7 +49,7 @@ SEARCHES = {
 
 
 def _moved(model: Any) -> Any:
-    """Return a model whose parameters are off their initial values."""
+    """Add noise to the parameters of a model, in place, and return it in evaluation mode."""
     noise = np.random.default_rng(0)
     for parameter in model.parameters():
         moved = parameter.data + 0.1 * noise.standard_normal(parameter.shape)
@@ -58,9 +58,9 @@ def _moved(model: Any) -> Any:
 
 
 def check_engine(names: Iterable[str] = tuple(MODELS), steps: bool = True) -> Iterator[Result]:
-    """Compare greedy search, beam search and scores, then the scores of one step in int8.
+    """Compare compiled search with the layers, for each model of `MODELS` and kind of search.
 
-    A single step has kernels of its own, which searches do without: `steps` compares them too.
+    With `steps`, also compares a single step in int8, which is another kernel than searches use.
     """
     draw = np.random.default_rng(1)
     source = Packed.of([draw.integers(3, V, n).tolist() for n in draw.integers(0, 23, N)])
@@ -85,8 +85,8 @@ def check_engine(names: Iterable[str] = tuple(MODELS), steps: bool = True) -> It
 def _int8(name: str, model: Any, source: Packed) -> Result:
     """Compare a step in int8 with layers whose weights and inputs are rounded to int8.
 
-    Where noise of 1e-7 rounds an input to the next integer a row differs, so that the error is the
-    share of rows that do.
+    An input near the middle between two integers may be rounded differently, because the two
+    computations differ by 1e-7; then its row differs. So the error is the share of rows that do.
     """
     model.load_state_dict(dequantize(quantize(model.state_dict(), "int8")))
     engine, tokens = compile_model(model, "int8"), np.full(N, 1)
@@ -98,7 +98,7 @@ def _int8(name: str, model: Any, source: Packed) -> Result:
 
 
 def _rounding(call: Call, run: Callable[[Call], Output]) -> Output:
-    """Let `linear` read its rows as an int8 product reads them."""
+    """Round the input rows of `linear` as an int8 product does; an observer."""
     if call.op.__name__ == "linear":
         x = call.arguments["x"]
         step = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)

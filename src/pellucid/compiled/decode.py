@@ -1,9 +1,9 @@
 """The kernels of compiled decoding.
 
-`encode` passes sources through the encoder, `search` finds the likeliest answers and does not
-return to Python between tokens, `step` feeds one token to every hypothesis, where the next is
-chosen in Python. All run on the calling thread. How rows pass through a stack is in `blocks`, how
-tokens are chosen in `beam`.
+`encode` runs the encoder on sources. `search` finds the likeliest answers without returning to
+Python between tokens. `step` feeds one token to every hypothesis, for sampling and others that
+choose the next token in Python. All run on the calling thread. The forward pass of a stack is in
+`blocks`, the choice of tokens in `beam`.
 """
 
 import importlib
@@ -51,7 +51,7 @@ to all, and where the memory of new sources begins."""
 
 
 class Kernels(NamedTuple):
-    """The kernels of one activation; each is compiled when it is first called."""
+    """The decoding kernels for one activation; each is compiled at its first call."""
 
     encode: Kernel
     step: Kernel
@@ -60,11 +60,12 @@ class Kernels(NamedTuple):
 
 @cache
 def kernels_of(activation: str) -> Kernels:
-    """Return the kernels that have an activation's module compiled in."""
+    """Return the decoding kernels for an activation, named by its module below `kernels`."""
     run_blocks = run_blocks_with(importlib.import_module(f"pellucid.kernels.{activation}").value)
 
     @inner()
     def encode_rows(model, source, rows, capacity, first):
+        """Run the encoder on sources; write the memory's keys and values from row `first` on."""
         stack, w, starts = model.encoder, model.w, source.starts
         u = len(source.tokens)
         x = empty((u, stack.padded_width), np.float32)
@@ -94,17 +95,17 @@ def kernels_of(activation: str) -> Kernels:
                     )  # fmt: skip
 
     def encode(model, source, rows):
-        """Write the encoder's output as keys and values of every decoder layer.
+        """Run the encoder; write its output as keys and values for every decoder layer.
 
-        rows: (layers · U, 2 · key heads · padded head), U tokens in all sources.
+        rows: (layers · U, 2 · key heads · padded head), U the number of tokens of all sources.
         """
         encode_rows(model, source, rows, np.int64(len(source.tokens)), np.int64(0))
 
     def step(model, tokens, positions, own, visible, memory, log_p):
-        """Feed one token to every hypothesis and write log p of the next (m, padded V).
+        """Feed one token to every hypothesis; write log p of the next tokens, (m, padded V).
 
-        visible.keys[i, counts[i] − 1] is row i itself. With no rows in `log_p` only keys and values
-        are written: so a prompt is read.
+        visible.keys[i, counts[i] − 1] must be row i itself. If `log_p` has no rows, only keys and
+        values are written, which is enough to read a prompt.
         """
         stack, m = model.decoder, len(tokens)
         x = empty((m, stack.padded_width), np.float32)
@@ -122,12 +123,11 @@ def kernels_of(activation: str) -> Kernels:
         model, source, memory, own, inputs, beginnings, beam, current, following, answers,
         progress, stop,
     ):  # fmt: skip
-        """Extend every hypothesis token by token, by the rules of `generation.search`.
+        """Extend all hypotheses token by token, by the rules of `generation.search`.
 
-        New sources are encoded first, into the rows of `memory` from progress[READ] on. It returns
-        when nothing is left, when `own` is full, after progress[ROUNDS] tokens, after the token
-        with which progress[ENDS] inputs are answered, and after the one in which another thread
-        sets stop[0].
+        First encodes new sources into `memory`, from row progress[READ] on. Returns when no
+        hypothesis is left, when `own` is full, after progress[ROUNDS] tokens, when progress[ENDS]
+        inputs are finished, or after the token during which another thread has set stop[0].
         """
         if len(source.tokens):
             encode_rows(model, source, memory.rows, memory.length, progress[READ])
@@ -173,7 +173,7 @@ def kernels_of(activation: str) -> Kernels:
                             constrain(some, i - first, current.generated, i, length, beam)
                         likeliest(some, i - first, model.output.vocabulary, candidates.log_p[i],
                                   candidates.tokens[i])  # fmt: skip
-                    else:  # at the maximum length each is ranked as if it ended here
+                    else:  # at the maximum length, rank the hypothesis as if it ended here
                         whole = total + np.float64(some[i - first, beam.eos])
                         score = whole / beam.penalties[length + 1]
                         keep(answers, owner, total, score, length, current.generated, i, False)

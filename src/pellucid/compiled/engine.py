@@ -1,6 +1,7 @@
-"""A model compiled for decoding: its packed weights and the kernels of `compiled.decode`.
+"""`Engine`, a model compiled for decoding: packed weights and the kernels of `compiled.decode`.
 
-The bits of a row do not depend on the batch, so answers need no margins here.
+The bits of a row do not depend on the batch, so a search needs no margins; compare
+`generation.search`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from pellucid.models.quantize import Arithmetic
 
 Array = np.ndarray
 
-BATCH_SIZE = 64  # inputs that one thread answers together
+BATCH_SIZE = 64  # maximum number of inputs that one thread answers at the same time
 
 
 @dataclass
 class _Cache:
-    """Keys and values of every row so far, of all hypotheses."""
+    """A growing array of keys and values of all rows so far, for every layer."""
 
     layers: int
     width: int
@@ -39,7 +40,7 @@ class _Cache:
     rows: Array = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     def add(self, more: int) -> Keys:
-        """Make room for more rows in every layer, and return the record that writes them."""
+        """Append uninitialised rows to every layer; return the record for writing them."""
         if self.used + more > self.capacity:
             self.reserve(max(2 * self.capacity, self.used + more, 64))
         keys = self.here()
@@ -47,62 +48,62 @@ class _Cache:
         return keys
 
     def reserve(self, capacity: int) -> None:
-        """Make room for this many rows in every layer."""
+        """Set the capacity of every layer in rows, copying the rows in use."""
         rows = np.empty((self.layers, capacity, self.width), np.float32)
         rows[:, : self.used] = self.kept()
         self.capacity, self.rows = capacity, rows.reshape(-1, self.width)
 
     def here(self) -> Keys:
-        """Return the record that kernels append rows to the cache through, from row `used` on."""
+        """Return the record with which kernels write rows, beginning at row `used`."""
         return Keys(self.rows, self.capacity, self.used)
 
     def keep(self, rows: Array) -> None:
-        """Leave out all but these rows, in rising order."""
+        """Keep only these rows, given in ascending order."""
         kept = self.rows.reshape(self.layers, self.capacity, self.width)
         kept[:, : len(rows)] = kept[:, rows]
         self.used = len(rows)
 
     def kept(self) -> Array:
-        """Return the rows so far, layer by layer: (layers, used, width)."""
+        """Return the rows in use as a view (layers, used, width)."""
         return self.rows.reshape(self.layers, self.capacity, self.width)[:, : self.used]
 
     def take(self, other: _Cache) -> int:
-        """Append the other's rows, and return where the first of them is now."""
+        """Append the rows of another cache; return the index of the first of them."""
         first = self.used
         self.add(other.used)
         self.kept()[:, first:] = other.kept()
         return first
 
     def only(self, rows: Array) -> _Cache:
-        """Return a cache of these rows alone."""
+        """Return a new cache with copies of these rows."""
         kept = np.ascontiguousarray(self.kept()[:, rows]).reshape(-1, self.width)
         return _Cache(self.layers, self.width, len(rows), len(rows), kept)
 
 
 @dataclass(frozen=True)
 class EngineState:
-    """The state between two tokens; any number of states may continue from one."""
+    """The decoding state of B hypotheses between two tokens; `step` does not change it."""
 
     cache: _Cache
     names: Array
-    """(B, longest): the numbers of each hypothesis's rows in the cache."""
+    """(B, longest): the row numbers in the cache of each hypothesis's tokens."""
     counts: Array
-    """(B,): how many."""
+    """(B,): the number of tokens of each hypothesis."""
     memory: _Cache
-    """The encoder's rows as keys and values of every decoder layer."""
+    """The encoder's output as keys and values of every decoder layer."""
     spans: Array
-    """(B, 2): first row and number of rows in the memory."""
+    """(B, 2): the first row and the number of rows in the memory."""
 
     def select(self, rows: Array) -> EngineState:
-        """Return the state of these hypotheses, in this order; one may come several times."""
+        """Return the state of the hypotheses `rows`, in that order; indices may repeat."""
         return replace(
             self, names=self.names[rows], counts=self.counts[rows], spans=self.spans[rows]
         )
 
     def join(self, other: EngineState) -> EngineState:
-        """Return the state of these hypotheses and then the other's, of the same engine.
+        """Return the state of these hypotheses followed by the other's, of the same engine.
 
-        Rows that no hypothesis attends to any more are left out once they are more than half.
+        If more than half of the rows are unused, they are removed first.
         """
         own = self._compact() if self._wasted() else self
         first, spans = own.cache.take(other.cache), other.spans.copy()
@@ -122,11 +123,12 @@ class EngineState:
         )
 
     def _wasted(self) -> bool:
+        """Return whether more than half of the rows are used by no hypothesis."""
         read = self.counts.sum() + self.spans[:, 1].sum()
         return bool(self.cache.used + self.memory.used > 2 * read)
 
     def _compact(self) -> EngineState:
-        """Return the same state without the rows that no hypothesis attends to."""
+        """Return the same state without the rows that no hypothesis uses."""
         visible = np.arange(self.names.shape[1]) < self.counts[:, None]
         rows, places = np.unique(self.names[visible], return_inverse=True)
         names = np.zeros_like(self.names)
@@ -141,15 +143,13 @@ class EngineState:
 
 
 class Engine:
-    """A float32 model with a decoder, as it is now; generates what the model does, faster.
+    """A compiled copy of a float32 model with a decoder, which generates the same faster.
 
-    In int8 arithmetic every product rounds its two factors (`kernels.backend.int8`), so the numbers
-    are near the model's, not the same.
+    It has `room`, `start` and `step` like a model, and `search`, which answers a whole batch
+    without returning to Python between tokens. In int8 arithmetic every product rounds both factors
+    (`kernels.backend.int8`), so that the numbers are close to the model's, but not equal.
 
-    It offers `start`, `step` and `select` like a model, and `search`, which answers a whole batch
-    without returning to Python between tokens.
-
-    Raises `UnsupportedError` for a model that the kernels do not compute.
+    Raises `UnsupportedError` for a model that the kernels cannot compute.
     """
 
     def __init__(self, model: Any, arithmetic: Arithmetic = "float32") -> None:
@@ -160,15 +160,15 @@ class Engine:
 
     @property
     def kernels(self) -> Kernels:
-        """The compiled kernels. They are not sent to another process, which has kernels too."""
+        """The compiled kernels; looked up at each use, so that an engine can be pickled."""
         return kernels_of(self._activation)
 
     def room(self, source: Packed) -> Array:
-        """Return the most tokens that the answer to each of these can have: (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,)."""
         return self.model.room(source)
 
     def start(self, source: Packed) -> EngineState:
-        """Return the state before the first token, one hypothesis per source."""
+        """Run encoder or prompts; return the state before the first token of each source."""
         cache = self.cache()
         new, spans = self.sources_of(source)
         length = len(new.tokens)
@@ -180,7 +180,7 @@ class Engine:
         return EngineState(cache, names, counts, memory, spans)
 
     def step(self, state: EngineState, tokens: Array) -> tuple[Array, EngineState]:
-        """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
+        """Feed a token to every hypothesis; return the next log-probabilities and the state."""
         target, output = self.packed.target, self.packed.output
         tokens = _within(tokens, target)
         check_positions(state.counts, self.config)
@@ -204,9 +204,9 @@ class Engine:
         prefixes: Sequence[Prefix | None] = (),
         batch_size: int = BATCH_SIZE,
     ) -> list[list[Hypothesis]]:
-        """Return each input's best answers, by the rules of `generation.search`.
+        """Return the best answers to each input, as `generation.search` does.
 
-        Inputs of similar length are answered together, at most `batch_size` of them by one thread.
+        Inputs are sorted by length and divided among threads, in batches of at most `batch_size`.
         """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         limits = limits_of(self, source, config.max_length, prefixes)
@@ -232,13 +232,13 @@ class Engine:
         return found
 
     def cache(self, memory: Array | None = None) -> _Cache:
-        """Return an empty cache: of a decoder's rows, or of an encoder's, whose table is given."""
+        """Return an empty cache for the decoder or, given the table `memory`, for the memory."""
         return _Cache(self.packed.decoder.layers if memory is None else len(memory), self.width)
 
     def sources_of(self, source: Packed) -> tuple[Source, Array]:
-        """Return inputs as an encoder reads them, and each one's first row and number of rows.
+        """Return the encoder's inputs, and the first row and number of rows of each source, (N, 2).
 
-        There is nothing in them for a decoder alone.
+        Both are empty or zero for a model without an encoder.
         """
         if not self.packed.has_encoder:
             nothing, no_start = np.zeros(0, np.int64), np.zeros(1, np.int64)
@@ -251,9 +251,11 @@ class Engine:
         return Source(tokens, source.positions, starts), spans
 
     def prompts_of(self, source: Packed, cache: _Cache) -> tuple[Array, Array]:
-        """Have a decoder alone read every source; return how many rows each has, and their names.
+        """Run a decoder-only model on the sources as prompts, filling the cache.
 
-        The names of a shorter source go on with numbers of no meaning.
+        Returns the number of rows of each source, (N,), and their row numbers in the cache,
+        (N, longest); those after the end of a shorter source are meaningless. Both are empty or
+        zero for a model with an encoder.
         """
         if self.packed.has_encoder or not len(source.tokens):
             return np.zeros(len(source), np.int64), np.zeros((len(source), 0), np.int64)
@@ -273,7 +275,7 @@ class Engine:
 
 
 def _within(tokens: Array, inputs: PackedInputs) -> Array:
-    """Return tokens as the kernels take them. Raises `IndexError` for one without an entry."""
+    """Return tokens as contiguous int64; raise `IndexError` for one outside the vocabulary."""
     tokens = np.ascontiguousarray(tokens, np.int64)
     entries = len(inputs.tokens) + len(inputs.rounded)  # one of the two is empty
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < entries:

@@ -1,8 +1,8 @@
-"""A model's weights as the decoding kernels read them, packed from its modules.
+"""Pack a model's weights into the arrays that the decoding kernels read.
 
-Matrices are in panels (`kernels.backend.matmul`, or `.int8`), vectors padded to them, one after
-another in one long array of each dtype. It is a copy: a model that is trained further needs a new
-one.
+Matrices are stored in panels (`kernels.backend.matmul`, or `.int8`), vectors padded to the width of
+panels, one after another in one long array of each dtype. The result is a copy: after further
+training the model must be packed again.
 """
 
 from collections.abc import Iterable
@@ -54,13 +54,12 @@ _ANYWHERE = 1 << 31  # a window that no sequence fills
 
 
 def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
-    """Pack the float32 weights of a model that has a decoder; return them and its activation's
-    module below `pellucid.kernels`.
+    """Pack the weights of a model; return them, and the kernel module of its activation.
 
-    For int8 every matrix is rounded as `models.quantize` does, which changes none that was stored
-    in int8.
+    For int8 arithmetic every matrix is rounded as in `models.quantize` (which changes nothing if
+    the model was stored in int8). The module's name is relative to `pellucid.kernels`.
 
-    Raises `UnsupportedError` for a model that the kernels do not compute.
+    Raises `UnsupportedError` for a model without a decoder, or that the kernels cannot compute.
     """
     stacks, weights = READER.read(model), _Weights(arithmetic)
     decoder, encoder = (stacks.get(name) for name in ("decoder", "encoder"))
@@ -93,11 +92,15 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
 
 
 def _up(n: int, to: int) -> int:
+    """Round n up to a multiple."""
     return -(-n // to) * to
 
 
 def _common(what: str, values: Iterable[Any], default: Any) -> Any:
-    """Return the one value that all blocks share; `default` if there are no blocks."""
+    """Return the value that all blocks share, or `default` without blocks.
+
+    Raises `UnsupportedError` if the values differ; `what` names them.
+    """
     different = list(dict.fromkeys(values))
     if len(different) > 1:
         raise walk.UnsupportedError(
@@ -108,18 +111,18 @@ def _common(what: str, values: Iterable[Any], default: Any) -> Any:
 
 
 class _Weights:
-    """Collects what is packed; every method returns where it begins."""
+    """Collects packed arrays; methods return the offsets at which an array begins."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self.arithmetic = arithmetic
         self._floats, self._bytes = _Row(np.float32), _Row(np.uint8)
 
     def joined(self) -> PackedWeights:
-        """Return everything."""
+        """Return all arrays that were packed."""
         return PackedWeights(self._floats.joined(), self._bytes.joined())
 
     def inputs(self, stack: ModelStack) -> PackedInputs:
-        """Pack the embeddings that enter a stack."""
+        """Pack the embeddings of a stack."""
         embed = stack.embed
         tokens, scales = embed.tokens.weight.learnt, np.empty(0, np.float32)
         rounded = np.empty((0, tokens.shape[1]), np.int8)
@@ -140,10 +143,10 @@ class _Weights:
         )
 
     def stack(self, stack: ModelStack) -> PackedStack:
-        """Pack a stack's blocks, in order, its final norm, and what its attention varies."""
+        """Pack a stack: its blocks in order, its final norm and its attention settings."""
         steps, own = stack.steps, stack.attentions()
         lines = [self._block(step) for step in steps]
-        # The kernels compute every block of a stack alike.
+        # The kernels support one kind of attention, network and norm for all blocks of a stack.
         no_layers = AttentionConfig(embed_dim=1, num_heads=1, scale=1.0)
         config = _common("self-attention", (each.config for each in own), no_layers)
         every = [*own, *stack.attentions(memory=True)]
@@ -186,7 +189,7 @@ class _Weights:
         )
 
     def product(self, weight: Array, bias: Array | None, fill: float = 0.0) -> tuple[int, int]:
-        """Pack x Wᵀ + b: W and b. `fill` pads the bias to whole panels."""
+        """Pack the weight and bias of a product x Wᵀ + b; `fill` pads the bias to whole panels."""
         n = len(weight)
         padded = np.full(_up(n, WIDTH), fill, np.float32)
         padded[:n] = 0.0 if bias is None else bias
@@ -202,7 +205,10 @@ class _Weights:
         return self.product(linear.weight.learnt, walk.array(linear.bias), fill)
 
     def heads(self, attention: Attention, which: str) -> tuple[int, int, int]:
-        """Pack what projects rows to which of queries, keys and values, and their norms or −1."""
+        """Pack the projections to those of q, k and v that `which` lists ("qkv", "q" or "kv").
+
+        Returns the offsets of weight, bias and head norms; −1 without norms.
+        """
         width = attention.config.head_width
         named = zip("qkv", walk.projections(attention), strict=True)
         each = [_padded(*linear, width, LANES) for name, linear in named if name in which]
@@ -211,12 +217,12 @@ class _Weights:
         return *at, self._head_norms(attention, which)
 
     def _distances(self, stack: ModelStack) -> tuple[int, int]:
-        """Pack what distances add to the scores; return where it begins, and its reach."""
+        """Pack the biases of the scores by distance; return their offset (−1: none) and reach."""
         found = next((stack.distances(each) for each in stack.attentions()), None)
         return (-1, 0) if found is None else (self._floats.add(found[0]), found[1])
 
     def _block(self, step: Step) -> list[int]:
-        """Return a block's line of the program."""
+        """Pack a block; return its line of the program."""
         norm, body = self._norm(step.block.norm), step.block.body
         if isinstance(body, FeedForward):
             into, out = self._network(body), self.linear(body.linear2)
@@ -226,7 +232,7 @@ class _Weights:
         return [kind, norm, at, bias, *self._out(body), step.layer, head_norm]
 
     def _network(self, network: FeedForward) -> tuple[int, int]:
-        """Pack a network's first product; of a gated one each half is padded."""
+        """Pack the first product of a feed-forward network; if gated, each half is padded."""
         linear, f = network.linear1, network.linear2.in_features
         return self.product(*_padded(linear.weight.learnt, walk.array(linear.bias), f, WIDTH))
 
@@ -237,19 +243,20 @@ class _Weights:
         return self.product(weight.T, walk.array(out.bias))
 
     def _norm(self, norm: Norm) -> int:
+        """Pack a norm over rows."""
         return self._norms(_weight(norm)[None], walk.array(norm.bias), WIDTH)
 
     def _norms(self, weight: Array, bias: Array | None, to: int) -> int:
-        """Pack norms (n, width), each row's weight and then its bias."""
+        """Pack n norms with weights (n, width): each one's weight, then its bias, padded."""
         n, width = weight.shape
         both = np.zeros((n, 2, _up(width, to)), np.float32)
         both[:, 0, :width], both[:, 1, :width] = weight, 0.0 if bias is None else bias
         return self._floats.add(both)
 
     def _head_norms(self, attention: Attention, which: str) -> int:
-        """Pack a norm for every head of the queries and keys among `which`; −1 without one.
+        """Pack a norm for every query and key head, of those in `which`; return −1 without norms.
 
-        A learned scale of the heads is put into those of the queries.
+        A learned scale of the heads is multiplied into the weights of the query heads.
         """
         c, q_norm, k_norm = attention.config, attention.q_norm, attention.k_norm
         if q_norm is None or k_norm is None:
@@ -274,26 +281,27 @@ def _padded(weight: Array, bias: Array | None, block: int, to: int) -> tuple[Arr
 
 
 def _weight(norm: Norm) -> Array:
-    assert norm.weight is not None  # the norms of models have one
+    """Return the weight of a norm, which always exists in models."""
+    assert norm.weight is not None
     weight: Array = norm.weight.learnt
     return weight
 
 
 class _Row:
-    """Arrays of one dtype, one after another."""
+    """Collects arrays of one dtype, to be concatenated."""
 
     def __init__(self, dtype: Any) -> None:
         self._dtype, self._parts, self._end = np.dtype(dtype), [np.empty(0, dtype)], 0
 
     def add(self, part: Array) -> int:
-        """Append an array; return where it begins."""
+        """Append an array; return its offset."""
         at = self._end
         self._parts.append(part.ravel())
         self._end += part.size
         return at
 
     def joined(self) -> Array:
-        """Return everything as one array (1, all) that begins at a line of the cache."""
+        """Concatenate all arrays to one (1, all), aligned to a cache line."""
         line = _LINE // self._dtype.itemsize
         raw = np.empty(self._end + line, self._dtype)
         skip = -(raw.ctypes.data // self._dtype.itemsize) % line

@@ -1,8 +1,8 @@
-"""The matrix products of compiled decoding, y = x Wᵀ + b: in float32, or with weights in int8.
+"""The matrix products of compiled decoding, y = x Wᵀ + b, in float32 or int8.
 
-A model is one or the other: its matrices are all among the bytes, or all among the floats.
-`prepare` rounds the rows of x for int8, once for all products that read them; `fill` writes y,
-`add` adds it. In both, a row's bits do not depend on the other rows.
+All matrices of a model are in the same arithmetic: in `w.bytes` for int8, else in `w.floats`.
+`prepare` rounds the rows of x to int8, once for all products that read them; `fill` writes the
+product, `add` adds it. The bits of a row do not depend on other rows.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from pellucid.kernels.backend.tile import product
 
 
 class Rounded(NamedTuple):
-    """Rows rounded to int8, and the scale of each; empty in float32."""
+    """Rows rounded to int8 with a scale for each row; empty in float32 arithmetic."""
 
     rows: Any
     scales: Any
@@ -25,13 +25,13 @@ class Rounded(NamedTuple):
 
 @inner()
 def in_int8(w):
-    """Return whether the matrices are in int8."""
+    """Return whether a model's matrices are in int8."""
     return w.bytes.shape[1] > 0
 
 
 @inner()
 def room(w, rows, k):
-    """Return room for as many rounded rows of at most k numbers."""
+    """Allocate a `Rounded` for `rows` rows of at most k numbers; empty in float32."""
     if not in_int8(w):
         rows, k = 0, 0
     wide = (k + int8.STEP - 1) // int8.STEP * int8.STEP
@@ -40,14 +40,17 @@ def room(w, rows, k):
 
 @inner()
 def prepare(x, k, w, rounded):
-    """Round X[:, :k], which is zero up to whole panels, if the products are in int8."""
+    """Round X[:, :k] to int8 if the model is in int8; X must be zero from k up to whole panels."""
     if in_int8(w):
         int8.round_rows(x, k, rounded.rows, rounded.scales)
 
 
 @inner()
 def fill(x, rounded, k, w, at, bias, c, panels):
-    """C[:, : panels · WIDTH] = X[:, :k] Wᵀ + b; W is in panels from `at`, b from `bias`."""
+    """Compute C[:, : panels · WIDTH] = X[:, :k] Wᵀ + b.
+
+    `at` and `bias` are the offsets of W, in panels, and of b.
+    """
     if in_int8(w):
         int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, False)
     else:
@@ -56,7 +59,7 @@ def fill(x, rounded, k, w, at, bias, c, panels):
 
 @inner()
 def add(x, rounded, k, w, at, bias, c, panels):
-    """Add the same to C, whose width is panels · WIDTH."""
+    """Add X[:, :k] Wᵀ + b to C, whose width is panels · WIDTH; arguments as in `fill`."""
     if in_int8(w):
         int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, True)
     else:
@@ -66,9 +69,10 @@ def add(x, rounded, k, w, at, bias, c, panels):
 
 @inner()
 def times(a, k, w, at, bias, c, panels):
-    """Write A[:, :k] W + b to C[:, : panels · WIDTH]; W is in panels from `at`, b from `bias`.
+    """Compute C[:, : panels · WIDTH] = A[:, :k] W + b in float32.
 
-    Where `bias` is negative, A[:, :k] W is added to C.
+    `at` and `bias` are the offsets of W, in panels, and of b. If `bias` is negative, A[:, :k] W is
+    added to C instead.
     """
     m, a_row, c_row = len(a), a.shape[1], c.shape[1]
     for first in range(0, m, HEIGHT):
@@ -88,7 +92,7 @@ def times(a, k, w, at, bias, c, panels):
 
 @inner()
 def add_bias(c, w, at):
-    """Add a bias to C."""
+    """Add the bias at offset `at` of w to every row of C."""
     for i in range(len(c)):
         for j in range(0, c.shape[1], LANES):
             here = i * c.shape[1] + j

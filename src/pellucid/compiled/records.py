@@ -1,8 +1,8 @@
-"""Arguments of the decoding kernels: named records of arrays and numbers, and their types.
+"""The arguments of the decoding kernels: named tuples of arrays and numbers, and their types.
 
-Weights are in one long array (1, all) of each dtype; records say where in it things begin. Matrices
-are in panels of WIDTH columns (`kernels.backend.matmul`, or `.int8`), so that widths come twice: as
-they are, and padded to whole panels.
+All weights of one dtype are in one long array (1, all); the records hold offsets into it. Matrices
+are in panels of WIDTH columns (`kernels.backend.matmul`, or `.int8`), so there are two widths: the
+real one, and the one padded to whole panels.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ Array = np.ndarray
 
 
 class PackedWeights(NamedTuple):
-    """All weights of a model."""
+    """All weights of a model except the embedding tables."""
 
     floats: Array
     """(1, all) float32: biases, norms, the scales of int8 matrices, float32 matrices."""
@@ -25,7 +25,7 @@ class PackedWeights(NamedTuple):
 
 
 class PackedStack(NamedTuple):
-    """A stack's blocks and sizes."""
+    """The blocks, sizes and settings of a stack."""
 
     program: Array
     """(blocks, 8) int64, a line for each block; its columns are in `compiled.blocks`."""
@@ -66,7 +66,7 @@ class PackedStack(NamedTuple):
 
 
 class PackedInputs(NamedTuple):
-    """Token and position vectors with their factors."""
+    """The tables of token and position embeddings with their factors."""
 
     tokens: Array
     """(V, E) float32; (0, E) where they are in int8."""
@@ -83,7 +83,7 @@ class PackedInputs(NamedTuple):
 
 
 class PackedOutput(NamedTuple):
-    """Where the output layer is, and its sizes."""
+    """The offsets and sizes of the output layer, and the special tokens."""
 
     weight: int
     bias: int
@@ -96,7 +96,7 @@ class PackedOutput(NamedTuple):
 
 
 class PackedModel(NamedTuple):
-    """All that the kernels know of a model. Without an encoder its fields repeat the decoder's."""
+    """A packed model. Without an encoder, `encoder` and `source` repeat the decoder's values."""
 
     has_encoder: bool
     w: PackedWeights
@@ -112,7 +112,7 @@ class PackedModel(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Packed inputs of an encoder."""
+    """The packed input sequences of an encoder."""
 
     tokens: Array
     positions: Array
@@ -121,7 +121,7 @@ class Source(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The decoder's own keys and values, every row's in every layer."""
+    """The keys and values of a decoder's self-attention, in every layer."""
 
     rows: Array
     """(layers · capacity, 2 · key heads · padded head)."""
@@ -132,7 +132,7 @@ class Keys(NamedTuple):
 
 
 class Visible(NamedTuple):
-    """The keys that each row of this step attends to."""
+    """The keys that each of the m rows of a step attends to."""
 
     keys: Array
     """(m, longest): the row numbers among `Keys`; in an encoder, the first row of the sequence."""
@@ -143,7 +143,7 @@ class Visible(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The encoder's rows as keys and values of every decoder layer."""
+    """The encoder's output as keys and values of every decoder layer."""
 
     rows: Array
     """(layers · length, 2 · key heads · padded head)."""
@@ -152,7 +152,7 @@ class Memory(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The inputs that are being answered, and how far each is."""
+    """The N inputs of a running search and their progress."""
 
     sources: Array
     """(N, 2): first row and number of rows in the memory."""
@@ -167,7 +167,7 @@ class Inputs(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """How answers are searched for."""
+    """The settings of a search: `SearchConfig` and `Constraints` as numbers."""
 
     size: int
     best: int
@@ -187,7 +187,7 @@ class Beam(NamedTuple):
 
 
 class Hypotheses(NamedTuple):
-    """Room for unfinished hypotheses; those of an input are next to each other."""
+    """The unfinished hypotheses, those of an input adjacent; room for `most` of them."""
 
     owners: Array
     """(most,): the input of each."""

@@ -1,6 +1,6 @@
-"""The fused kernels, each in a file named after its op; `core.dispatch` finds them there.
+"""Fused kernels for NumPy arrays, each in a file named after its op; `core.dispatch` runs them.
 
-Importing this package imports no compiler.
+Importing this package does not import a compiler.
 """
 
 from importlib.util import find_spec

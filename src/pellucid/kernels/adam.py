@@ -1,9 +1,9 @@
-"""The step of Adam and AdamW for all parameters of a model: one pass over memory.
+"""The step of Adam and AdamW for all parameters of a model, in one pass over memory.
 
-The reference op makes a dozen passes over arrays far larger than the cache, so memory sets its
-speed. Here every number is read once and written once, in place: the optimizer owns these arrays.
-The factor for clipping and the loss's normalisation is folded in, so no scaled gradient is made.
-The order of operations is the reference op's.
+The reference op makes a dozen passes over arrays far larger than the cache, so memory bandwidth
+limits its speed. Here every number is read once and written once, in place. The factor for clipping
+and loss normalisation is applied on the way, so that no scaled gradient is stored. The order of
+operations is that of the reference op.
 """
 
 import numpy as np
@@ -14,10 +14,10 @@ from pellucid.kernels.backend.slices import address, floats, slices_of, whole
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Step every parameter as `optim.adam.adam` does, in place.
+    """Update all parameters in place, as `optim.adam.adam` does for one.
 
-    The call has a list over the parameters for the page's θ, gradient, moments and step; the
-    gradients are taken times its `scale`.
+    In the call, θ, gradient, moments and step are lists over the parameters; gradients are
+    multiplied by `call.scale`.
     """
     tensors = list(zip(call.theta, call.gradient, *zip(*call.moments, strict=True), strict=True))
     if not whole(x for arrays in tensors for x in arrays):
@@ -36,6 +36,7 @@ def kernel(call: Call) -> Result | Declined:
 
 @threads.parallel("i8[:,::1],i8[:,::1],f4[:,::1],f4,f4,f4,f4,f4,f4,f4")
 def _step(task, tasks, addresses, slices, rates, scale, decay, keep, rest1, beta2, rest2, eps):
+    """Update one slice of one parameter."""
     which, first, size = slices[task, 0], slices[task, 1], slices[task, 2]
     theta = floats(addresses[which, 0], first, size)
     gradient = floats(addresses[which, 1], first, size)

@@ -1,13 +1,13 @@
-"""norm(residual + dropout(x)) in one pass over memory, and its backward in one.
+"""norm(residual + dropout(x)) in one pass over memory, and its backward in another.
 
 A row of a few hundred numbers stays in the nearest cache while it is summed, normalised, scaled and
-shifted. Kept for backward: x̂ and 1 / √(σ² + ε), as on the page; the dropout bits are hashed again.
-The variance is that of the centred row, in a second sweep: E[x²] − μ² would cancel. For RMSNorm
-the means are 0.
+shifted. Backward needs x̂ and 1 / √(σ² + ε), as the reference op does; the dropout bits are
+computed again. The variance is computed from the centred row, in a second sweep, because
+E[x²] − μ² would lose digits by cancellation. For RMSNorm the means are 0.
 
-Where arrays lie close together in memory, LLVM runs a loop that writes number by number instead of
-by vectors. So that this changes no bits, a loop that sums writes nothing, and one that draws
-dropout's bits adds nothing: only by numbers would it be a fused multiply-add.
+If arrays overlap or are close in memory, LLVM runs a scalar version of a loop that writes, instead
+of the vector version. So that both give the same bits, a loop that sums does not write, and a loop
+with dropout does not add: only its scalar version would use a fused multiply-add.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ NOT_NORMAL = (
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.add_dropout_norm` for float32 rows, x and residual alike."""
+    """Compute `ops.add_dropout_norm` for contiguous float32 x and residual of the same shape."""
     x, residual, weight, bias, eps = call.x, call.residual, call.weight, call.bias, call.eps
     if call.norm not in CENTRED:
         return Declined(f"no kernel knows {call.norm}")
@@ -57,10 +57,10 @@ def kernel(call: Call) -> Result | Declined:
 
 
 def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) -> bool:
-    """Whether rows of this width can be normalised here with these parameters.
+    """Return whether the kernel can normalise rows of this width with these parameters.
 
-    A row of one number is declined: its x̂ is exactly 0, and a fused multiply-add would leave a
-    rounding error there. So is an ε that is no normal number: 1 / √x is approximated.
+    It cannot for a width of 1, where x̂ is exactly 0 but a fused multiply-add would leave a
+    rounding error, nor for an ε below the smallest normal float32, for which the fast 1 / √x fails.
     """
     return (
         width > 1
@@ -79,9 +79,10 @@ def normalise(
     bits: row_tools.Bits,
     centred: bool,
 ) -> Result:
-    """Return norm(residual + dropout(x)) and its backward; x: rows (T, E), or (0, E) for none.
+    """Compute norm(residual + dropout(x)); return it and its backward.
 
-    `backward(dy)` gives dx, dresidual (one array if nothing was dropped), dweight, dbias.
+    x: rows (T, E), or (0, E) for norm(residual). `centred`: LayerNorm, else RMSNorm.
+    `backward(dy)` returns dx, dresidual (the same array as dx without dropout), dweight, dbias.
     """
     shape, width = residual.shape, residual.shape[-1]
     rows = residual.reshape(-1, width)
@@ -117,6 +118,7 @@ def _forward(
     task, tasks, x, residual, gamma, beta, eps, centred,
     names, site, threshold, scale, y, x_hat, inverse_std,
 ):  # fmt: skip
+    """Normalise a slice of the rows; write y, x̂ and 1 / √(σ² + ε)."""
     begin, end = threads.slice_of(task, tasks, len(residual))
     width = x.shape[1]
     per_number = 1.0 / width
@@ -151,7 +153,7 @@ def _forward(
                 squares += part
             if not squares * per_number < NEARLY_CONSTANT * mu * mu:
                 break
-            for j in range(width):  # what μ was rounded by is in the row that is left
+            for j in range(width):  # the remaining row contains the rounding error of μ
                 x_hat[i, j] -= mu
         r = inverse_root(_f(squares * per_number) + eps)
         inverse_std[i] = r
@@ -168,6 +170,7 @@ def _backward(
     task, tasks, dy, x_hat, inverse_std, gamma, centred,
     names, site, threshold, scale, dx, dresidual, sums,
 ):  # fmt: skip
+    """Compute dx and dresidual of a slice of the rows, and the task's part of dweight and dbias."""
     begin, end = threads.slice_of(task, tasks, len(dy))
     dgamma, dbeta = sums[task, 0], sums[task, 1]
     width = dy.shape[1]

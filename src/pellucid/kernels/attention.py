@@ -1,7 +1,7 @@
-"""Attention on padded batches, by the kernels of packed ones; see `flash`.
+"""Attention on padded batches, computed by the kernels for packed rows; see `flash`.
 
-Rows of a padded batch stay where they are, L (or S) to a sequence. Where those of a head are
-together, as in a new array (…, H, L, D), each head is one sequence, (…, H, 1, L, D).
+The rows of a padded batch are not copied: each sequence has L (or S) of them. If the rows of a head
+are contiguous, as in an array (…, H, L, D), each head is treated as a sequence, (…, H, 1, L, D).
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.attention` for float32 (…, H, L, D). Dropout needs an rng that names queries."""
+    """Compute `ops.attention` for float32 (…, H, L, D); dropout needs row keys of the queries."""
     q, k, v = call.q, call.k, call.v
     if not (
         all(
@@ -63,7 +63,7 @@ def kernel(call: Call) -> Result | Declined:
     row_shapes = [x.shape for x in rows]
 
     def backward(dout: Array) -> tuple[Array, ...]:
-        """Return dq, dk, dv; keys that nobody sees get zeros."""
+        """Return dq, dk, dv and the rule's gradients; keys without a query get zeros."""
         check_gradient(dout, out_shape)
         dq, dk, dv = (np.empty(shape, np.float32) for shape in row_shapes)
         flash.clear_hidden(spans, steps[1:] * source, dk, dv)
@@ -76,7 +76,7 @@ def kernel(call: Call) -> Result | Declined:
 
 
 def _of_one_head(rule: Rule) -> Rule | None:
-    """Return the rule for scores (…, H, 1, L, S); None if it may know heads or examples."""
+    """Return the rule for scores (…, H, 1, L, S); None if it may depend on heads or examples."""
     parts = (*rule.allowed, *rule.score)
     if not all(isinstance(part, Causal | Window | Mask | Added | SoftCap) for part in parts):
         return None
@@ -90,19 +90,19 @@ def _of_one_head(rule: Rule) -> Rule | None:
 
 
 def _rows(x: Array) -> Array:
-    """(…, H, L, D) -> (N · L, H, D), a view where the array was split into heads."""
+    """Convert (…, H, L, D) to rows (N · L, H, D); a view if the array is a transposed view."""
     heads, length, width = x.shape[-3:]
     rows = x.reshape(-1, heads, length, width).swapaxes(1, 2).reshape(-1, heads, width)
     return rows if flash.is_heads(rows) else np.array(rows, np.float32, order="C")
 
 
 def _heads(rows: Array, n: int, shape: tuple[int, ...]) -> Array:
-    """(N · L, H, D) -> (…, H, L, D), the inverse."""
+    """Convert rows (N · L, H, D) to (…, H, L, D); the inverse of `_rows`."""
     return rows.reshape(n, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(shape)
 
 
 def _names(rng: Rng | None, q: Array) -> Array | None:
-    """Return the names of the rows (N · L,) if they name queries, the same for all heads."""
+    """Return the rng's row keys (N · L,) if there is one per query, equal for all heads."""
     rows = None if rng is None else rng.rows
     if rows is None or rows.dtype != np.uint32 or rows.ndim > q.ndim - 1:
         return None

@@ -1,7 +1,7 @@
-"""A user's function of scores (`ops.rules.function`) as a step of the fused kernels.
+"""Compile a user's function of scores (`ops.rules.function`) into the fused attention kernels.
 
-The user's function runs with globals in which the vocabulary means vectors. It is compiled into
-separate kernels, once for each function's text, which are cached as any other.
+The function is compiled with other globals, in which exp, where and so on are functions of vectors.
+Each function gets kernels of its own, cached by its code like any other kernel.
 """
 
 import builtins
@@ -28,16 +28,19 @@ _f = np.float32
 
 
 class UnknownNameError(Exception):
-    """A function has a name that means nothing in a kernel."""
+    """A function uses a name that is not available in a kernel."""
 
 
 @inner(EXACT)
 def _exp(x):
+    """Compute eˣ of any float, with inf where it overflows."""
     x = simd.floats_of(x)
     return simd.select(x > _f(88.7), _f(np.inf), exp(simd.select(x > _f(88.7), _f(0.0), x)))
 
 
 def _of_floats(f: Any) -> Any:
+    """Return a function that converts its argument to floats and applies f."""
+
     @inner(EXACT)
     def of_floats(x):
         return f(simd.floats_of(x))
@@ -74,7 +77,10 @@ _SYMBOLS = {
 
 @inner()
 def _at(j, rows):
-    """Return the positions `At` of scores j, j + 1, …; `rows` is from `attention_rule.rows_of`."""
+    """Return the places (`At`) of scores j, j + 1, … as floats.
+
+    `rows` is the result of `attention_rule.rows_of`.
+    """
     query, key, head, example = rows[5:9]
     q = simd.floats_of(query)
     k = simd.floats_of(key + j) + simd.lane_numbers()
@@ -83,7 +89,7 @@ def _at(j, rows):
 
 @inner()
 def _places(j, rows):
-    """Return the same in integers, for an index."""
+    """Return the places (`At`) of scores j, j + 1, … as integers, for the index of a table."""
     query, key, head, example = rows[5:9]
     q, k = simd.ints_of(query), simd.lane_places() + (key + j)
     return At(q, k, q - k, simd.ints_of(head), simd.ints_of(example))
@@ -91,7 +97,7 @@ def _places(j, rows):
 
 @inner(EXACT)
 def _inside(index, size):
-    """Cut an index to 0 … size − 1; NaN is 0."""
+    """Convert an index to integers, clipped to 0 … size − 1; NaN becomes 0."""
     index = simd.ints_of(index)
     index = simd.choose(index > 0, index, 0)
     return simd.choose(index < size, index, size - 1)
@@ -99,15 +105,15 @@ def _inside(index, size):
 
 @inner(EXACT)
 def _unless_zero(da, d):
-    """Return the derivative, 0 where the score's gradient is 0, even if the function gave NaN."""
+    """Return the derivative d, but 0 where da is 0, even if d is NaN."""
     return simd.select(da == _f(0.0), _f(0.0), simd.floats_of(d))
 
 
 def step(function: Function, first: int) -> tuple[Any, Any]:
-    """Return the step forward(a, j, rows, cap) and backward(da, a, j, rows, cap).
+    """Return the functions forward(a, j, rows, cap) and backward(da, a, j, rows, cap) of a step.
 
-    Its parameters begin at a column of the head's, and their gradients at the same. Raises
-    `UnknownNameError`.
+    The step applies the user's function to scores. `first` is the column at which its parameters,
+    and their gradients, begin among those of the head. Raises `UnknownNameError`.
     """
     scope: dict[str, Any] = {
         "forward": inner(EXACT)(_translated(function.forward)),
@@ -153,7 +159,7 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
 
 
 def refused(error: Exception) -> Declined:
-    """Return why a function runs as its reference, from Numba's message without its first part."""
+    """Return `Declined` with a readable reason, from Numba's error about a user's function."""
     if isinstance(error, NoCompilerError):
         return Declined(str(error))
     text = re.sub(r"\x1b\[\d*m", "", str(error))  # colours
@@ -171,10 +177,10 @@ def refused(error: Exception) -> Declined:
 
 
 def digest(function: Function) -> str:
-    """Return a digest of all that a function's result depends on, as it is now.
+    """Return a digest of everything that a function's result depends on at this moment.
 
-    A number from outside may change between two calls: then it is another kernel. It is the same in
-    every process, whose objects have other addresses: its kernels are kept. Raises
+    That includes numbers from outside: if one of them changes, the function needs another kernel.
+    The digest is the same in every process, so that kernels can be cached on disk. Raises
     `UnknownNameError`.
     """
     tables = [(x.size, *_text(x.index)) for x in function.learnt.values() if isinstance(x, Table)]
@@ -184,6 +190,7 @@ def digest(function: Function) -> str:
 
 
 def _text(f: Callable[..., Any]) -> Iterator[Any]:
+    """Yield a function's code, defaults and outside names, with the functions that it calls."""
     meanings = list(_meanings(f))
     yield _code(f.__code__)
     yield f.__defaults__
@@ -197,18 +204,19 @@ def _text(f: Callable[..., Any]) -> Iterator[Any]:
 
 @cache
 def _code(code: CodeType) -> str:
+    """Return the instructions and constants of a code object as text."""
     consts = [_code(x) if isinstance(x, CodeType) else x for x in code.co_consts]
     return repr((code.co_code, consts, code.co_names, code.co_varnames))
 
 
 @cache
 def _outside(code: CodeType) -> list[str]:
-    """Return the names that a function's code takes from its module."""
+    """Return the global names that a function's code uses."""
     return sorted({x.argval for x in dis.get_instructions(code) if x.opname == "LOAD_GLOBAL"})
 
 
 def _meanings(f: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the names that a function takes from outside, and what each means in a kernel."""
+    """Yield the global and closure names that a function uses, with their values in a kernel."""
     if not isinstance(f, FunctionType):
         raise UnknownNameError(f"{f!r} is not written with def or lambda")
     code = f.__code__
@@ -231,7 +239,7 @@ def _meanings(f: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _translated(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose names mean what they mean in a kernel."""
+    """Return a copy of a function whose outside names have their values in a kernel."""
     names = {
         name: inner(EXACT)(_translated(value)) if isinstance(value, FunctionType) else value
         for name, value in _meanings(f)

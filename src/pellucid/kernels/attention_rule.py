@@ -1,7 +1,7 @@
-"""A rule of attention (`ops.rules`) as data of the kernels, and how a score is computed by it.
+"""Convert an attention rule (`ops.rules`) to data that the kernels read, and apply it to scores.
 
-Which adjacent keys each query sees; arrays that forbid or are added; a number for each head and
-distance; a soft cap. No array (L, S) is made of a rule.
+The data are the range of keys of each query, masks that forbid or are added, biases by head and
+distance, and a soft cap. No array (L, S) is made, except a mask that the rule already has.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class FunctionStep:
-    """A user's function as a step: two of one text are one step, and have one kernel."""
+    """A user's function as a step of a rule; functions with equal code are equal steps."""
 
     column: int
     """Column of the first parameter."""
@@ -66,7 +66,7 @@ _NO_DISTANCES = np.empty((0, 0), np.float32)
 
 
 class Terms(NamedTuple):
-    """A rule in the form that the kernels read."""
+    """A rule as the arrays and numbers that the kernels read."""
 
     first: Array  # (T,) int64: the first key of each query, in its sequence
     last: Array  # (T,) int64: one after the last
@@ -88,7 +88,7 @@ TERMS = record(
 
 
 class Prepared(NamedTuple):
-    """A rule for one batch."""
+    """A rule prepared for one batch: its terms, its steps, and the backward of its parameters."""
 
     terms: Terms
     steps: Steps
@@ -106,9 +106,9 @@ def prepared(
     offset: Array | None,
     scores: tuple[int, ...],
 ) -> Prepared | Declined:
-    """Return a rule's terms; scores: (…, H, L, S), whose masks broadcast to it.
+    """Prepare a rule for a batch; `scores` is the shape (…, H, L, S) to which its masks broadcast.
 
-    Declines parts that the kernel does not know, and orders of them in which it does not compute.
+    Returns `Declined` for parts that the kernels do not support, or not in this order.
     """
     *_, heads, length, keys = scores
     steps = _steps(rule.score)
@@ -158,7 +158,7 @@ def prepared(
 def _pulled(
     pull: Callable[[Array], tuple[Array, ...]], used: int, d: Array, _: Array
 ) -> tuple[Array, ...]:
-    """Return the gradients of what a part adds by distance."""
+    """Return the gradients of the parameters of one `Distances` part, from those of its biases."""
     return pull(d[:, :used])
 
 
@@ -177,13 +177,13 @@ def _split(parameters: tuple[Array, ...], begin: int, _: Array, d: Array) -> tup
 
 
 def digest(steps: Steps) -> str:
-    """Return a name for a kernel of these steps."""
+    """Return a digest of the steps, which names the kernels compiled for them."""
     text = repr([x if isinstance(x, str) else (x.column, x.digest) for x in steps])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _steps(parts: tuple[Score, ...]) -> Steps | Declined:
-    """Return the steps applied to a score, in order; adjacent additions of one kind become one."""
+    """Return the steps that a rule applies to scores; adjacent additions of a kind are merged."""
     steps: list[str | FunctionStep] = []
     columns = 0
     for part in parts:
@@ -215,7 +215,10 @@ def _steps(parts: tuple[Score, ...]) -> Steps | Declined:
 def _limits(
     allowed: tuple[Allowed, ...], q_bytes: bytes, k_bytes: bytes, offset: bytes
 ) -> tuple[Array, Array, Array]:
-    """Return `bounds`, and the keys of each sequence that are seen; every layer asks again."""
+    """Return the bounds of each query, and the number of keys used of each sequence.
+
+    Arrays are given as bytes, so that the result is cached: every layer asks for the same.
+    """
     cu_q, cu_k, before = (np.frombuffer(x, np.int64) for x in (q_bytes, k_bytes, offset))
     at = places(cu_q, cu_k, before)
     first, last = bounds(Rule(allowed), at)
@@ -226,6 +229,7 @@ def _limits(
 
 
 def _joined(join: Callable[[Array, Array], Array], arrays: list[Array]) -> Array:
+    """Combine arrays with a binary function."""
     joined, *rest = arrays
     for array in rest:
         joined = join(joined, array)
@@ -233,7 +237,7 @@ def _joined(join: Callable[[Array, Array], Array], arrays: list[Array]) -> Array
 
 
 def _rows(mask: Array, scores: tuple[int, ...]) -> Array:
-    """Return a mask as (N, H, L, S), broadcast, the numbers of a row adjacent."""
+    """Broadcast a mask to (N, H, L, S), contiguous along the last axis."""
     if mask.shape[-1] != scores[-1]:
         mask = np.broadcast_to(mask, (*mask.shape[:-1], scores[-1]))
     if mask.strides[-1] != mask.itemsize or min(mask.strides) < 0:
@@ -243,7 +247,7 @@ def _rows(mask: Array, scores: tuple[int, ...]) -> Array:
 
 @inner()
 def _row_of(array, n, head, query, key):
-    """Return the address of element [n, head, query, key] of an array; nowhere if it is empty."""
+    """Return the address of element [n, head, query, key] of an array, or `nowhere` if empty."""
     if not array.size:
         return nowhere()
     to = n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
@@ -252,9 +256,9 @@ def _row_of(array, n, head, query, key):
 
 @inner()
 def scores_at(products, at, j, low, count, scale, rows, cap):
-    """Scores j, j + 1, … of a row of q·k; −inf for keys that are not low, … low + count − 1.
+    """Return scores j, j + 1, … of a row of q·k, with −inf outside low … low + count − 1.
 
-    Scaled here, once, and not in q: that would round every term of the product.
+    The scale is applied to the products and not to q, which would round every term of the sum.
     """
     forbidden = iota() + np.uint32(j - low) >= np.uint32(count)
     return select(forbidden, _f(-np.inf), load(products, at + j) * scale)
@@ -262,17 +266,19 @@ def scores_at(products, at, j, low, count, scale, rows, cap):
 
 @inner()
 def pulled(da, raw, j, scale, rows, cap):
-    """Return the gradient of scores j, j + 1, … before the rule; da where there is no rule."""
+    """Return the gradient of scores before the rule: da, since there is no rule."""
     return da
 
 
 @inner()
 def _cap(a, j, rows, cap):
+    """Apply the soft cap, if any."""
     return tanh(a * (_f(1.0) / cap)) * cap if cap > _f(0.0) else a
 
 
 @inner()
 def _cap_backward(da, a, j, rows, cap):
+    """Return the gradient of scores before the soft cap."""
     if cap > _f(0.0):
         t = tanh(a * (_f(1.0) / cap))
         da = da * (_f(1.0) - t * t)
@@ -281,11 +287,13 @@ def _cap_backward(da, a, j, rows, cap):
 
 @inner()
 def _distances(a, j, rows, cap):
+    """Add the biases by distance, if any."""
     return a + load_from(rows[0] + 4 * j, LANES) if rows[0] else a
 
 
 @inner()
 def _distances_backward(da, a, j, rows, cap):
+    """Add da to the gradient of the biases by distance; return da."""
     if rows[4]:
         add_to(rows[4] + 4 * j, da)
     return da
@@ -293,6 +301,7 @@ def _distances_backward(da, a, j, rows, cap):
 
 @inner()
 def _added(a, j, rows, cap):
+    """Add the float mask, if any."""
     return a + load_from(rows[1] + 4 * j, rows[3] - j) if rows[1] else a
 
 
@@ -314,7 +323,7 @@ _STEPS = {
 
 
 def _before(step, after):
-    """Join a step f and those after it, g: g(f(a)), and f′(a) g′(f(a))."""
+    """Compose a step f with the steps g after it: g(f(a)), with the derivative f′(a) g′(f(a))."""
     (f, f_backward), (g, g_backward) = step, after
 
     @inner()
@@ -329,7 +338,7 @@ def _before(step, after):
 
 
 def ruled_scores(steps: Steps) -> tuple[Any, Any]:
-    """Return `scores_at` and `pulled` with the steps of a rule built in.
+    """Return functions like `scores_at` and `pulled` that apply the steps of a rule.
 
     Their argument `rows` is the result of `rows_of`.
     """
@@ -358,14 +367,15 @@ def ruled_scores(steps: Steps) -> tuple[Any, Any]:
 
 @inner()
 def rows_of(terms, n, head, query, s, diagonals, sums):
-    """Return where the numbers of a rule are for a row of scores, from key s on, and the steps to
-    those of the next row.
+    """Return the addresses of a rule's numbers for a row of scores, from key s on, and row steps.
 
-    Addresses, `nowhere` for what the rule has not, so that no array's count of users changes in a
-    loop: of its distances, what is added, what is forbidden; then how many keys are left, and
-    `diagonals`, where this row's gradient of the distances goes; the next row's is a number before.
-    Then the places of the query, key s, the head and the sequence, the address of the head's
-    parameters, and `sums`, that of their gradients.
+    The result is a tuple for this row, and the steps in bytes to the addresses of the next row. Raw
+    addresses are used because reference counting of arrays would slow down the loop; `nowhere`
+    stands for a part that the rule does not have. The tuple has the addresses of the biases by
+    distance, of the added mask and of the forbidden keys; the number of keys left; the address for
+    the gradient of the biases (`diagonals`; one number earlier for each next row); the places of
+    query, key s, head and sequence; the address of the head's parameters; and that of their
+    gradients (`sums`).
     """
     by_distance, gradient, learnt, back = nowhere(), nowhere(), nowhere(), 0
     place = query + terms.offset[n]
@@ -388,7 +398,7 @@ def rows_of(terms, n, head, query, s, diagonals, sums):
 
 @inner()
 def row_at(rows, steps, i):
-    """Return where the numbers are for the i-th row after."""
+    """Return the addresses of `rows_of` for the i-th row after."""
     by_distance, added, forbidden, left, gradient, query, key, head, n, learnt, sums = rows
     back, down, under = steps
     return (
@@ -399,21 +409,21 @@ def row_at(rows, steps, i):
 
 @inner()
 def is_ruled(terms):
-    """Whether a rule says more than which adjacent keys are seen."""
+    """Return whether a rule has more than a range of keys for each query."""
     arrays = terms.forbidden.size + terms.added.size + terms.by_distance.size
     return arrays > 0 or terms.cap > _f(0.0) or terms.sinks
 
 
 @inner()
 def sink_of(terms, head):
-    """Return the largest score before any key's, and its Σ exp: the sink's, if there is one."""
+    """Return the initial maximum and Σ exp of a row: those of the head's sink, or −inf and 0."""
     sink = terms.learnt[head, terms.learnt.shape[1] - 1] if terms.sinks else _f(-np.inf)
     return sink, _f(0.0) if sink == _f(-np.inf) else _f(1.0)
 
 
 @inner()
 def seen_by(terms, row, rows, source):
-    """Return the first key that some of these rows sees, and one after the last; 0, 0 if none."""
+    """Return the range of keys to which any of these rows attends; 0, 0 if none."""
     low, high = source, 0
     for t in range(row, row + rows):
         if terms.first[t] < terms.last[t]:

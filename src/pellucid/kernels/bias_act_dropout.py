@@ -1,9 +1,9 @@
 """dropout(activation(x + b)) in one pass over memory instead of six.
 
-The loops are compiled for one activation at a time, with its `value` and `slope` (see
-`activations`) inside, so that they vectorise. Backward reads x, and draws the dropout bits again;
-for ReLU it reads nothing but the output, which the next layer keeps anyway. A gated activation
-has its gate's `value` and `slope`, and loops of its own.
+The loops are compiled separately for each activation, with its `value` and `slope` (see
+`activations`) inlined, so that they vectorise. Backward reads x and draws the dropout bits again;
+for ReLU it reads only the output, which the next layer keeps anyway. A gated activation uses
+`value` and `slope` of its gate, in separate loops.
 """
 
 import importlib
@@ -24,7 +24,7 @@ _f = np.float32
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.bias_act_dropout` for float32 rows and an activation with a kernel."""
+    """Compute `ops.bias_act_dropout` for contiguous float32 rows if the activation has a kernel."""
     x, bias, activation = call.x, call.bias, call.activation
     record = ACTIVATIONS.get(activation)
     if (
@@ -63,14 +63,15 @@ def kernel(call: Call) -> Result | Declined:
 
 @cache
 def _module(activation: str) -> ModuleType:
+    """Import the kernel module of an activation."""
     return importlib.import_module(f"pellucid.kernels.{ACTIVATIONS[activation].kernel}")
 
 
 @cache
 def _forward(activation: str) -> threads.ParallelKernel:
-    """Return the kernel of y = dropout(activation(x + b)).
+    """Return the kernel that computes y = dropout(activation(x + b)).
 
-    Of a gated activation, y = dropout(gate(a + b_a) ⊙ (c + b_c)), where x = [a, c].
+    For a gated activation y = dropout(gate(a + b_a) ⊙ (c + b_c)), where x = [a, c].
     """
     value, gated = _module(activation).value, ACTIVATIONS[activation].gates == 2
 
@@ -93,7 +94,7 @@ def _forward(activation: str) -> threads.ParallelKernel:
 
 @cache
 def _backward(activation: str) -> threads.ParallelKernel:
-    """Return the kernel of dx from x, and of its sum over each task's rows."""
+    """Return the kernel that computes dx from x, and the sum of dx over each task's rows."""
     slope = _module(activation).slope
 
     def backward(task, tasks, dy, x, bias, names, site, threshold, scale, dx, sums):
@@ -116,7 +117,7 @@ def _backward(activation: str) -> threads.ParallelKernel:
 
 @cache
 def _backward_from_output(activation: str) -> threads.ParallelKernel:
-    """Return the kernel of dx from y, and of its sum over each task's rows."""
+    """Return the kernel that computes dx from y, and the sum of dx over each task's rows."""
     gradient = _module(activation).gradient_from_output
 
     def backward_from_output(task, tasks, dy, y, scale, dx, sums):
@@ -134,7 +135,7 @@ def _backward_from_output(activation: str) -> threads.ParallelKernel:
 
 @cache
 def _gated_backward(activation: str) -> threads.ParallelKernel:
-    """Return the kernel of dx = [da, dc] from x, and of its sum over each task's rows."""
+    """Return the kernel that computes dx = [da, dc] of a gated activation, and sums of dx."""
     value, slope = _module(activation).value, _module(activation).slope
 
     def gated_backward(task, tasks, dy, x, bias, names, site, threshold, scale, dx, sums):

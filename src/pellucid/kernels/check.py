@@ -1,7 +1,7 @@
-"""Every fused kernel against its op, on this machine: training runs kernels, not just ops.
+"""Compare every fused kernel with its op on this machine, since training runs the kernels.
 
-A row of `op_cases` whose op has a kernel is a row here, in float32; so are some with more rows,
-which several threads share, and the steps of optimizers.
+The table has each row of `op_cases` whose op has a kernel, in float32; further rows with so much
+data that several threads share it; and the steps of optimizers.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ _Results = tuple[list[Any], list[Any], list[Any]]
 
 @dataclass(frozen=True)
 class StepCase:
-    """Three steps of an optimizer; gradients are divided by the norm of all of them."""
+    """A check of three steps of an optimizer, with gradients divided by their global norm."""
 
     op: ClassVar[str] = "adam, global_norm"
     note: str
@@ -58,11 +58,11 @@ class StepCase:
 
     @property
     def name(self) -> str:
-        """The kernels, and what is special about the row."""
+        """The names of the kernels, with the note that distinguishes the row in parentheses."""
         return f"{self.op} ({self.note})"
 
     def stepped(self, dtype: Any) -> list[Any]:
-        """Return the norms, then parameters and moments after the steps."""
+        """Take the steps in a dtype; return the norms, then parameters and moments."""
         draw = np.random.default_rng(3)
 
         def normal(draw: np.random.Generator, shape: tuple[int, ...]) -> Any:
@@ -83,7 +83,7 @@ class StepCase:
 
 
 def kernel_cases() -> list[OpCase | StepCase]:
-    """Return the rows of ops that have a kernel, those of many rows, and those of optimizers."""
+    """Return the table: ops that have a kernel, ops on many rows, and optimizers."""
     ops_rows = (row for row in op_cases() if dispatch.has_kernel(row.op))
     steps = {
         "decay": OptimizerConfig("adam", weight_decay=0.1),
@@ -93,7 +93,10 @@ def kernel_cases() -> list[OpCase | StepCase]:
 
 
 def is_of_one_rule(row: OpCase | StepCase) -> bool:
-    """Return whether a row has a kernel compiled for its rule alone, as no recipe's model has."""
+    """Return whether a row's rule needs kernels compiled for that rule, which takes long.
+
+    No model of a recipe has such a rule.
+    """
     if isinstance(row, StepCase):
         return False
     score = ruled(row.arrays | row.fixed).get("rule", EVERYTHING).score
@@ -102,6 +105,7 @@ def is_of_one_rule(row: OpCase | StepCase) -> bool:
 
 
 def _many_rows() -> list[OpCase]:
+    """Return calls of ops on so many rows that several tasks share them."""
     x, index = normal(ROWS, E), np.arange(ROWS) * 3
     cu = np.concatenate([[0], np.cumsum([5, 1, 0, 13, 50, 131, 131])])
     heads, rng = [normal(ROWS, 3, 17) + i for i in range(3)], Rng(3).at(index.astype(np.uint32))
@@ -133,9 +137,9 @@ def _many_rows() -> list[OpCase]:
 
 
 def check_kernels(table: Sequence[OpCase | StepCase]) -> Iterator[Result]:
-    """Compare kernels with their ops, and their bits on one thread and on three with these.
+    """Compare kernels with their ops, and their bits with those on one and on three threads.
 
-    A row that a kernel declines is left out, unless the kernel declines every row of its op.
+    A row that the kernel declines is left out, unless the kernel declines every row of its op.
     """
     found = [(row, _compared(row)) for row in table]
     taken = {row.op for row, result in found if not isinstance(result, Declined)}
@@ -151,11 +155,15 @@ def check_kernels(table: Sequence[OpCase | StepCase]) -> Iterator[Result]:
 
 
 def _declined(name: str, why: Declined) -> Result:
+    """Return the result of a row that was not compared, with the reason."""
     return Result("kernel", name, 0, 0.0, 1.0, why.reason)
 
 
 def check_bfloat16(block: AbstractContextManager[None]) -> Result:
-    """Compare products of bfloat16 with the op, on numbers that bfloat16 has."""
+    """Compare bfloat16 products with the op, on inputs that bfloat16 represents exactly.
+
+    `block` is the context in which `linear` multiplies in bfloat16.
+    """
     row = next(row for row in _many_rows() if row.op == "linear")
     with block:
         found = _compared(row, rounded)
@@ -165,6 +173,7 @@ def check_bfloat16(block: AbstractContextManager[None]) -> Result:
 
 
 def _compared(row: OpCase | StepCase, prepare: Any = lambda x: x) -> _Compared | Declined:
+    """Compare one row with its op; `prepare` is applied to the arrays first."""
     found = _steps(row) if isinstance(row, StepCase) else _op(row, prepare)
     if isinstance(found, Declined):
         return found
@@ -175,6 +184,7 @@ def _compared(row: OpCase | StepCase, prepare: Any = lambda x: x) -> _Compared |
 
 
 def _steps(row: StepCase) -> _Results | Declined:
+    """Take an optimizer's steps by kernel and by reference."""
     run = fused(global_norm, [np.ones(1, np.float32)])
     if isinstance(run, Declined):
         return run
@@ -184,6 +194,7 @@ def _steps(row: StepCase) -> _Results | Declined:
 
 
 def _op(row: OpCase, prepare: Any) -> _Results | Declined:
+    """Run an op, forward and backward, by kernel and by reference."""
     f = getattr(ops, row.op)
     given = {name: _single(x, prepare) for name, x in (row.arrays | row.fixed).items()}
     exact, plain = (
@@ -199,19 +210,23 @@ def _op(row: OpCase, prepare: Any) -> _Results | Declined:
 
 
 def _single(x: Any, prepare: Any) -> Any:
+    """Convert a float64 array to float32 and prepare it; return anything else unchanged."""
     if isinstance(x, np.ndarray) and x.dtype == np.float64:
         return prepare(x.astype(np.float32))
     return x
 
 
 def digests(names: Sequence[str]) -> dict[str, str]:
-    """Return a digest of all bits that each row's kernel gave, by the name of the row."""
+    """Return a digest of the results of each named row's kernel, bit for bit."""
     found = ((row.name, _compared(row)) for row in kernel_cases() if row.name in names)
     return {name: each.digest for name, each in found if not isinstance(each, Declined)}
 
 
 def _digests_on(count: int, names: Sequence[str]) -> Mapping[str, str]:
-    """Return `digests` of a process with this many threads: a pool is made once in a process."""
+    """Return `digests` from a new process with this many threads.
+
+    A process cannot change the size of its thread pool.
+    """
     code = "import json, sys; from pellucid.kernels.check import digests"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; print(json.dumps(digests(json.load(sys.stdin))))"],

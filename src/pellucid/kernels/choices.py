@@ -1,4 +1,4 @@
-"""Which kernel took a call, or why none did."""
+"""Find out which kernel computed each op, or why none did."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from pellucid.core.vjp import Call, Observing, Result, Run, composite
 
 
 class Choice(NamedTuple):
-    """Who computed an op, and if no kernel did, why."""
+    """The kernel that computed an op, or the reason why none did."""
 
     op: str
     kernel: str | None
@@ -19,10 +19,10 @@ class Choice(NamedTuple):
 
 @dataclass
 class Choices(Observing):
-    """Who computed each op inside `with Choices() as choices:`; `print(choices)` shows a table.
+    """Records which kernel computes each op inside `with Choices() as choices:`.
 
-    `calls` counts, for every choice, the paths of the layers that called. Observing changes no
-    choice.
+    `print(choices)` shows a table. For every `Choice`, `calls` counts the paths of the calling
+    layers. Observing does not change which kernel runs.
 
     >>> import numpy as np
     >>> from pellucid import nn
@@ -36,7 +36,7 @@ class Choices(Observing):
     calls: dict[Choice, Counter[str]] = field(default_factory=dict)
 
     def __call__(self, call: Call, run: Run) -> Result:
-        """Run one call and note who took it."""
+        """Run one call and count which kernel took it."""
         result = run(call)
         if call.op is not composite:
             choice = Choice(call.op.__name__, call.kernel, call.declined)

@@ -1,4 +1,4 @@
-"""The one rule for kernels: error against float64, compared with the op's own in float32."""
+"""The rule for kernels: an error, against float64, of at most twice that of the op in float32."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +13,13 @@ ULP = float(np.finfo(np.float32).eps)
 
 
 def fused(f: Callable[..., Any], *args: Any, **options: Any) -> Run | Declined:
-    """Run a call on its kernel, or return why the kernel declines."""
+    """Run a call by its kernel; return a function that gives the result, or `Declined`."""
     result = dispatch.fused(Call(f, args, options))
     return result if isinstance(result, Declined) else lambda: result
 
 
 def page(f: Callable[..., Any], *args: Any, **options: Any) -> Run:
-    """Plan a call of the reference op."""
+    """Return a function that runs a call by the reference op."""
     forward, f_backward = pair_of(f)
 
     def run() -> Result:
@@ -37,22 +37,23 @@ def results(run: Run, dy: Any) -> list[Any]:
 
 
 def in_float64(x: Any) -> Any:
-    """Return an array of float32 in float64, anything else as it is."""
+    """Convert a float32 array to float64; return anything else unchanged."""
     return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """Return float32 numbers rounded to bfloat16, a tie to the even one."""
+    """Round float32 numbers to the nearest bfloat16, ties to even; the result is float32."""
     bits = x.view(np.uint32)
     to_even = (bits >> 16 & 1) + np.uint32(0x7FFF)
     return (bits + to_even & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def excess(y: Any, plain: Any, exact: Any) -> float:
-    """Return the error of a kernel's y, divided by what is allowed: at most 1 is right.
+    """Return the error of a kernel's y as a multiple of the allowed error; at most 1 passes.
 
-    Allowed is twice the error of the op in float32, `plain`, plus 2 ulp of the array's scale. What
-    is not finite must be the same in both; another shape or dtype is infinitely wrong.
+    Allowed is twice the error of the op in float32, `plain`, plus 2 ulp of the largest number.
+    `exact` is the op in float64. Infinities and NaN must be the same as there; another shape or
+    dtype gives ∞.
 
     >>> one = np.ones(3, np.float32)
     >>> excess(one, one, np.ones(3)), excess(one + np.float32(1e-6), one, np.ones(3)) > 1

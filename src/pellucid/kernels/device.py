@@ -1,4 +1,4 @@
-"""Where a model computes: this processor with NumPy, or any device of PyTorch's; and how exactly.
+"""Select the device of a model (the CPU with NumPy, or a device of PyTorch) and its precision.
 
 `cpu`        NumPy and Pellucid's own kernels
 `cuda`       PyTorch on a GPU; `cuda:1` is the second one
@@ -17,7 +17,10 @@ CPU = "cpu"
 
 
 def import_torch(purpose: str, error: type[UserError] = UserError) -> Any:
-    """Return PyTorch, or raise `error` saying what needs it and how to install it."""
+    """Import PyTorch; if it is not installed, raise `error` that says how to install it.
+
+    `purpose` says in the message what needs it.
+    """
     return optional(
         "torch",
         f"{purpose} needs PyTorch. Without a GPU install its CPU build, which is far smaller: "
@@ -52,12 +55,12 @@ def check_device(name: str, precision: Precision = "float32") -> None:
 
 
 def place(model: Any, name: str, precision: Precision = "float32") -> None:
-    """Move a model to a device, to compute there as exactly as asked for.
+    """Move a model to a device and set the precision of its computations.
 
-    float32: float32 in every product (PyTorch's TF32 is switched off in this process). tf32:
-    products round what they read to 10 bits, on GPUs that have it. bfloat16: everything is computed
-    in bfloat16 but sums; what is learnt stays float32. With NumPy a model is as it was: who trains
-    it chooses the products (`kernels.precision`). Raises as `check_device` does.
+    float32: all products are in float32 (TF32 is switched off in this process). tf32: products
+    round their inputs to 10 bits, on GPUs that support it. bfloat16: computes in bfloat16 except
+    sums; the learned parameters stay float32. On the NumPy device the precision is ignored:
+    training selects it (`kernels.precision`). Raises the errors of `check_device`.
     """
     check_device(name, precision)
     if (device := _torch_name(name)) is None:
@@ -72,7 +75,7 @@ def place(model: Any, name: str, precision: Precision = "float32") -> None:
 
 
 def described(name: str, precision: Precision = "float32") -> dict[str, str]:
-    """Return the device's entry in the record of a run; empty for float32 with NumPy.
+    """Describe device and precision for the record of a run; empty for float32 with NumPy.
 
     >>> described("cpu")
     {}
@@ -87,7 +90,7 @@ def described(name: str, precision: Precision = "float32") -> dict[str, str]:
 
 
 def _torch_name(name: str) -> str | None:
-    """Return PyTorch's name of a device, or None for NumPy's."""
+    """Return PyTorch's name of a device, or None for the NumPy device."""
     if name == CPU:
         return None
     device = name.removeprefix("torch:")

@@ -1,4 +1,4 @@
-"""Dropout in one pass: the hash is computed where the number is, and no mask is made."""
+"""Dropout in one pass over memory: the hash is computed for each element; no mask is stored."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.dropout` for contiguous float32 rows, if any number is dropped."""
+    """Compute `ops.dropout` for contiguous float32 rows, if 0 < p < 1."""
     x = call.x
     bits = row_tools.dropout_bits(call.p, call.rng, x.shape[:-1]) if row_tools.is_rows(x) else None
     if bits is None or not bits.threshold:
@@ -29,6 +29,7 @@ def kernel(call: Call) -> Result | Declined:
 
 @threads.parallel("f4[:,::1],u4[::1],u4,u4,f4,f4[:,::1]")
 def _rows(task, tasks, x, names, site, threshold, scale, y):
+    """Compute a slice of the rows."""
     begin, end = threads.slice_of(task, tasks, len(x))
     for i in range(begin, end):
         start = row_tools.row_start(names, i, site)

@@ -1,7 +1,7 @@
-"""Rows of a table, and the table's gradient.
+"""Embedding look-up, and the gradient of its table.
 
-The gradient's columns are divided among the tasks, so no two threads add to one number, and the
-additions to it come in the order of the index.
+The columns of the gradient are divided among tasks. So no two threads add to the same number, and
+the additions happen in the order of the index.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ _COLUMNS = 16  # of a table, for a task: a line of the cache
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.embedding` for 64-bit integers into a float32 table that is not empty."""
+    """Compute `ops.embedding` for int64 indices and a float32 table that is not empty."""
     index, weight, padding_idx = call.index, call.weight, call.padding_idx
     if not (
         index.dtype == np.int64
@@ -34,7 +34,7 @@ def kernel(call: Call) -> Result | Declined:
     y, _ = embedding(index, weight, padding_idx)  # NumPy's `take` is as fast as memory
 
     def backward(dy: Array) -> Array:
-        """Return dweight."""
+        """Return dweight: zeros, to which the rows of dy are added."""
         updates = gradient_rows(dy, (*index.shape, width))
         dweight = np.empty((rows, width), np.float32)
         clearing = row_tasks(rows, width)
@@ -48,6 +48,7 @@ def kernel(call: Call) -> Result | Declined:
 
 @threads.parallel("i8[:],f4[:,::1],i8,f4[:,::1]", stages=2)
 def _add(task, clearing, tasks, index, updates, skipped, total):
+    """Zero a slice of the rows (first stage), or add updates to a slice of the columns (second)."""
     if task < clearing:
         begin, end = threads.slice_of(task, clearing, len(total))
         for row in range(begin, end):

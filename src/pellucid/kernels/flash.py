@@ -1,22 +1,22 @@
-"""Attention inside each sequence of a batch, without ever keeping the probabilities.
+"""Fused attention inside each sequence of a batch, without storing the probabilities.
 
-What differs from the reference op, and why it is fast:
+How it differs from the reference op, and why it is fast:
 
-1.  Nothing is padded: a (sequence, head) is one piece of work, from packed rows to packed rows.
-2.  The scores of 64 queries with up to 128 keys are in a scratch array that stays in the cache.
-    Between the two matrix products (`tile.product`, at the speed of a large BLAS product) one pass
-    takes each row through softmax and dropout, with a polynomial exp and the hash of `rng`.
-3.  Longer rows are taken 128 keys at a time; what was summed so far is rescaled when a larger score
-    appears (Milakov & Gimelshein 2018; Dao et al. 2022, FlashAttention). So memory is linear in
-    the length, and the same code serves 10 and 8,192 tokens.
-4.  Kept for backward: q, k, v and two numbers a row, the largest score and 1 / Σ exp.
-    (One would do, their log-sum-exp λ; but exp(A − λ) carries λ's rounding, ten times the error
-    of the page.) Backward computes the scores again, bit for bit, and from them P.
-    Dropout bits are hashed again.
-5.  A rule is data of the kernel (`attention_rule`); blocks of keys that nobody sees are skipped.
-6.  Softmax's backward needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is in one
-    block; of a longer one the sum is known beforehand: with W = dropout(P),
-    Σ_s P dP = Σ_s W dW = dout · out, and out is kept too.
+1.  Nothing is padded: each (sequence, head) is a piece of work on packed rows.
+2.  The scores of 64 queries and up to 128 keys are in a temporary array that stays in the cache.
+    Between the two matrix products (`tile.product`, as fast as a large BLAS product), one pass
+    computes softmax and dropout of each row, with a polynomial exp and the hash of `rng`.
+3.  Longer rows are processed in blocks of 128 keys; the sums so far are rescaled when a larger
+    score appears (Milakov & Gimelshein 2018; Dao et al. 2022, FlashAttention). So memory is linear
+    in the length, and the same code serves 10 and 8,192 tokens.
+4.  Backward needs q, k, v and two numbers for each row, the largest score and 1 / Σ exp. (Their
+    combination λ, the log-sum-exp, would be enough, but exp(A − λ) contains the rounding error of
+    λ, which is ten times the error of the reference op.) Backward computes the scores and dropout
+    bits again, the same bit for bit, and from them P.
+5.  A rule is data for the kernel (`attention_rule`); blocks of keys without a query are skipped.
+6.  The backward of softmax needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is in
+    one block. For longer rows, with W = dropout(P), Σ_s P dP = Σ_s W dW = dout · out, for which
+    `out` is kept too.
 
 Every piece writes to its own rows, so the bits do not depend on the number of threads.
 """
@@ -83,7 +83,10 @@ _NOTHING = np.empty((0, 0, 0), np.float32)
 
 
 class Spans(NamedTuple):
-    """Where each sequence is: its first query and key row, and how many of each; all (N,) int64."""
+    """For each sequence, the first query row and their number, the first key row and their number.
+
+    All are (N,) int64.
+    """
 
     q_firsts: Array
     lengths: Array
@@ -96,7 +99,7 @@ NO_BITS = "dropout of 1, or an rng that does not name the queries"
 
 
 def is_heads(x: Array) -> bool:
-    """Whether x is (T, H, D) float32 with a head's numbers adjacent; other strides are free."""
+    """Return whether x is float32 (T, H, D), contiguous along D, with any other strides."""
     return (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
@@ -112,10 +115,10 @@ def attend(
     q: Array, k: Array, v: Array, spans: Spans, rule: Prepared, scale: float | None,
     dropout: Bits,
 ) -> tuple[Array, Callable[[Array, Array, Array, Array], tuple[Array, ...]]]:  # fmt: skip
-    """Return the attention of every sequence's queries (T, H, D) over its keys (U, H, D).
+    """Compute attention within each sequence, from q (T, H, D) to k and v (U, H, D).
 
-    With it comes `backward(dout, dq, dk, dv)`, which writes the gradients of all rows that belong
-    to a sequence, and returns those of the rule's parameters.
+    Returns the output (T, H, Dv), and `backward(dout, dq, dk, dv)`, which writes the gradients into
+    dq, dk and dv (only for keys that are used), and returns those of the rule's parameters.
     """
     terms = rule.terms
     forward_kernel = with_steps(_forward, rule.steps)
@@ -151,7 +154,7 @@ def attend(
 def tasks_of(spans: Spans, heads: int, width: int) -> tuple[Array, int]:
     """Divide the pieces (sequence · heads + head) into tasks of about equal work.
 
-    Returns where the tasks begin and end, and the most keys of a sequence.
+    Returns the boundaries of the tasks, and the largest number of keys of a sequence.
     """
     lengths, sources = spans.lengths.tobytes(), spans.sources.tobytes()
     return _bounds(lengths, sources, heads, width, threads.most_tasks())
@@ -159,7 +162,7 @@ def tasks_of(spans: Spans, heads: int, width: int) -> tuple[Array, int]:
 
 @lru_cache(maxsize=32)
 def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -> tuple[Array, int]:
-    """Compute `tasks_of`; the spans come as bytes: every layer asks again."""
+    """Compute `tasks_of`; spans are given as bytes to cache the result for all layers."""
     queries, keys = np.frombuffer(lengths, np.int64), np.frombuffer(sources, np.int64)
     total = np.cumsum(np.repeat((queries + 1) * (keys + 1), heads))
     if not len(total):
@@ -170,7 +173,7 @@ def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -
 
 
 def clear_hidden(spans: Spans, k_lasts: Array, *gradients: Array) -> None:
-    """Set the gradients of key rows that nobody sees to zero: no task writes them."""
+    """Set the gradients of unused key rows to zero, since no task writes them."""
     begins = spans.k_firsts + spans.sources
     for i in np.flatnonzero(begins < k_lasts):
         for gradient in gradients:
@@ -179,7 +182,7 @@ def clear_hidden(spans: Spans, k_lasts: Array, *gradients: Array) -> None:
 
 @inner()
 def gather(x, first, n, head, to):
-    """Copy rows of one head into the rows of `to`, zeros at their ends."""
+    """Copy n rows of one head to the rows of `to`, padded with zeros."""
     depth, step = x.shape[2], x.strides[0] // 4
     start = first * step + head * (x.strides[1] // 4)
     for i in range(n):
@@ -191,7 +194,7 @@ def gather(x, first, n, head, to):
 
 @inner()
 def gather_transposed(x, first, n, head, to, at):
-    """Copy rows of one head as columns, to[at + d, i] = x[first + i, head, d], and zeros."""
+    """Copy rows of one head as columns, to[at + d, i] = x[first + i, head, d], zero-padded."""
     step, row = x.strides[0] // 4, to.shape[1]
     start = first * step + head * (x.strides[1] // 4)
     transpose(x, start, step, n, x.shape[2], to, at * row, row)
@@ -202,7 +205,7 @@ def gather_transposed(x, first, n, head, to, at):
 
 @inner()
 def _clear(x, n):
-    """Zero the first n rows, unless it is empty."""
+    """Set the first n rows of x to zero, unless x is empty."""
     for i in range(n if x.size else 0):
         for j in range(x.shape[1]):
             x[i, j] = _f(0.0)
@@ -210,7 +213,7 @@ def _clear(x, n):
 
 @inner()
 def _add(x, low, n):
-    """Add the first n rows of `low`, unless it is empty, to those of x."""
+    """Add the first n rows of `low` to those of x, unless `low` is empty."""
     for i in range(n if low.size else 0):
         for j in range(x.shape[1]):
             x[i, j] += low[i, j]
@@ -218,7 +221,7 @@ def _add(x, low, n):
 
 @inner()
 def _scatter(values, n, factor, to, first, head):
-    """Copy rows out to the rows of one head, times a factor."""
+    """Write n rows, times a factor, to the rows of one head of `to`."""
     step = to.strides[0] // 4
     start = first * step + head * (to.strides[1] // 4)
     for i in range(n):
@@ -228,7 +231,7 @@ def _scatter(values, n, factor, to, first, head):
 
 @inner()
 def row_key(rows, query, head, site):
-    """Hash as `ops.attention` names rows of scores, and then `Rng.row_hash`."""
+    """Return the dropout hash of a row of scores, as `ops.attention` and `Rng.row_hash` do."""
     named = mix(np.uint32(rows[query] ^ mix(np.uint32(head + 1))))
     return mix(np.uint32(named ^ site))
 
@@ -239,18 +242,19 @@ def _no_row(rows, steps, i):
 
 
 def _passes(score, pull, ruled):
-    """Make the passes over a block of scores, forward and backward, from how a score is computed.
+    """Return the functions that process a block of scores, forward and backward.
 
-    They take all rows of a block: an inner function counts no array's users, its caller does.
-    A ruled score is rather kept for the second pass over its row than computed again.
+    `score` and `pull` compute a score and its gradient. The functions process all rows of a block,
+    so that arrays are reference-counted once per block. If `ruled`, scores are stored for the
+    second pass over their row, since it would be slow to compute them again.
     """
     rows_at = row_at if ruled else _no_row
 
     @inner()
     def row(scores, at, width, low, count, scale, rows, cap, maximum, key, first, threshold):
-        """Turn a row of q·k into exp(score − maximum), zero where the hash drops it.
+        """Replace a row of q·k by exp(score − maximum), with zeros where dropout drops it.
 
-        Returns the maximum of the row and of those before it, and the sum before dropping.
+        Returns the maximum including earlier blocks of the row, and the sum before dropout.
         """
         maxima = splat(maximum)
         for j in range(0, width, LANES):
@@ -281,9 +285,9 @@ def _passes(score, pull, ruled):
         scores, stride, m, width, query, s, firsts, lasts, scale, rows, steps, cap, maxima, totals,
         context, lows, names, head, site, threshold,
     ):  # fmt: skip
-        """Take m rows of q·k, from `query` and key s on, through `row`.
+        """Apply `row` to m rows of q·k, which begin at `query` and key s.
 
-        Their maxima, totals and what was summed of their context follow.
+        Updates their maxima and sums, and rescales the context that was summed so far.
         """
         for i in range(m):
             t = query + i
@@ -309,9 +313,9 @@ def _passes(score, pull, ruled):
         scores, dscores, at, width, low, count, scale, rows, cap, maximum, inverse, mean, whole,
         key, first, threshold, keep, p, raw,
     ):  # fmt: skip
-        """Compute, from a row of q·k and of dW, W (into scores) and dA (into dscores).
+        """Replace a row of q·k in `scores` by W, and a row of dW in `dscores` by dA.
 
-        `mean` is Σ P dP; it is computed here when the row is `whole`, and returned.
+        `mean` is Σ P dP; if the row is `whole`, it is computed here. Returns it.
         """
         sums = splat(_f(0.0))
         for j in range(0, width, LANES):
@@ -340,9 +344,9 @@ def _passes(score, pull, ruled):
         scores, dscores, m, width, query, s, firsts, lasts, scale, rows, steps, cap, maxima,
         inverses, means, mean_0, whole, names, head, site, threshold, keep, p, raw,
     ):  # fmt: skip
-        """Take m rows of q·k and of dW, from `query` and key s on, through `row_backward`.
+        """Apply `row_backward` to m rows of q·k and of dW, which begin at `query` and key s.
 
-        Their means are in `means` from `mean_0` on, and are written there when rows are whole.
+        means[mean_0 + i] is the mean of row i, which is computed here if rows are `whole`.
         """
         for i in range(m):
             t = query + i
@@ -370,7 +374,7 @@ CALL = (_SPANS, "i8[::1]", TERMS, "f4", _BITS)
 
 @inner()
 def _add_diagonals(diagonals, distances, at):
-    """Add what a block of scores gives to each distance to the sum of its head, and clear it."""
+    """Add a block's gradients of the biases by distance to those of its head; clear the block's."""
     for i in range(QUERIES - 1 + KEYS):
         column = at + i - (QUERIES - 1)
         if 0 <= column < distances.shape[0]:
@@ -382,6 +386,7 @@ def _add_diagonals(diagonals, distances, at):
 def _forward(
     task, tasks, q, k, v, spans, bounds, terms, scale, dropout, out, maxima, inverses,
 ):  # fmt: skip
+    """Compute attention of the pieces bounds[task] … bounds[task + 1] − 1."""
     q_firsts, lengths, k_firsts, sources = spans
     names, site, threshold, keep = dropout
     begin, end = bounds[task], bounds[task + 1]
@@ -458,6 +463,7 @@ def _backward(
     task, tasks, dout, q, k, v, out, maxima, inverses, spans, bounds, terms, scale, dropout,
     dq, dk, dv, distances, learnt,
 ):  # fmt: skip
+    """Compute the gradients of the pieces bounds[task] … bounds[task + 1] − 1."""
     q_firsts, lengths, k_firsts, sources = spans
     names, site, threshold, keep = dropout
     begin, end = bounds[task], bounds[task + 1]
@@ -491,7 +497,7 @@ def _backward(
         gather(q, q_first, length, head, queries)
         gather(dout, q_first, length, head, douts)
         for i in range(length):
-            mean = np.float64(0.0)  # what is taken from it, dP, may be as large
+            mean = np.float64(0.0)  # float64, because dP − mean may cancel
             for j in range(depth_v if source > KEYS else 0):
                 mean += np.float64(douts[i, j]) * np.float64(out[q_first + i, head, j])
             means[i] = mean
@@ -579,7 +585,7 @@ def _always(terms):
 
 @lru_cache(maxsize=64)
 def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
-    """Return a kernel of attention for rules of other steps than it has."""
+    """Return the attention kernel compiled for a rule's steps, or itself for the standard ones."""
     if steps == STANDARD:
         return kernel
     block, block_backward = _passes(*ruled_scores(steps), True)
@@ -594,7 +600,7 @@ def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
 
 @lru_cache(maxsize=64)
 def _problem(steps: Steps) -> Declined | None:
-    """Compile the kernels for a rule's steps; return why that cannot be."""
+    """Compile the kernels for a rule's steps; return `Declined` if that fails, else None."""
     try:
         for kernel in (_forward, _backward):
             with_steps(kernel, steps).compile()
@@ -606,7 +612,7 @@ def _problem(steps: Steps) -> Declined | None:
 def prepare(
     rule: Rule, cu_q: Array, cu_k: Array, offset: Array | None, scores: tuple[int, ...]
 ) -> Prepared | Declined:
-    """Return `attention_rule.prepared`, for which there are kernels."""
+    """Prepare a rule as `attention_rule.prepared` does, and make sure that its kernels compile."""
     found = prepared(rule, cu_q, cu_k, offset, scores)
     if isinstance(found, Declined) or found.steps == STANDARD:
         return found

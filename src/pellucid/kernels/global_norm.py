@@ -11,7 +11,7 @@ from pellucid.kernels.backend.slices import address, floats, slices_of, whole
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute √Σ g² of all gradients: slices of a fixed size, added in order."""
+    """Compute √Σ g² over all gradients, in slices of a fixed size that are added in order."""
     arrays = call.gradients
     if not whole(arrays):
         return Declined("expects float32 arrays, each in one piece that may be written")
@@ -24,6 +24,7 @@ def kernel(call: Call) -> Result | Declined:
 
 @threads.parallel("i8[::1],i8[:,::1],f8[::1]")
 def _squares(task: Any, tasks: Any, addresses: Any, slices: Any, sums: Any) -> None:
+    """Sum the squares of one slice."""
     here = floats(addresses[slices[task, 0]], slices[task, 1], slices[task, 2])
     total = 0.0
     for i in range(here.size):

@@ -1,4 +1,4 @@
-"""Layer normalisation in one pass over memory: `add_dropout_norm` with nothing to add."""
+"""Layer normalisation in one pass over memory, by the kernel of `add_dropout_norm`."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def kernel(call: Call) -> Result | Declined:
 
 
 def norm(x: Array, call: Call, *, centred: bool) -> Result | Declined:
-    """Compute a norm of float32 rows, with or without the row's mean."""
+    """Compute LayerNorm (`centred`) or RMSNorm of contiguous float32 rows x."""
     weight, bias, eps = call.weight, call.bias, call.eps
     if not (is_rows(x) and is_affine(weight, bias, x.shape[-1], eps)):
         return Declined(NOT_NORMAL)

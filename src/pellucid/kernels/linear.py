@@ -1,4 +1,4 @@
-"""x Wᵀ + b on the products of `matmul`; the bias is added where the sums are written."""
+"""x Wᵀ + b by the products of `matmul`, which add the bias when they write their sums."""
 
 from functools import cache
 
@@ -22,7 +22,7 @@ _FEW = 8  # rows for which copying W into panels would cost more than the produc
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.linear` for contiguous float32, more than a few rows."""
+    """Compute `ops.linear` for contiguous float32 arrays with more than a few rows."""
     x, weight, bias = call.x, call.weight, call.bias
     if not (
         is_rows(x)
@@ -62,6 +62,7 @@ def kernel(call: Call) -> Result | Declined:
 
 @cache
 def _forward(own: Products) -> threads.ParallelKernel:
+    """Return the kernel of y: it packs W into panels, then multiplies."""
     pack, multiply_rows = own.pack, own.multiply_rows
 
     def _forward(task, copying, tasks, columns, x, weight, bias, packed, y):
@@ -77,6 +78,7 @@ def _forward(own: Products) -> threads.ParallelKernel:
 
 @cache
 def _backward(own: Products) -> threads.ParallelKernel:
+    """Return the kernel of dx, dW and db: it packs W and x into panels, then multiplies."""
     pack, multiply_rows = own.pack, own.multiply_rows
 
     def _backward(

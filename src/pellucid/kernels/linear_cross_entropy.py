@@ -1,10 +1,10 @@
-"""The output layer and its loss: logits become their own gradient in place, a few rows at a time.
+"""The output layer and its loss, which computes the gradients already in forward.
 
-The logits are the largest array of a model, and the reference op sweeps over them a dozen
-times, twice. Here a task makes the logits of a slice of rows, turns each row into softmax − target,
-and multiplies the slice by W to dx while it is still in the cache. The slices of a chunk then give
-dW, which is updated in place, and db with it. So forward does the work of backward too, for a
-loss gradient of 1; backward only scales. Nothing as large as the logits is kept: only dx, dW, db.
+The logits are the largest array of a model, and the reference op passes over them a dozen times in
+forward and again in backward. Here a task computes the logits of a slice of rows, replaces them by
+their gradient softmax − target, and multiplies the slice by W to get dx while it is in the cache.
+The slices of a chunk then update dW and db in place. So forward does the work of backward too, for
+a loss gradient of 1, and backward only scales. The logits are never stored as a whole.
 """
 
 from functools import cache
@@ -22,16 +22,16 @@ from pellucid.kernels.backend.tile import ROWS
 
 Array = np.ndarray
 _f = np.float32
-# Logits held at a time. A chunk adds to the whole of dW, so it has many rows; an allocation of over
-# 32 MB would be returned to the system and cleared by it each time.
+# Number of logits in memory at a time. A chunk adds to the whole of dW, so it should have many
+# rows; but memory of over 32 MB would be returned to the system, and cleared by it, each time.
 HELD = 7_500_000
 _SPAN = 4096  # numbers of a row that are summed in float32
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
+    """Compute `ops.linear_cross_entropy` for float32 rows and valid targets.
 
-    Other targets are declined, so that the reference op raises the error that names them.
+    Other targets are declined, so that the reference op raises its error, which names them.
     """
     x, weight, bias, target = call.x, call.weight, call.bias, call.target
     ignore_index, label_smoothing = call.ignore_index, call.label_smoothing
@@ -56,7 +56,7 @@ def kernel(call: Call) -> Result | Declined:
     )
 
     def backward(dloss: Array) -> tuple[Array, Array, Array | None]:
-        """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
+        """Return dx, dweight, dbias: those computed in forward, times `dloss`."""
         check_gradient(dloss, ())
         factor = np.float32(dloss)
         gradients = (dx, dweight, None if bias is None else dbias)
@@ -68,7 +68,7 @@ def kernel(call: Call) -> Result | Declined:
 
 
 def slices(rows: int) -> int:
-    """Return into how many slices of at most HEIGHT rows to cut logits, as many for each thread."""
+    """Return the number of slices of at most HEIGHT rows, a multiple of the number of threads."""
     count = threads.count()
     wanted = -(-rows // (HEIGHT * count)) * count
     return max(1, min(wanted, rows // ROWS))
@@ -108,6 +108,7 @@ def _with_gradients(
 
 @cache
 def _chunk(own: Products) -> threads.ParallelKernel:
+    """Return the kernel that computes losses, logit gradients and dx of a chunk of rows."""
     multiply_rows = own.multiply_rows
 
     def _chunk(
@@ -125,7 +126,7 @@ def _chunk(own: Products) -> threads.ParallelKernel:
 
 @inner()
 def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
-    """Compute the losses of rows of logits and, in place of the logits, their gradients."""
+    """Compute the losses of rows of logits, and replace the logits by their gradients."""
     vocabulary = logits.shape[1]
     whole = vocabulary // LANES * LANES  # the rest of a row is done number by number
     off_target = _f(smoothing / vocabulary)

@@ -1,9 +1,9 @@
-"""Heads normalised and rotated in one pass over memory, and their backward in one.
+"""Normalise and rotate heads in one pass over memory, and compute the backward in another.
 
-A head's 1 / √(mean square + ε) is all that is kept beside the input; x̂ is computed again.
+Backward needs the input and 1 / √(mean square + ε) of each head; x̂ is computed again.
 
-The cosines and sines of a batch are those of the reference op, found once for its positions: every
-layer asks again. As in `add_dropout_norm`, a loop that sums writes nothing.
+The cosines and sines of a batch are computed by the reference op, and cached by its positions for
+all layers. As in `add_dropout_norm`, a loop that sums does not write.
 """
 
 from functools import lru_cache
@@ -50,7 +50,7 @@ def kernel(call: Call) -> Result | Declined:
     _forward(tasks, x, normed, gains, np.float32(call.eps), cos, sin, y, inverse)
 
     def backward(dy: Array) -> tuple[Array, Array | None, Array | None]:
-        """Return dx, dq_weight, dk_weight."""
+        """Return dx, dq_weight and dk_weight."""
         dy = gradient_rows(dy, x.shape).reshape(x.shape)
         dx, tasks = np.empty_like(x), sum_tasks(rows, heads * width)
         sums = np.zeros((tasks, *gains.shape), np.float32)
@@ -64,7 +64,7 @@ def kernel(call: Call) -> Result | Declined:
 
 @lru_cache(maxsize=8)
 def _turns(positions: bytes, width: int, angles: Angles) -> tuple[Array, Array]:
-    """Return cos θ and sin θ of every row's position, (T, D / 2)."""
+    """Return cos θ and sin θ of every row's position, (T, D / 2); positions as bytes, cached."""
     head = np.empty((0, 1, width), np.float32)
     cos, sin = cos_sin(np.frombuffer(positions, np.int64), head, angles)
     return cos[:, 0], sin[:, 0]
@@ -72,6 +72,7 @@ def _turns(positions: bytes, width: int, angles: Angles) -> tuple[Array, Array]:
 
 @threads.parallel("f4[:,:,::1],b1,f4[:,::1],f4,f4[:,::1],f4[:,::1],f4[:,:,::1],f4[:,::1]")
 def _forward(task, tasks, x, normed, gains, eps, cos, sin, y, inverse):
+    """Compute a slice of the rows."""
     begin, end = threads.slice_of(task, tasks, len(x))
     heads, width = x.shape[1], x.shape[2]
     half, per_number = width // 2, 1.0 / width
@@ -104,6 +105,7 @@ def _forward(task, tasks, x, normed, gains, eps, cos, sin, y, inverse):
     "f4[:,:,::1],f4[:,:,::1],b1,f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[:,:,::1],f4[:,:,::1]"
 )
 def _backward(task, tasks, dy, x, normed, gains, inverse, cos, sin, dx, sums):
+    """Compute dx of a slice of the rows, and the task's part of the weights' gradients."""
     begin, end = threads.slice_of(task, tasks, len(x))
     heads, width = x.shape[1], x.shape[2]
     half, per_number = width // 2, 1.0 / width

@@ -1,4 +1,4 @@
-"""Attention over packed rows: sequences of any lengths, one after another; see `flash`."""
+"""Attention over packed rows, that is, sequences of any lengths one after another; see `flash`."""
 
 from functools import lru_cache
 
@@ -13,7 +13,7 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.packed_attention` for float32, a head's numbers adjacent, and named rows."""
+    """Compute `ops.packed_attention` for float32 heads; dropout needs a key for each row."""
     q, k, v, cu_q, cu_k = call.q, call.k, call.v, call.cu_q, call.cu_k
     if not (
         all(flash.is_heads(x) for x in (q, k, v))
@@ -51,9 +51,9 @@ def kernel(call: Call) -> Result | Declined:
 def _spans(
     q_bytes: bytes, k_bytes: bytes, queries: int, keys: int
 ) -> tuple[flash.Spans, tuple[int, int]] | None:
-    """Return the start and length of each sequence, and the longest L and S; cached for all layers.
+    """Return the spans of the sequences, and the longest L and S; cached for all layers.
 
-    The boundaries come as bytes. None unless they go up from 0 to all rows.
+    The boundaries are given as bytes. Returns None unless they increase from 0 to all rows.
     """
     spans, longest = [], []
     for given, rows in ((q_bytes, queries), (k_bytes, keys)):
@@ -67,7 +67,7 @@ def _spans(
 
 
 def _names(rng: Rng | None, rows: int) -> Array | None:
-    """Return the names of the rows (T,) if there is one for each."""
+    """Return the rng's row keys (T,), or None unless there is one for each row."""
     names = None if rng is None else rng.rows
     if names is None or names.shape != (rows,) or names.dtype != np.uint32:
         return None
@@ -75,9 +75,9 @@ def _names(rng: Rng | None, rows: int) -> Array | None:
 
 
 def _gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """Return arrays for dq, dk, dv: slices of one array where q, k and v were.
+    """Allocate dq, dk, dv, as slices of one array if q, k and v are slices of one.
 
-    The projection's backward then has them adjacent, without a copy.
+    So the projection's backward need not copy them together.
     """
     if k.shape != v.shape:
         dq, dk, dv = (np.empty(x.shape, np.float32) for x in (q, k, v))

@@ -1,4 +1,4 @@
-"""How exactly kernels multiply matrices when a model is trained on the CPU."""
+"""Select the precision of matrix products in training on the CPU: float32 or bfloat16."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,16 +12,16 @@ _rounded = ContextVar("pellucid_rounded_products", default=False)
 
 
 def rounded() -> bool:
-    """Return whether `linear` and `linear_cross_entropy` round what they multiply to bfloat16."""
+    """Return whether `linear` and `linear_cross_entropy` now multiply in bfloat16."""
     return _rounded.get()
 
 
 def bfloat16_products() -> AbstractContextManager[None]:
-    """Round what `linear` and `linear_cross_entropy` multiply to bfloat16 inside a block.
+    """Return a block in which `linear` and `linear_cross_entropy` multiply in bfloat16.
 
-    It concerns their kernels for NumPy's float32. They keep 8 bits of every number that they
-    multiply, and add in float32; weights, gradients and all other ops stay float32. A backward
-    multiplies as its forward did. Raises `UserError` where the processor has no such instruction.
+    Their kernels for NumPy arrays then round the factors of products to bfloat16 (8 bits) and add
+    in float32; weights, gradients and all other ops stay float32. A backward multiplies as its
+    forward did. Raises `UserError` if the processor has no such instruction.
     """
     if not dispatch.AVAILABLE:
         raise UserError(
@@ -45,15 +45,16 @@ def bfloat16_products() -> AbstractContextManager[None]:
 
 
 def products_for(device: str, precision: Precision) -> AbstractContextManager[None]:
-    """Return the block in which to train with this precision, on a device of `kernels.device`.
+    """Return the block in which to train with a precision on a device of `kernels.device`.
 
-    It does nothing but for bfloat16 on the CPU. Raises as `bfloat16_products` does.
+    It is `bfloat16_products` for bfloat16 on the CPU; any other does nothing.
     """
     return bfloat16_products() if (device, precision) == (CPU, "bfloat16") else nullcontext()
 
 
 @contextmanager
 def _inside() -> Iterator[None]:
+    """Set `rounded` inside this block."""
     token = _rounded.set(True)
     try:
         yield

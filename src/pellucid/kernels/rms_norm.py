@@ -1,4 +1,4 @@
-"""RMSNorm in one pass over memory: the kernel of `layer_norm` without the means."""
+"""RMSNorm in one pass over memory, by the kernel of `layer_norm` without means."""
 
 from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.layer_norm import norm

@@ -1,4 +1,4 @@
-"""GELU, exact; see `ops.gelu`. Beyond ±40 the gate is 0 or 1, as in the reference op."""
+"""Exact GELU; see `ops.gelu`. Beyond ±40, Φ is taken as 0 or 1, as in the reference op."""
 
 import math
 
@@ -13,7 +13,7 @@ _INVERSE_SQRT_2_PI = np.float32(1.0 / math.sqrt(2.0 * math.pi))
 
 @inner(always_inline=True)
 def value(x):
-    """Return x Φ(x), Φ the normal distribution function."""
+    """Return x Φ(x), Φ the cumulative normal distribution."""
     return (-_TAIL if x < -_TAIL else x) * normal(clip(x, _TAIL))
 
 

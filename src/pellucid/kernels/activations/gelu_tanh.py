@@ -1,6 +1,6 @@
-"""GELU in the tanh form; see `ops.gelu`. Beyond ±40 the gate is 0 or 1, as in the reference op.
+"""GELU with the tanh approximation; see `ops.gelu`. Arguments are clipped to ±40, as there.
 
-Written with the logistic function, ½ (1 + tanh u) = σ(2u), which does not cancel for negative u.
+It uses the logistic function, σ(2u) = ½ (1 + tanh u), which has no cancellation for negative u.
 """
 
 import math
@@ -31,4 +31,5 @@ def slope(x):
 
 @inner()
 def _twice_u(z):
+    """Return 2u."""
     return _TWICE_SQRT_2_OVER_PI * (z + _CUBIC * z * z * z)

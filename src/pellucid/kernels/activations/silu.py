@@ -1,4 +1,4 @@
-"""SiLU; see `ops.silu`. Beyond ±1000 the gate is 0 or 1, as in the reference op."""
+"""SiLU; see `ops.silu`. Arguments are clipped to ±1000, as in the reference op."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Memory that a step frees is kept for the next one."""
+"""Make the C library keep freed memory, which the next training step allocates again."""
 
 import ctypes
 import sys
@@ -10,12 +10,12 @@ NEVER, LARGEST = -1, 32 << 20  # the largest that glibc takes
 
 @cache
 def keep_freed_memory() -> bool:
-    """Have glibc keep what this process frees; return whether there is glibc.
+    """Tell glibc to keep the memory that this process frees; return whether that succeeded.
 
-    A step frees what it allocated, and the next step allocates the same again. glibc returns freed
-    memory to the system above a limit that follows from earlier sizes; every page that is taken
-    again is a page fault, and is cleared. Other C libraries have other rules and stay as they are.
-    Blocks of over 32 MiB are always returned.
+    A training step frees its arrays, and the next step allocates the same sizes again. By default
+    glibc returns much of that memory to the system, and every page allocated again costs a page
+    fault and is cleared. Blocks of over 32 MiB are returned in any case. Other C libraries than
+    glibc are not changed.
     """
     if sys.platform != "linux":
         return False

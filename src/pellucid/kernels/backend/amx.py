@@ -1,7 +1,8 @@
-"""Products of bfloat16 by AMX, whose registers are tiles: 16 rows of 16 words, or 16 float32 sums.
+"""Matrix products in bfloat16 by AMX, a processor extension with two-dimensional registers (tiles).
 
-One instruction (tdpbf16ps) adds the product of two tiles to a third, 16 · 16 · 32 multiply-adds. A
-panel's 16 steps of 16 columns are a tile of B; of A, a block is copied tile by tile.
+A tile has 16 rows of 16 words, each two bfloat16 numbers, or of 16 float32 sums. One instruction
+(tdpbf16ps) adds the product of two tiles to a third, which is 16 · 16 · 32 multiply-adds. 16 steps
+of 16 columns of a panel are a tile of B; a block of A is copied tile by tile.
 Measured on one thread of an Intel Xeon (Emerald Rapids): 2,500 GFLOP/s of this instruction alone.
 """
 
@@ -31,10 +32,10 @@ _ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTI
 
 @cache
 def available() -> bool:
-    """Return whether this processor has AMX for bfloat16 and Linux lets this process use it.
+    """Return whether this processor has AMX for bfloat16 and Linux permits its use.
 
-    Linux wants to be asked, since tiles make what it saves of a thread 8 KB larger. It refuses
-    where a thread has a stack for signals that is too small for that.
+    A process must ask Linux first, because tiles make the saved state of a thread 8 KB larger.
+    Linux refuses if a thread has a signal stack that is too small for that.
     """
     if not (bfloat16.AVAILABLE and {"+amx-tile", "+amx-bf16"} <= FEATURES):
         return False
@@ -47,16 +48,18 @@ def available() -> bool:
 
 
 def _tile(builder: Any, name: str, *values: Any) -> None:
+    """Emit an x86 tile instruction."""
     call_named(builder, f"llvm.x86.{name}", _void, *values)
 
 
 def _move(builder: Any, name: str, tile: int, address: Any, step: Any) -> None:
+    """Emit a load or store of a tile whose rows are `step` floats apart."""
     _tile(builder, name, _byte(tile), address, builder.mul(step, _i64(4)))
 
 
 @instruction("void", "i8", "i8")
 def _configure(builder, upper, lower):
-    """Set the rows, at least 1, of the tiles of C and A: of the upper half and the lower half."""
+    """Set the number of rows (at least 1) of the upper and lower tiles of C and A."""
     with builder.goto_entry_block():
         memory = builder.alloca(ir.ArrayType(_i32, SIDE))
     rows = [upper, upper, lower, lower, upper, lower, _i64(SIDE), _i64(SIDE)]
@@ -74,12 +77,12 @@ def _configure(builder, upper, lower):
 
 @instruction("void")
 def _release(builder):
-    """Make the tiles empty, so that Linux does not save them."""
+    """Mark the tiles as unused, so that Linux need not save them."""
     _tile(builder, "tilerelease")
 
 
 def _block(rows: int) -> tuple[Any, Any, Any]:
-    """Return the instructions that start, continue and end a block of one or two rows of tiles."""
+    """Return the instructions that start, continue and end a block of C of one or two tile rows."""
 
     def places(builder: Any, address: Any, step: Any) -> list[tuple[int, Any]]:
         down = builder.mul(step, _i64(4 * SIDE))
@@ -153,7 +156,10 @@ def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
 
 @inner()
 def block(a, at, a_row, a_step, transposed, height, depth, copy):
-    """`bfloat16.block`, tile by tile: those of the first SIDE rows, then those of the next."""
+    """Round a block of A to bfloat16 and store it tile by tile, all tiles of the upper rows first.
+
+    Arguments and result are those of `bfloat16.block`.
+    """
     tiles = (depth + bfloat16.WHOLE - 1) // bfloat16.WHOLE
     if transposed:
         across = copy.shape[1]

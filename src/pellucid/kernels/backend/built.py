@@ -1,8 +1,8 @@
-"""Kernels that were compiled when the package was built: a shared library for this processor.
+"""Load kernels that were compiled when the package was built, from a shared library.
 
-A wheel for a system has one for each level of processors (`scripts/build_kernels.py`); a clone has
-none. With one, a process needs no Numba, no LLVM and no folder for machine code, and compiles
-nothing but a user's own functions, if it has Numba for them.
+A wheel for a platform contains a library for each level of processor features
+(`scripts/build_kernels.py`); a clone has none. With a library, a process needs no Numba, no LLVM
+and no folder for machine code. It compiles only a user's own functions, if Numba is installed.
 """
 
 import ctypes
@@ -37,15 +37,16 @@ _LINUX = {
 
 
 def features() -> set[str]:
-    """Return what the library for this processor may use; nothing where there is none."""
+    """Return the processor features that the selected library uses; empty without a library."""
     return LEVELS.get(level() or "", set())
 
 
 @cache
 def level() -> str | None:
-    """Return the name of the highest library for this processor; None if there is none.
+    """Return the name of the best library that this processor can run; None if there is none.
 
-    None is looked for where a variable names another processor to compile for.
+    Also returns None if NUMBA_CPU_NAME names a processor to compile for, and in a Python without
+    GIL.
     """
     if "NUMBA_CPU_NAME" in os.environ or object.__basicsize__ != 16:  # a Python without its lock
         return None
@@ -55,12 +56,13 @@ def level() -> str | None:
 
 
 def runs(name: str) -> bool:
-    """Return whether this processor has what a library may use."""
+    """Return whether this processor has all features that a library uses."""
     wanted = (_LINUX.get(one[1:], one[1:].replace("-", "_")) for one in LEVELS[name])
     return name.startswith(f"{platform.machine()}-") and _flags().issuperset(wanted)
 
 
 def _flags() -> set[str]:
+    """Return the processor's features by Linux's names."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     lines = (x for x in text.splitlines() if x.startswith(("flags", "Features")))
     return set(next(lines, "").split())
@@ -72,7 +74,7 @@ def _path(name: str) -> Path:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the library for this processor; None where there is none."""
+    """Load the library for this processor, once; return None if there is none."""
     name = level()
     if name is None:
         return None
@@ -83,7 +85,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def address(symbol: str) -> int | None:
-    """Return where a function or a variable of the library is; None if it has none of this name."""
+    """Return the address of a function or variable of the library; None if it has none."""
     loaded = library()
     if loaded is None or not hasattr(loaded, symbol):
         return None

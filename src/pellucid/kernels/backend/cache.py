@@ -1,9 +1,9 @@
-"""Where machine code is kept, and when it is out of date.
+"""Cache the machine code of kernels on disk, and detect when it is out of date.
 
-The stamp is a digest of code: of the kernel's own module and of every kernel module that it
-imports, directly or not, without comments, docstrings and line numbers. So neither a comment nor an
-update that touches no kernel compiles anything again, and an edit of another file that the kernel
-calls does. A damaged file is as good as none.
+An entry is valid for a digest of code: that of the kernel's module and of all kernel modules that
+it imports, directly or not, without comments, docstrings and line numbers. So a changed comment
+does not compile anything again, and a change in a file that the kernel calls does. A damaged file
+is ignored.
 """
 
 import ast
@@ -33,9 +33,9 @@ _KNOWN = "sources"
 
 @cache
 def folder() -> Path | None:
-    """Return the folder of machine code; None where there is none that can be written.
+    """Return the folder for machine code; None if no folder can be written.
 
-    It is NUMBA_CACHE_DIR, else the package's `__pycache__`, else the user's cache folder.
+    It is NUMBA_CACHE_DIR, or else the package's `__pycache__`, or else the user's cache folder.
     """
     own = os.environ.get("NUMBA_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
@@ -58,17 +58,17 @@ def folder() -> Path | None:
 
 
 class Entry(NamedTuple):
-    """A kernel in the cache: a file for each name and processor, behind a digest of all of it.
+    """A kernel's place in the cache, a file for each kernel and processor.
 
-    The digest is also of the kernel's code and of LLVM's version: machine code with a wrong bit
-    would be run.
+    The file begins with a checksum of its content, of the code's digest and of LLVM's version,
+    since damaged or outdated machine code must not run.
     """
 
     name: str
     digest: str
 
     def load(self) -> tuple[list[str], bytes] | None:
-        """Return the names it calls and its machine code; None without an intact file."""
+        """Return the names of the kernels it calls, and its machine code; None if not cached."""
         content = _load(self._file(), self._made_of())
         if content is None:
             return None
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
         return calls.decode().split(), code
 
     def save(self, calls: list[str], code: bytes) -> None:
-        """Keep machine code and the names of what it calls."""
+        """Store machine code, and the names of the kernels that it calls."""
         _keep(self._file(), self._made_of(), " ".join(calls).encode() + b"\n" + code)
 
     def _file(self) -> str:
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
 
 
 def _load(name: str, made_of: str) -> bytes | None:
-    """Return the content of a file in the folder; None where it is damaged or made of other."""
+    """Read a file of the cache; return None if it is missing, damaged or of other code."""
     where = folder()
     path = where and where / name
     try:
@@ -101,7 +101,7 @@ def _load(name: str, made_of: str) -> bytes | None:
 
 
 def _keep(name: str, made_of: str, content: bytes) -> None:
-    """Write a file atomically; do nothing where it cannot be written."""
+    """Write a file of the cache atomically; do nothing if that fails."""
     where = folder()
     if where is None:
         return
@@ -117,13 +117,14 @@ def _keep(name: str, made_of: str, content: bytes) -> None:
 
 
 def _sum(made_of: str, content: bytes) -> bytes:
+    """Return the checksum of a file of the cache."""
     return hashlib.blake2b(f"{made_of}\n".encode() + content, digest_size=_BYTES).digest()
 
 
 def code_digest(modules: frozenset[str]) -> str:
-    """Return a digest of the code of modules and of the kernel modules that they import.
+    """Return a digest of the code of modules, and of the kernel modules that they import.
 
-    Raises `OSError` where there is no source code.
+    Raises `OSError` if there is no source code.
     """
     seen: dict[str, str] = {}
     left, known = [*sorted(modules), _COMPILER], len(_known())
@@ -139,7 +140,7 @@ def code_digest(modules: frozenset[str]) -> str:
 
 @cache
 def _known() -> dict[str, tuple[str, list[str]]]:
-    """Return earlier results of `_read`, keyed by file digest; they save half of a start."""
+    """Return cached results of `_read`, by file digest; this halves the time of a start."""
     found: dict[str, tuple[str, list[str]]] = json.loads(_load(_KNOWN, _KNOWN) or b"{}")
     return found
 
@@ -162,7 +163,10 @@ def _read(name: str) -> tuple[str, list[str]]:
 
 
 def _outline(node: Any) -> Any:
-    """Return a tree of code as lists, alike in every version of Python: without empty fields."""
+    """Convert a syntax tree to nested lists, the same in every version of Python.
+
+    Empty fields, by which the versions differ, are left out.
+    """
     if isinstance(node, ast.AST):
         fields = [(name, _outline(value)) for name, value in ast.iter_fields(node)]
         return type(node).__name__, [field for field in fields if field[1] not in (None, [])]
@@ -170,7 +174,7 @@ def _outline(node: Any) -> Any:
 
 
 def _imports(body: list[ast.stmt]) -> Iterator[str]:
-    """Yield the kernel modules that a module imports; all of them are imported absolutely."""
+    """Yield the kernel modules that a module imports (always by absolute names)."""
     for statement in body:
         if isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]
@@ -185,6 +189,7 @@ def _imports(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _strip_docstrings(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> None:
+    """Remove the docstrings of a module, its classes and its functions from the tree."""
     match node.body:
         case [ast.Expr(ast.Constant(str())), *rest]:
             node.body = rest or [ast.Pass()]

@@ -1,9 +1,9 @@
-"""How a kernel is compiled: for this processor, once, before its first call.
+"""Compile kernels: functions of arrays and numbers, compiled for this processor when first called.
 
-Every kernel states its signature, so nothing is compiled that is not used and a wrong dtype is an
-error instead of another compilation. Numba makes text in LLVM's language of it (`numba_text`),
-which comes with the package for the kernels of the recipes (`prepared`); LLVM makes machine code of
-the text (`machine_code`), which is kept (`cache`).
+Every kernel states its signature, so that a wrong dtype is an error and not another compilation.
+Numba translates a kernel to LLVM's language (`numba_text`); for the kernels of the recipes that
+text comes with the package (`prepared`). LLVM translates the text to machine code
+(`machine_code`), which is cached on disk (`cache`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _held: list[Any] = []
 
 
 def _before_fork() -> None:
+    """Take the compile lock, and Numba's, so that no other thread holds them during a fork."""
     compiling.acquire()
     numba = sys.modules.get("numba.core.compiler_lock")
     # after ours, as everywhere; a program may compile functions of its own
@@ -44,14 +45,15 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
+    """Release the locks that `_before_fork` has taken."""
     theirs = _held.pop()
     if theirs is not None:
         theirs.release()
     compiling.release()
 
 
-# The hooks before a fork run last registered first. logging's takes its lock, which an import that
-# we wait for may need: ours must come before it, and so be registered after it, at its import.
+# Hooks before a fork run in reverse order of registration. The hook of `logging` takes a lock that
+# an import in another thread may need, so ours must run before it: it is registered after it.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
@@ -75,10 +77,10 @@ class NoCompilerError(RefusedError):
 
 
 class Inner:
-    """A function that kernels call. Numba learns of it only when a kernel is compiled from source.
+    """A function that kernels call, translated by Numba only when a kernel is compiled.
 
-    So a process that finds its kernels in the cache does without Numba, whose import takes longer
-    than a short answer.
+    So a process that finds its kernels in the cache need not import Numba, which takes longer than
+    a short answer.
     """
 
     def __init__(self, f: Callable[..., Any], make: Callable[[], Any]) -> None:
@@ -87,7 +89,7 @@ class Inner:
 
     @cached_property
     def made(self) -> Any:
-        """Numba's version of the function."""
+        """The function as Numba's object, made at first use."""
         return self._make()
 
 
@@ -96,7 +98,10 @@ _ANY = "kernels that this command is the first to need"
 
 @cache
 def announce(what: str = _ANY) -> None:
-    """Say once that kernels are compiled; where they cannot be kept, the cache has said so."""
+    """Log, once, that kernels are being compiled and why.
+
+    Not if there is no folder for them, since the cache has then logged a warning already.
+    """
     from pellucid.kernels.backend import cache, prepared
 
     if cache.folder() is None:
@@ -109,13 +114,13 @@ def announce(what: str = _ANY) -> None:
 
 
 class Kernel:
-    """A function of arrays and numbers, for one signature; it runs without the GIL.
+    """A compiled function of arrays and numbers with one signature; it runs without the GIL.
 
-    Python calls it, or another kernel does by its name. It is compiled, or loaded from the cache,
-    when it is first called. A call raises `TypeError` for an array of another type than the
-    signature's, and `MemoryError` when there is no memory.
+    It is compiled, or loaded from the cache, when first called, from Python or by name from another
+    kernel. A call raises `TypeError` for an array of another type than in the signature, and
+    `MemoryError` if there is not enough memory. It returns nothing.
 
-    `signature` are the types of its arguments, in Numba's words or records; it returns nothing.
+    `signature` are the types of its arguments: in Numba's notation, or records of named tuples.
     """
 
     about = _ANY
@@ -131,21 +136,21 @@ class Kernel:
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
-        """The types of its arguments."""
+        """The types of its arguments, parsed."""
         from pellucid.kernels.backend.machine_code import kinds
 
         return kinds(*self.signature)
 
     @cached_property
     def values(self) -> list[Value]:
-        """The types of its arguments, with each record replaced by its fields."""
+        """The types of its arguments, with each record replaced by the types of its fields."""
         from pellucid.kernels.backend.machine_code import values
 
         return values(self.arguments)
 
     @property
     def name(self) -> str:
-        """The module and name of the function; unique for every kernel."""
+        """The module and name of the function, which are unique for every kernel."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     def body(self) -> Callable[..., Any]:
@@ -159,7 +164,7 @@ class Kernel:
             self._again(status, _parts(args))
 
     def compile(self) -> Callable[..., int]:
-        """Return its compiled function; the first call compiles it or loads it from the cache."""
+        """Return the compiled function; the first call compiles it or loads it from the cache."""
         with compiling:
             if self._compiled is None:
                 self._plain = len(self.values) == len(self.arguments)
@@ -167,6 +172,7 @@ class Kernel:
             return self._compiled
 
     def _load(self) -> Callable[..., int]:
+        """Load the function from the built library or the cache, or compile and cache it."""
         from pellucid.kernels.backend import built, cache, machine_code
 
         address = built.address(f"{self.name}.entry")
@@ -186,7 +192,7 @@ class Kernel:
         return machine_code.function(self.name, code)
 
     def _compile(self, digest: str) -> tuple[list[str], bytes]:
-        """Return the names of the kernels that it calls, and its machine code."""
+        """Compile it; return the names of the kernels that it calls, and its machine code."""
         from pellucid.kernels.backend import machine_code, prepared
 
         module = machine_code.parsed(prepared.text(self.name, digest) or self.text())
@@ -194,10 +200,10 @@ class Kernel:
         return calls, machine_code.compiled(module, machine_code.entry(self.name, self.values))
 
     def text(self) -> str:
-        """Return the function in LLVM's language, made of its source and optimised."""
+        """Translate its source to LLVM's language; return the optimised text."""
         from pellucid.kernels.backend import machine_code, numba_text
 
-        # Numba makes many objects that live on; looking through them for garbage takes a tenth.
+        # Numba makes many long-lived objects; garbage collection would take a tenth of the time.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -208,7 +214,7 @@ class Kernel:
                 gc.enable()
 
     def _again(self, status: int, args: list[Any]) -> None:
-        """Call it with NumPy's own arrays in the place of a subclass's, or raise an error."""
+        """Handle a failed call: retry with subclass arrays converted to `np.ndarray`, or raise."""
         from pellucid.kernels.backend import machine_code
 
         own = machine_code.own_arrays(args)
@@ -232,7 +238,7 @@ def _parts(values: Iterable[Any]) -> list[Any]:
 
 
 def modules_of(f: Callable[..., Any]) -> frozenset[str]:
-    """Return the modules of a function, of those that its closure holds, and so on."""
+    """Return the modules of a function and of all functions in its closure, recursively."""
     f = getattr(f, "py_func", f)
     inside = [cell.cell_contents for cell in getattr(f, "__closure__", None) or ()]
     inside = [one for one in inside if callable(one) or isinstance(one, Inner)]
@@ -240,25 +246,26 @@ def modules_of(f: Callable[..., Any]) -> frozenset[str]:
 
 
 def variant(f: Any, name: str) -> Any:
-    """Return one of several functions made by the same lines, under a separate name."""
+    """Give a function made by a factory its own name, so that its kernels are distinguished."""
     f.__qualname__ = f"{f.__name__}.{name}"
     return f
 
 
 def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
-    """Make a `Kernel` of the function below, given the types of its arguments."""
+    """Return a decorator that makes a `Kernel` of a function, given the types of its arguments."""
     return lambda f: Kernel(f, signature)
 
 
 def inner(
     flags: frozenset[str] = FAST, signature: Any = None, always_inline: bool = False
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Mark a function that only kernels call; it is compiled into them.
+    """Return a decorator for a function that only kernels call; it is compiled into them.
 
-    Without a signature it is compiled again for every kind of argument, 0 and 1 being kinds too,
-    and into every kernel. With one, it is compiled once, for the first kernel that calls it, cached
-    like a kernel, and never inlined. A long function that LLVM would rather call than inline keeps
-    a loop from vectorising: `always_inline` it.
+    Without a signature it is compiled into every kernel, separately for each combination of
+    argument types (constants 0 and 1 are types of their own). With a signature it is compiled once,
+    when a kernel first calls it, cached like a kernel, and never inlined. `always_inline` forces
+    inlining of a long function, whose call would keep a loop from being vectorised. `flags` are
+    LLVM's fast-math flags.
     """
 
     def linked(f: Callable[..., Any]) -> Inner:
@@ -273,17 +280,18 @@ def inner(
 
 
 def instruction(result: Any, *takes: Any) -> Callable[[Callable[..., Any]], Inner]:
-    """Make an operation inside kernels of f(builder, *values), which emits it.
+    """Return a decorator that makes a kernel operation of f(builder, *values).
 
-    `takes` are the types of its arguments, None for any; a function returns the one type or the
-    other by Numba's types of what is given, and `result` may be one too. Of an array the address of
-    its first number is what f gets.
+    f emits LLVM code for the operation. `result` and `takes` are the types of the result and the
+    arguments; None accepts any type, and a function computes the type from Numba's types of the
+    arguments. For an array, f gets the address
+    of its first number.
     """
     return lambda f: Inner(f, lambda: _numba_text().instruction(f, result, takes))
 
 
 def numbas(function: str) -> Inner:
-    """Return a function of Numba, or of `numba_text`, that kernels can call by this dotted name."""
+    """Return an `Inner` for a function of Numba (or `numba_text`), given its dotted name."""
     module, _, name = function.rpartition(".")
     return Inner(numbas, lambda: getattr(importlib.import_module(module), name))
 
@@ -293,4 +301,5 @@ empty = numbas("pellucid.kernels.backend.numba_text.empty")
 
 
 def _numba_text() -> Any:
+    """Import `numba_text`, and with it Numba, only when something is compiled."""
     return importlib.import_module("pellucid.kernels.backend.numba_text")

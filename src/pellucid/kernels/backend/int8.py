@@ -1,16 +1,17 @@
-"""Products of 8-bit integers: y = x Wᵀ with the weights in int8, and x rounded to int8 row by row.
+"""Matrix products in int8: y = x Wᵀ + b with int8 weights, and x rounded to int8 row by row.
 
     q[i, l] = round(x[i, l] · 127 / max|x[i]|)        one scale for each row
     y[i, j] = (Σₗ q[i, l] w[j, l]) · (s[i] t[j]) + b[j]
 
 s[i] = max|x[i]| / 127, t[j] the scale of the weight's row j. The sum is exact in 32 bits (k up to
-131,072), so its order does not matter: a row's bits depend neither on the other rows nor on how the
-sum is cut, and are the same on every processor. What follows it is not reordered either.
+131,072), so its order does not matter: a row's bits do not depend on other rows or on how the sum
+is divided, and are the same on every processor. The operations after the sum have a fixed order.
 
-The block is that of `tile`, ROWS × 2 vectors of sums in registers, with four numbers of k in each
-lane. VNNI multiplies and adds them in one instruction (vpdpbusd), whose first factor has no sign: q
-is stored with 128 added, and the sums start at −128 Σₗ w[j, l]. Without VNNI the signs of q move to
-w, |q| w is summed in pairs in 16 bits (2 · 127 · 127 < 2¹⁵, so nothing saturates) and then in 32.
+As in `tile`, ROWS × 2 vectors of sums are in registers, with four numbers along k in each lane. The
+extension VNNI multiplies and adds them by one instruction (vpdpbusd), whose first factor is
+unsigned: q is stored with 128 added, and the sums start at −128 Σₗ w[j, l]. Without VNNI the signs
+of q are moved to w, and |q| w is summed in pairs in 16 bits (2 · 127 · 127 < 2¹⁵, so that nothing
+saturates) and then in 32 bits.
 """
 
 from typing import Any
@@ -59,15 +60,15 @@ _bytes, _shorts = ir.VectorType(_byte, GROUP * LANES), ir.VectorType(_short, 2 *
 
 
 def padded(k: int) -> int:
-    """Round up to whole steps."""
+    """Round k up to a multiple of STEP."""
     return -(-k // STEP) * STEP
 
 
 def panels(weight: Array) -> Array:
-    """Copy int8 rows (n, k) into panels: (⌈n / WIDTH⌉, WIDTH · (4 + padded k)) bytes.
+    """Pack int8 weights (n, k) into panels, (⌈n / WIDTH⌉, WIDTH · (4 + padded k)) bytes.
 
-    A panel is −128 Σₗ w[j, l] of its columns in int32, then group after group of four numbers of
-    every column.
+    A panel holds −128 Σₗ w[j, l] of each of its columns j in int32, and then, for each group of
+    four numbers along k, those of every column.
     """
     n, k = weight.shape
     wide = np.zeros((-(-n // WIDTH) * WIDTH, padded(k)), np.int8)
@@ -84,7 +85,7 @@ def panels(weight: Array) -> Array:
 
 @instruction("void", None, "i8", floats)
 def _put_bytes(builder, array, at, vector):
-    """Write the low bytes of LANES rounded numbers (see `_ROUND`), as the product reads them."""
+    """Write LANES rounded numbers (see `_ROUND`) as bytes in the form that the product reads."""
     narrow = ir.VectorType(_byte, LANES)
     low = builder.trunc(builder.bitcast(vector, _sums), narrow)
     if VNNI:
@@ -94,9 +95,10 @@ def _put_bytes(builder, array, at, vector):
 
 @inner(_EXACT, signature="f4[:,:],i8,u1[:,::1],f4[::1]")
 def round_rows(x, k, bytes_, scales):
-    """Round X[:, :k] to `bytes_` (m, padded k or more) and write the scale of every row.
+    """Round X[:, :k] to int8 in `bytes_` (m, at least padded k); write the scale of every row.
 
-    X is zero from column k to the next multiple of LANES. A row with inf or NaN gets the scale NaN.
+    X must be zero from column k to the next multiple of LANES. A row with inf or NaN gets the scale
+    NaN.
     """
     for i in range(len(x)):
         row, to = i * x.shape[1], i * bytes_.shape[1]
@@ -117,7 +119,7 @@ def round_rows(x, k, bytes_, scales):
 
 
 def _dots(builder: Any, sums: Any, x: Any, w: Any) -> Any:
-    """Emit sums + the products of GROUP numbers in every lane, x and w being vectors of bytes."""
+    """Emit sums + the products of the GROUP bytes in every lane of x and w."""
     if VNNI:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
         return call_named(builder, name, _sums, sums, *(builder.bitcast(v, _sums) for v in (x, w)))
@@ -148,12 +150,14 @@ def _dots(builder: Any, sums: Any, x: Any, w: Any) -> Any:
 
 
 def _at(builder: Any, pointer: Any, offset: Any, kind: Any) -> Any:
+    """Emit a pointer of a type at an offset."""
     return builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
 
 
 def _block(builder: Any, height: int, x, x_row, s, panel, groups, t, b, c, c_row, add) -> None:
-    """Emit one block of C: `height` rows of one panel."""
-    # Few rows make few chains of sums, each of which waits for itself: several groups at once.
+    """Emit the product for one block of C: `height` rows of one panel."""
+    # With few rows there are few chains of additions, which wait for each other: process several
+    # groups at once.
     at_once = 4 if height == 1 else 2 if height == 2 else 1
     cells = [(i, j) for i in range(height) for j in range(2)]
     x_rows = [builder.gep(x, [builder.mul(x_row, _long(i))]) for i in range(height)]
@@ -228,7 +232,7 @@ def _block(builder: Any, height: int, x, x_row, s, panel, groups, t, b, c, c_row
 
 @instruction("void", "i8", "p8", "i8", "p8", "p8", "i8", "p8", "p8", "p8", "i8", "b1")
 def _tile(builder, height, x, x_row, s, panel, groups, t, b, c, c_row, add):
-    """Compute one block of 1 to ROWS rows of one panel."""
+    """Compute the product for one block of C: 1 to ROWS rows of one panel."""
     s, t, b, c = (builder.bitcast(address, _float.as_pointer()) for address in (s, t, b, c))
     call_block(builder, "pellucid_int8_block", _block, ROWS, height,
                x, x_row, s, panel, groups, t, b, c, c_row, add)  # fmt: skip
@@ -236,9 +240,10 @@ def _tile(builder, height, x, x_row, s, panel, groups, t, b, c, c_row, add):
 
 @inner(_EXACT, signature="u1[:,::1],f4[::1],i8,u1[:,::1],i8,i8,f4[:,::1],i8,f4[:,:],b1")
 def product(x, s, k, packed, at, wide, floats_, b_at, c, add):
-    """C[:, : wide · WIDTH] (+)= X Wᵀ + b, from rounded rows; W is in `wide` panels from `at`.
+    """Compute C[:, : wide · WIDTH] = X Wᵀ + b from rounded rows x and their scales s.
 
-    b begins at `b_at` of `floats_`, and after it the scales of W.
+    If `add`, the result is added to C. W is in `wide` panels at offset `at` of `packed`; b is at
+    offset `b_at` of `floats_`, followed by the scales of W.
     """
     m = len(c)
     groups = (k + STEP - 1) // STEP * (STEP // GROUP)

@@ -1,11 +1,11 @@
-"""llvmlite; where it is not installed, something in its place, and every kernel comes `built`."""
+"""Import llvmlite, or a placeholder if it is not installed (all kernels are then `built`)."""
 
 import importlib
 from typing import Any
 
 
 class _Absent:
-    """Types and functions of llvmlite that modules name and nothing uses."""
+    """Placeholder for llvmlite's types and functions, which modules mention when imported."""
 
     def __getattr__(self, name: str) -> Any:
         return self

@@ -1,4 +1,4 @@
-"""The processor of this process, and all that the bits of its results depend on."""
+"""Describe the processor, and everything else on which the bits of results depend."""
 
 import math
 import os
@@ -16,23 +16,23 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def processor() -> str:
-    """Return the processor's name or, where it is not known, its architecture."""
+    """Return the processor's name, or its architecture if the name is not known."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):  # not Linux, or it does not say
+    except (OSError, StopIteration):  # not Linux, or no name is given
         return platform.processor() or platform.machine()
 
 
 def processors() -> int:
-    """Return how many processors this process may use: those it is bound to, within its quota."""
+    """Return the number of processors that this process may use, by its affinity and quota."""
     bound = hasattr(os, "sched_getaffinity")
     own = len(os.sched_getaffinity(0)) if bound else os.cpu_count() or 1
     return max(1, math.ceil(min(own, _quota())))
 
 
 def _quota() -> float:
-    """Return the processor time of this container, in processors; infinity without a limit."""
+    """Return the limit of processor time of this container, in processors; infinity without one."""
     for names in ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"):  # cgroup v2, v1
         with suppress(OSError, ValueError):
             texts = [(CGROUP / name).read_text(encoding="ascii") for name in names]
@@ -42,7 +42,7 @@ def _quota() -> float:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of packages by name."""
+    """Return the installed versions of packages, by name."""
     found = dict.fromkeys(packages, "not installed as a package")
     for package in packages:
         with suppress(PackageNotFoundError):
@@ -51,9 +51,9 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the versions, the threads and the processor's kernels that this process computes with.
+    """Return versions, BLAS threads and kernels of this process, for the record of a run.
 
-    The same bits are promised only where none of them differs.
+    Results are the same bit for bit only if all of these are the same.
 
     >>> "numpy" in environment() and "python" in environment()
     True

@@ -1,9 +1,9 @@
-"""From a kernel in LLVM's language to machine code for this processor, and to calls from Python.
+"""Translate kernels from LLVM's language to machine code, and make them callable from Python.
 
-A kernel is a function of addresses and numbers: the convention is Numba's, but for objects of
-Python, of which it knows none. An array is an address, its shape and its strides. `entry` writes,
-in LLVM's language too, the function that Python calls: it takes NumPy's arrays apart where they
-lie, and refuses what is not an array of the type that the kernel was compiled for.
+A kernel is a function of addresses and numbers, by Numba's calling convention without Python
+objects: an array is an address, a shape and strides. `entry` generates, in LLVM's language too, the
+function that Python calls. It reads these from NumPy's array objects, and refuses arrays of another
+type than the kernel was compiled for.
 """
 
 import ctypes
@@ -73,7 +73,7 @@ class Value(NamedTuple):
         return f"{'contiguous ' * self.contiguous}{self.dtype} array of {self.ndim} axes"
 
     def fits(self, x: Any) -> bool:
-        """Whether x is an array that a kernel can take apart, or no array is asked for."""
+        """Return whether x is an array of this type; always True if this is a number."""
         return not self.ndim or (
             type(x) is np.ndarray
             and x.dtype == self.dtype
@@ -84,7 +84,7 @@ class Value(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A named tuple as an argument of a kernel, which gets its parts one after another."""
+    """The type of a named tuple as argument of a kernel, to which its fields are passed in turn."""
 
     of: Any
     parts: tuple[Any, ...]
@@ -98,7 +98,7 @@ _TYPE = re.compile(r"(\w\d)(?:\[([^]]*)\])?")
 
 
 def kinds(*given: Any) -> tuple[Any, ...]:
-    """Return the types that Numba's names for them say, as in "i8,f4[:,::1]"; others stay.
+    """Parse types in Numba's notation, such as "i8,f4[:,::1]"; other arguments are kept.
 
     >>> kinds("i8,f4[:,::1]")
     (Value(dtype='int64', ndim=0, contiguous=True), Value(dtype='float32', ndim=2, contiguous=True))
@@ -115,12 +115,12 @@ def kinds(*given: Any) -> tuple[Any, ...]:
 
 
 def record(of: Any, *fields: Any) -> Record:
-    """Return the type of a named tuple of fields of these types."""
+    """Return the type of a named tuple class, given the types of its fields."""
     return Record(of, kinds(*fields))
 
 
 def values(given: Iterable[Any]) -> list[Value]:
-    """Return types, records taken apart."""
+    """Return types with each record replaced by the types of its fields."""
     found: list[Value] = []
     for one in given:
         found += values(one.parts) if isinstance(one, Record) else [one]
@@ -128,7 +128,7 @@ def values(given: Iterable[Any]) -> list[Value]:
 
 
 class _Method(ctypes.Structure):
-    """`PyMethodDef`: a function of C that Python calls."""
+    """Python's C structure `PyMethodDef`, which describes a C function."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -142,7 +142,7 @@ _FASTCALL = 0x80  # METH_FASTCALL: a list of arguments and its length
 
 
 def wrong(wanted: Sequence[Value], args: Sequence[Any]) -> str:
-    """Name the first array of another type."""
+    """Return an error message that names the first argument of another type."""
     for i, (value, x) in enumerate(zip(wanted, args, strict=False)):
         if not value.fits(x):
             got = type(x).__name__
@@ -153,13 +153,14 @@ def wrong(wanted: Sequence[Value], args: Sequence[Any]) -> str:
 
 
 def own_arrays(args: Sequence[Any]) -> list[Any] | None:
-    """Return arguments with the arrays of a subclass (`np.memmap`) as NumPy's; None without any."""
+    """Convert arrays of subclasses (`np.memmap`) to `np.ndarray`; return None if there are none."""
     own = [np.asarray(x) if isinstance(x, np.ndarray) else x for x in args]
     return own if any(a is not b for a, b in zip(own, args, strict=True)) else None
 
 
 @cache
 def _machine() -> Any:
+    """Return LLVM's description of the processor to compile for."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(TARGET[1])
@@ -172,6 +173,7 @@ def _machine() -> Any:
 
 @cache
 def _engine() -> Any:
+    """Return LLVM's just-in-time linker, with the functions that kernels may call."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_module(llvm.parse_assembly(_MEMORY))
     for name in _PYTHON:
@@ -182,17 +184,17 @@ def _engine() -> Any:
 
 
 def know_arrays(address: int) -> None:
-    """Write the type of NumPy's arrays where `entry` reads it."""
+    """Store the address of the type `np.ndarray` where `entry` functions read it."""
     ctypes.c_void_p.from_address(address).value = id(np.ndarray)
 
 
 def parsed(text: str) -> Any:
-    """Return a module in LLVM's language."""
+    """Parse the text of a module in LLVM's language."""
     return llvm.parse_assembly(text)
 
 
 def optimized(text: str) -> str:
-    """Return a module in LLVM's language, optimised as Numba does: cheaply and then in full."""
+    """Optimise a module in LLVM's language as Numba does, first cheaply and then fully."""
     module = llvm.parse_assembly(text)
     for full in (False, True):
         options = llvm.create_pipeline_tuning_options()
@@ -211,16 +213,16 @@ def optimized(text: str) -> str:
 
 
 def compiled(module: Any, more: str) -> bytes:
-    """Return the machine code of an optimised module, and of `more` in LLVM's language."""
+    """Return the machine code of an optimised module, together with `more` text."""
     module.link_in(llvm.parse_assembly(more))
     code: bytes = _machine().emit_object(module)
     return code
 
 
 def function(name: str, code: bytes) -> Callable[..., int]:
-    """Load the machine code of a kernel, and return its `entry`.
+    """Load the machine code of a kernel; return its `entry` as a Python function.
 
-    Kernels that it calls by name were loaded before.
+    The kernels that it calls by name must have been loaded before.
     """
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -229,12 +231,12 @@ def function(name: str, code: bytes) -> Callable[..., int]:
 
 
 def called(address: int) -> Callable[..., int]:
-    """Return an `entry` as a function of Python's.
+    """Return the `entry` at an address as a Python function.
 
-    It takes the kernel's arguments, records taken apart, and returns the status.
+    It takes the kernel's arguments, with records replaced by their fields, and returns the status.
     """
     method = _Method(b"kernel", address, _FASTCALL, None)
-    # Python reads it until the function goes, which may be after this module: it is never freed.
+    # Python uses it as long as the function exists, perhaps longer than this module: never freed.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
@@ -243,16 +245,17 @@ def called(address: int) -> Callable[..., int]:
 
 
 def call_named(builder: Any, name: str, result: Any, *values: Any) -> Any:
-    """Emit a call of a function by name: LLVM's, the C library's, Python's or a kernel."""
+    """Emit a call by name of a function of LLVM, the C library or Python, or of a kernel."""
     kind = ir.FunctionType(result, [value.type for value in values])
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
     return builder.call(function, values)
 
 
 def entry(name: str, wanted: Sequence[Value]) -> str:
-    """Return, in LLVM's language, a function `name.entry` of objects that calls the kernel `name`.
+    """Return the text, in LLVM's language, of a function `name.entry` that calls a kernel.
 
-    It returns `REFUSED` if they are not what is wanted, or the kernel's status.
+    Python calls it with objects. It checks and converts them, and returns the kernel's status, or
+    `REFUSED` if they do not fit.
     """
     module = ir.Module()
     module.triple = TARGET[1]
@@ -281,16 +284,18 @@ def entry(name: str, wanted: Sequence[Value]) -> str:
 
 
 def _return(builder: Any, status: Any) -> None:
+    """Emit a return of the status as a Python integer."""
     builder.ret(call_named(builder, "PyLong_FromLongLong", _object, status))
 
 
 def _refuse_unless(builder: Any, condition: Any) -> None:
+    """Emit a return of `REFUSED` unless the condition holds."""
     with builder.if_then(builder.not_(condition), likely=False):
         _return(builder, _i64(REFUSED))
 
 
 def _number(builder: Any, x: Any, dtype: str) -> Any:
-    """Convert an object to a number; Python sets an error where it is none."""
+    """Emit the conversion of an object to a number; Python sets an error if it is not one."""
     kind = _NUMBERS[dtype]
     if dtype == "bool":
         return builder.trunc(call_named(builder, "PyObject_IsTrue", _i32, x), kind)
@@ -301,9 +306,10 @@ def _number(builder: Any, x: Any, dtype: str) -> Any:
 
 
 def _array(builder: Any, x: Any, value: Value) -> list[Any]:
-    """Refuse an object that is no array of this type.
+    """Emit code that refuses an object unless it is an array of this type.
 
-    Return what a kernel takes of it: who holds it, sizes, where it is, its axes.
+    Returns the values that a kernel takes of an array: two for its owner (none), the number of
+    elements, their size, the address, the shape and the strides.
     """
 
     def field(x: Any, name: str) -> Any:

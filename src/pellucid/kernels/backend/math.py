@@ -1,8 +1,8 @@
-"""Functions of a float32 as polynomials, and the dropout hash; for numbers and for vectors alike.
+"""Float32 functions computed by polynomials, and the dropout hash; for numbers and for vectors.
 
-`np.exp` in Numba is a call per number. A polynomial is a dozen multiply-adds on a whole vector.
-`exp` is compiled without reordering: its rounding trick is an addition and a subtraction that a
-reordering compiler would remove.
+`np.exp` in Numba is a function call for each number; a polynomial is a dozen multiply-adds on a
+whole vector. `exp` is compiled without reordering, because it rounds by an addition and a
+subtraction, which a reordering compiler would remove.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ _exp = _polynomial(0.499999934, 0.166665201, 0.0416683943, 0.00836878087, 0.0013
 
 @inner(EXACT)
 def exp(x):
-    """eˣ for x ≤ 0 (and up to 88) to 1 ulp; 0 below −87, where float32's normal numbers end."""
+    """Compute eˣ for x up to 88, to 1 ulp; 0 below −87, where float32's normal numbers end."""
     shifted = x * _LOG2_E + _ROUND
     n = shifted - _ROUND
     r = x - n * _LN2_HIGH
@@ -55,7 +55,7 @@ _tanh = _polynomial(
 
 @inner(EXACT)
 def tanh(x):
-    """Compute tanh to 3 ulp: near 0 by a polynomial, beyond by (1 − e⁻²ˣ) / (1 + e⁻²ˣ)."""
+    """Compute tanh to 3 ulp: near 0 by a polynomial, else by (1 − e⁻²ˣ) / (1 + e⁻²ˣ)."""
     size = number(_uint(bits(x) & _MAGNITUDE))
     e = exp(size * -_TWO)
     far = (_ONE - e) / (_ONE + e)
@@ -66,13 +66,13 @@ def tanh(x):
 
 @inner()
 def inverse_root(x):
-    """1 / √x for x > 0; NaN at inf, which means that x overflowed."""
+    """Compute 1 / √x for x > 0; NaN for inf, which means that x has overflowed."""
     return np.float32(np.nan) if x == np.float32(np.inf) else _ONE / np.sqrt(x)
 
 
 @instruction(_narrow := lambda x: uints if str(x) == str(uints) else "u4", _narrow)
 def _uint(builder, x):
-    """Keep 32 bits of a number, which Numba widens in every operation; a vector stays as it is."""
+    """Truncate a number to 32 bits, since Numba widens integers; a vector stays unchanged."""
     return x
 
 
@@ -85,9 +85,9 @@ _artanh = _polynomial(*(2 / n for n in (3, 5, 7, 9)))
 
 @inner(EXACT)
 def log(x):
-    """The natural logarithm to 3 ulp; −∞ at 0 and below the normal numbers, NaN below 0.
+    """Compute the natural logarithm to 3 ulp; −∞ for 0 and denormal numbers, NaN below 0.
 
-    x = 2ⁿ m with m from √½ to √2, and log m = 2 artanh s, s = (m − 1) / (m + 1).
+    x = 2ⁿ m with m from √½ to √2, and log m = 2 artanh s with s = (m − 1) / (m + 1).
     """
     shifted = _uint(bits(x) + _TO_ROOT)
     n = number(_uint(_uint(shifted >> _EXPONENT) | _2_23_BITS)) - _UNBIASED
@@ -134,9 +134,10 @@ _SQRT_HALF, _HALF_OF_ONE, _ERF_ONE = np.float32(0.707106781), np.float32(0.5), n
 
 @inner(EXACT, always_inline=True)
 def normal(x):
-    """Φ(x) = ½ erfc(−x / √2), the normal distribution function of a number; 0 below −5.7.
+    """Compute the cumulative normal distribution Φ(x) = ½ erfc(−x / √2); 0 below −5.7.
 
-    To 1 ulp of 1, and below 0 to 5e-6 of itself, where 1 + erf would cancel.
+    The absolute error is at most 1 ulp of 1. Below 0 the relative error is at most 5e-6, for which
+    erfc is used, as 1 + erf would cancel.
     """
     w = x * _SQRT_HALF
     square = w * w
@@ -149,7 +150,7 @@ def normal(x):
 
 @inner(EXACT)
 def logistic(x):
-    """σ(x) = 1 / (1 + exp(−x)) of a number and 1 − σ(x), each to 2 ulp of itself."""
+    """Compute σ(x) = 1 / (1 + exp(−x)) and 1 − σ(x), each to 2 ulp."""
     e = exp(-abs(x))
     small, large = e / (_ONE + e), _ONE / (_ONE + e)
     return (small, large) if x < _ZERO else (large, small)
@@ -157,6 +158,6 @@ def logistic(x):
 
 @inner()
 def clip(x, limit):
-    """x between −limit and limit; NaN stays NaN."""
+    """Clip x to −limit … limit; NaN stays NaN."""
     x = -limit if x < -limit else x
     return limit if x > limit else x

@@ -1,15 +1,15 @@
-"""Large matrix products, C = A B: BLAS's plan over the register blocks of `tile`.
+"""Large matrix products C = A B, blocked for the caches as in BLAS, on the small product of `tile`.
 
-B is copied once into panels, each WIDTH columns wide and k long, so that the inner loop reads it in
-one stream and a piece of DEPTH rows stays in the nearest cache. HEIGHT rows of A stay in the second
-cache while all panels pass by. (Goto & van de Geijn 2008, less its last level: our k is short.)
-A block of A whose rows do not have their numbers next to each other (a transposed array) is copied
-first too, if it is read in steps of FAR numbers or more: such steps use few places of a cache.
+B is copied once into panels, WIDTH columns wide and k long, so that the inner loop reads memory
+sequentially, and a piece of DEPTH rows stays in the first-level cache. HEIGHT rows of A stay in the
+second-level cache while they are multiplied by all panels. (Goto & van de Geijn 2008, without its
+last level, since k is short here.) A block of A that is not contiguous along its rows (a transposed
+array) is copied too, if it is read in steps of FAR numbers or more, which use few sets of a cache.
 
-Why not NumPy's BLAS. It runs its own threads, which keep a processor busy for a while after every
-product, when our kernels want it. It chooses AVX2 code on processors with AVX-512 that are newer
-than it. It cannot add to C. And its last bits change with the number of rows: here every element is
-one chain of multiply-adds over k, independent of the other rows.
+Why not NumPy's BLAS? Its own threads keep a processor busy for a while after every product, when
+other kernels need it. It chooses AVX2 code on processors with AVX-512 that are newer than it. It
+cannot add to C. And its last bits change with the number of rows, while here every element is one
+chain of multiply-adds over k, independent of other rows.
 Measured on one thread, 3200 × 256 × 256: 240 GFLOP/s with AVX-512 (NumPy's OpenBLAS 0.3.31 114, or
 230 when the processor is set by hand), 122 with AVX2 (OpenBLAS 114).
 """
@@ -50,7 +50,9 @@ NOTHING = np.empty(0, np.float32)
 
 
 class Products(NamedTuple):
-    """How matrices are multiplied: in float32, or rounded to bfloat16 (`bfloat16`, `amx`)."""
+    """The functions that multiply matrices in one precision: float32, or bfloat16 with or without
+    AMX (`amx`).
+    """
 
     name: str
     numbers: int
@@ -67,13 +69,13 @@ class Products(NamedTuple):
     """Inside a kernel: do some rows of `multiply`."""
 
     def panels(self, b: Array) -> Array:
-        """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
+        """Pack B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), padded with zero columns."""
         packed = self.empty_panels(*b.shape)
         _packing(self)(copying_tasks(packed), b, packed)
         return packed
 
     def empty_panels(self, k: int, n: int) -> Array:
-        """Return memory for the panels of a matrix of this shape."""
+        """Allocate the panels for a matrix of shape (k, n)."""
         panels, pieces = -(-n // WIDTH), -(-k // (self.numbers * self.multiple))
         size = pieces * self.multiple * WIDTH
         return np.empty((panels, size), np.float32) if self.multiple == 1 else aligned(panels, size)
@@ -87,10 +89,10 @@ class Products(NamedTuple):
         add: bool = False,
         sums: Array | None = None,
     ) -> Array:
-        """Write A B (+ bias) into C (m, n), or add A B to it, and return C.
+        """Compute C = A B (+ bias), or C += A B if `add`; return C (m, n).
 
-        B comes from `panels`. A has its numbers next to each other along one of its two axes, C
-        along its rows. `sums` (m,) gets the sums of A's rows if A is a transposed array.
+        b is the result of `panels`. A must be contiguous along one of its axes, C along its rows.
+        If A is a transposed array, the sums of its rows are written to `sums` (m,).
         """
         tasks, columns = division(len(a), len(a.T), c.shape[1])
         _multiplying(self)(
@@ -107,9 +109,9 @@ class Products(NamedTuple):
 
 
 def aligned(*shape: int) -> Array:
-    """Return memory for floats, the first at the beginning of a line of the cache.
+    """Allocate a float32 array that is aligned to cache lines.
 
-    A tile of which every row lies in two lines takes three times as long to read.
+    An AMX tile whose rows cross lines takes three times as long to read.
     """
     size = math.prod(shape)
     memory = np.empty(size + _LINE, np.float32)
@@ -118,22 +120,22 @@ def aligned(*shape: int) -> Array:
 
 
 def copying_tasks(packed: Array) -> int:
-    """Return how many tasks to make of copying a matrix into these panels."""
+    """Return the number of tasks for packing a matrix into these panels."""
     return threads.task_count(packed.size, _COPIED)
 
 
 @lru_cache(maxsize=256)
 def division(m: int, k: int, n: int) -> tuple[int, int]:
-    """Return into how many tasks to divide a product of these sizes, and in how many columns.
+    """Return the number of tasks for an (m, k) by (k, n) product, and of their columns of tasks.
 
-    A step asks the same of every layer.
+    C is divided into a grid of tasks. The result is cached, since a step asks for every layer.
     """
     widths = -(-n // WIDTH)
     work = m * k * widths * WIDTH
     if work < 2 * _WORK:
         return 1, 1
     down = min(threads.task_count(work, _WORK), threads.task_count(m, ROWS))
-    # Where there are too few rows for the threads, the panels are divided among the tasks too.
+    # If there are too few rows for all threads, the panels are divided among tasks too.
     right = threads.task_count(work // down, _WORK, most=-(-threads.count() // down))
     right = min(right, max(widths, 1))
     return down * right, right
@@ -141,6 +143,7 @@ def division(m: int, k: int, n: int) -> tuple[int, int]:
 
 @cache
 def _packing(products: Products) -> Any:
+    """Return the parallel kernel that packs a matrix into panels."""
     pack = products.pack
 
     def _pack(task, tasks, b, packed):
@@ -151,6 +154,7 @@ def _packing(products: Products) -> Any:
 
 @cache
 def _multiplying(products: Products) -> Any:
+    """Return the parallel kernel of `Products.multiply`."""
     multiply_rows = products.multiply_rows
 
     def _multiply(task, tasks, columns, a, b, c, bias, add, sums):
@@ -163,7 +167,7 @@ def _multiplying(products: Products) -> Any:
 
 @inner(signature="i8,i8,f4[:,:],f4[:,::1]")
 def pack(task, tasks, b, packed):
-    """Do a task of `Products.panels`."""
+    """Pack a task's panels of B in float32, for `Products.panels`."""
     k, n = b.shape
     first, last = threads.slice_of(task, tasks, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4
@@ -188,7 +192,7 @@ def pack(task, tasks, b, packed):
 
 @inner()
 def part_of(task, tasks, columns, c):
-    """Return the rows and panels of a task of a `division`: first and end of each."""
+    """Return the ranges of rows and panels of C that a task of a `division` computes."""
     begin, end = threads.slice_of(task // columns, tasks // columns, len(c))
     left, right = threads.slice_of(task % columns, columns, (c.shape[1] + WIDTH - 1) // WIDTH)
     return begin, end, left, right
@@ -196,10 +200,10 @@ def part_of(task, tasks, columns, c):
 
 @inner()
 def _sum_rows(a, at, a_step, height, depth, sums, first, add):
-    """Write the sums of a block's rows to `sums`, or add them; its columns are contiguous."""
+    """Write the sums of the rows of a transposed block to `sums`, or add them if `add`."""
     partial = empty(HEIGHT, np.float32)
     i = 0
-    while i + 2 * LANES <= height:  # an addition takes longer than the step from one to the next
+    while i + 2 * LANES <= height:  # two chains of additions, which do not wait for each other
         x, y = splat(_f(0.0)), splat(_f(0.0))
         for step in range(depth):
             x = x + load(a, at + step * a_step + i)
@@ -225,7 +229,7 @@ def _sum_rows(a, at, a_step, height, depth, sums, first, add):
 
 @inner()
 def _block(a, at, a_row, a_step, transposed, height, depth, copy):
-    """Return the address of a block of A and its steps; it is copied where it is read far apart."""
+    """Return the address, row step and k step of a block of A, copied if its steps are large."""
     if not transposed:
         return address_of(a, at), a_row, 1
     if a_step < FAR:
@@ -241,15 +245,16 @@ def _block(a, at, a_row, a_step, transposed, height, depth, copy):
 
 
 def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
-    """Return the function that does rows of `Products.multiply`, `numbers` of k at a step.
+    """Return the function that computes rows of a product, `numbers` along k at a step.
 
-    `block` and `product` are those of float32 here, or those of `bfloat16` or `amx`.
+    `block` and `product` are those for float32, or of `bfloat16` or `amx`.
     """
 
     def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
-        """Do rows begin … end in panels left … right; empty `bias` or `sums` are none.
+        """Compute rows begin … end − 1 of panels left … right − 1 of C.
 
-        Every element is one chain of additions, so its bits do not depend on how C is divided.
+        An empty `bias` or `sums` stands for none. Every element is one chain of additions, so
+        its bits do not depend on how C is divided.
         """
         k, n = a.shape[1], c.shape[1]
         steps = b.shape[1] // WIDTH
@@ -317,6 +322,7 @@ def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
 def _products(
     name: str, numbers: int, multiple: int, rows: int, pack: Any, block: Any, product: Any
 ) -> Products:
+    """Make `Products` of the functions for one precision."""
     multiply_rows = _multiply_rows(name, numbers, block, product)
     return Products(name, numbers, multiple, rows, pack, product, multiply_rows)
 
@@ -330,7 +336,7 @@ BFLOAT16_TILES = _products(
 
 
 def products() -> Products:
-    """Return the matrix products that training kernels use now; see `precision`."""
+    """Return the matrix products for the precision that is set now; see `kernels.precision`."""
     if not precision.rounded():
         return FLOAT32
     return BFLOAT16_TILES if amx.available() else BFLOAT16

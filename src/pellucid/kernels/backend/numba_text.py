@@ -1,10 +1,10 @@
-"""Numba's part of a kernel: from a function in Python to text in LLVM's language.
+"""Translate a Python function to text in LLVM's language, with Numba.
 
-Numba optimises every function, writes a wrapper for calls from Python, compiles both to machine
-code, links the optimised function into its callers and optimises these. Here an inner function is
-only linked, and optimised as a part of each kernel, and what a kernel becomes is text, of which
-`machine_code` does the rest. A function with a signature of its own is text of its own, and its
-callers name it.
+By itself Numba optimises every function, writes a wrapper for calls from Python, compiles both to
+machine code, links the optimised function into its callers and optimises these again. Here an inner
+function is only linked, and optimised as a part of each kernel. A kernel becomes text, which
+`machine_code` compiles. A function with a signature becomes a separate text, which its callers call
+by name.
 """
 
 import hashlib
@@ -49,11 +49,11 @@ from pellucid.kernels.backend.simd import (
 
 
 class _Library(JITCodeLibrary):
-    """A module to link into others, or a kernel's.
+    """Numba's container for the LLVM module of an inner function or of a kernel.
 
-    An inner function of numbers and arrays is optimised before, in its own order of operations: its
-    bits must not depend on the kernel. One that takes records is long, and optimised with the
-    kernel.
+    An inner function of numbers and arrays is optimised before it is linked, so that its order of
+    operations, and its bits, do not depend on the kernel. A function that takes records is long,
+    and optimised together with the kernel.
     """
 
     alone = False
@@ -62,7 +62,7 @@ class _Library(JITCodeLibrary):
     """Whether it is a kernel's: then its body is simplified before what it calls is linked."""
 
     def finalize(self) -> None:
-        """Link what it calls."""
+        """Link the functions that it calls into its module."""
         for library in dict.fromkeys(self._linking_libraries):
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         if self.alone:
@@ -77,11 +77,13 @@ class _Library(JITCodeLibrary):
 
 
 class _Lowering(NativeLowering):
+    """Numba's last pass, which generates LLVM's language, without wrappers and machine code."""
+
     _name = "pellucid_lowering"
     whole = True
 
     def run_pass(self, state: Any) -> bool:
-        """Lower to LLVM's language."""
+        """Generate the function's LLVM module."""
         state.library = _Library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.whole = self.whole
         state.library.alone = not self.whole and not any(
@@ -100,22 +102,26 @@ class _Lowering(NativeLowering):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _KernelLowering(_Lowering):
+    """The last pass for a kernel."""
+
     _name = "pellucid_kernel_lowering"
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _InnerLowering(_Lowering):
+    """The last pass for an inner function."""
+
     _name = "pellucid_inner_lowering"
     whole = False
 
 
 class _KernelCompiler(CompilerBase):
-    """Numba's compiler, less what nothing here is written with: closures, expressions of arrays."""
+    """Numba's compiler for kernels, without passes that kernels do not need."""
 
     lowering: Any = _KernelLowering
 
     def define_pipelines(self) -> list[Any]:
-        """Return the passes."""
+        """Return Numba's passes, without those for closures and array expressions."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [
             (self.lowering if one is NativeLowering else one, name)
@@ -127,21 +133,24 @@ class _KernelCompiler(CompilerBase):
 
 
 class _InnerCompiler(_KernelCompiler):
+    """Numba's compiler for inner functions."""
+
     lowering = _InnerLowering
 
 
 def _options(flags: frozenset[str], compiler: type[CompilerBase]) -> dict[str, Any]:
+    """Return the options of `njit`."""
     return {
         "fastmath": set(flags),
         "error_model": "numpy",
-        "no_cfunc_wrapper": True,  # nobody calls them from C, and it would be compiled too
+        "no_cfunc_wrapper": True,  # they are not called from C, and it would be compiled too
         "pipeline_class": compiler,
     }
 
 
 def inner(f: Callable[..., Any], flags: frozenset[str], always_inline: bool) -> Any:
     """Return f as a Numba function, which Numba links into the kernels that call it."""
-    # Who holds an array is counted where arrays are made: not where it is read, in a loop.
+    # Arrays are reference-counted only in functions that make arrays, not in those that read them.
     counts = not {"empty", "carray"}.isdisjoint(f.__code__.co_names)
     options = _options(flags, _InnerCompiler) | {"_nrt": counts, "forceinline": always_inline}
     return njit(**options)(f)
@@ -149,21 +158,23 @@ def inner(f: Callable[..., Any], flags: frozenset[str], always_inline: bool) -> 
 
 @typeof_impl.register(Inner)
 def _typeof(inner: Inner, _context: Any) -> Any:
+    """Tell Numba the type of an `Inner` that a kernel mentions."""
     return _type_of(inner)
 
 
 @cache
 def _type_of(inner: Inner) -> Any:
+    """Return Numba's type of a function or an instruction."""
     context, made = cpu_target.typing_context, inner.made
     try:
         return typeof(made)
-    except ValueError:  # an instruction, which is new
+    except ValueError:  # an instruction, which Numba does not know yet
         context.refresh()
         return context.resolve_value_type(made)
 
 
 def by_name(f: Callable[..., Any], name: str, takes: tuple[Any, ...]) -> Any:
-    """Return an instruction that calls f's machine code, which has a name."""
+    """Return an operation that calls f's machine code by name, given the types of its arguments."""
     arguments = tuple(map(_numba_type, takes))
 
     def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
@@ -174,7 +185,7 @@ def by_name(f: Callable[..., Any], name: str, takes: tuple[Any, ...]) -> Any:
 
 
 def instruction(emit: Callable[..., Any], result: Any, takes: tuple[Any, ...]) -> Any:
-    """Return the Numba intrinsic for `compile.instruction`."""
+    """Return the Numba intrinsic for an instruction (`compile.instruction`)."""
 
     def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
         pairs = zip(sig.args, values, strict=True)
@@ -195,12 +206,15 @@ _DATA = 4
 def _operation(
     f: Callable[..., Any], skip: int, result: Any, takes: tuple[Any, ...], lower: Callable[..., Any]
 ) -> Any:
-    """Return an operation with f's parameters, but for the first `skip`, that is lowered so."""
+    """Return a Numba intrinsic with the parameters of f, without its first `skip`.
+
+    `lower` emits its code; `result` and `takes` are its types, as in `compile.instruction`.
+    """
 
     def typed(_context: Any, *given: Any) -> Any:
         pairs = zip(takes, given, strict=True)
         kinds = [one if kind is None else _numba_type(kind, given) for kind, one in pairs]
-        # a function of its own each time: Numba finds it by the types
+        # a new function each time, because Numba looks it up by the types
         return _numba_type(result, given)(*kinds), lambda *arguments: lower(*arguments)
 
     parameters = [*inspect.signature(f).parameters.values()][skip:]
@@ -210,7 +224,7 @@ def _operation(
 
 
 def _numba_type(kind: Any, given: tuple[Any, ...] = ()) -> Any:
-    """Return Numba's type for a type of `signature`; a callable computes it from those given."""
+    """Return Numba's type for a type in a signature; a callable computes it from `given`."""
     match kind:
         case "void":
             return types.void
@@ -235,6 +249,8 @@ def _numba_type(kind: Any, given: tuple[Any, ...] = ()) -> Any:
 
 
 class _Own(types.Type):
+    """A Numba type for vectors and addresses."""
+
     def __init__(self, llvm: Any, name: str) -> None:
         self.llvm = llvm
         super().__init__(name)
@@ -242,6 +258,8 @@ class _Own(types.Type):
 
 @register_model(_Own)
 class _Model(models.PrimitiveModel):
+    """Tells Numba that a value of such a type is a primitive LLVM value."""
+
     def __init__(self, manager: Any, own: _Own) -> None:
         super().__init__(manager, own, own.llvm)
 
@@ -252,7 +270,7 @@ _ADDRESS = _Own(_BYTES, "address")
 
 
 def _define(op: Any, given: dict[Any, tuple[Any, Callable[..., Any]]]) -> None:
-    """Let an operator work on these types: of each the result's, and what emits it."""
+    """Define an operator: for each tuple of operand types, the result's type and the emitter."""
 
     class _Typing(ConcreteTemplate):
         key = op
@@ -264,6 +282,7 @@ def _define(op: Any, given: dict[Any, tuple[Any, Callable[..., Any]]]) -> None:
 
 
 def _define_operators() -> None:
+    """Define the operators of vectors and addresses, from the tables of `simd`."""
     cases: dict[Any, dict[Any, tuple[Any, Callable[..., Any]]]] = defaultdict(dict)
     for op, vector, result, emit, how in OPERATORS:
         own, whole = _VECTORS[vector], _VECTORS[ints]
@@ -310,7 +329,10 @@ _define_operators()
 
 @intrinsic
 def empty(_context, shape, dtype):
-    """`np.empty(shape, dtype)`, which Numba compiles as a function for every kind of array."""
+    """Allocate an array inside a kernel, as `np.empty(shape, dtype)`.
+
+    Numba would compile `np.empty` as a separate function for every type of array.
+    """
     several = isinstance(shape, types.BaseTuple)
     kind = types.Array(dtype.instance_type, len(shape) if several else 1, "C")
 
@@ -323,7 +345,10 @@ def empty(_context, shape, dtype):
 
 
 def text(f: Callable[..., Any], takes: tuple[Any, ...], flags: frozenset[str], name: str) -> str:
-    """Return a module in LLVM's language whose function `name` is f for these types."""
+    """Translate f for these argument types; return a module whose function is called `name`.
+
+    Raises `RefusedError` if Numba cannot compile f.
+    """
     arguments = tuple(map(_numba_type, takes))
     dispatcher = njit(**_options(flags, _KernelCompiler))(f)
     try:
@@ -345,16 +370,15 @@ _OBJECTS = re.compile(
 
 
 def _plain(module: str, kernel: str, name: str) -> str:
-    """Rename a kernel, and what is its own alone, and leave out what is for Python.
+    """Rename the kernel and the private names of a module, and remove its Python data.
 
-    That is the text of its errors, which are pickles and are not read: a kernel's only error is
-    that there was no memory. Numba's names are long (a search has a megabyte of them), and not the
-    same in every process.
+    Numba's names are long (a megabyte for a search) and differ between processes. The Python data
+    are pickled errors, which are not used: a kernel's only error is a lack of memory.
     """
     module = _OBJECTS.sub(lambda m: f"{m[1]} zeroinitializer" if m[1] else f"{m[2]} null", module)
     module = re.sub(r'!"_ZN[^"]*"', '!""', module)  # the names of scopes
     module = re.sub(r"(?m)^source_filename.*\n|^; .*\n", "", module)
-    # what it calls and has not keeps its name; what it has is kept apart from others' names
+    # functions that it only declares keep their names; its own get names unique to this kernel
     called = [match[1] or match[2] for match in _DECLARED.finditer(module)]
     names = {kernel: f'@"{name}"', **{other: f'@"{other}"' for other in called}}
     own = "k" + hashlib.blake2b(name.encode(), digest_size=4).hexdigest()

@@ -1,14 +1,13 @@
-"""Kernels that come with the package in LLVM's language.
+"""Load kernels that come with the package as text in LLVM's language.
 
-Most of compiling a kernel is Numba's work in Python, and its outcome, text in LLVM's language, does
-not depend on the processor: only on the code, on the system, on the width of our vectors and, for
-int8, on the instructions that multiply. It names no object of Python, so it serves every version.
-For one system that text is in the package, written by `scripts/prepare_kernels.py`: compressed
-JSON. The text is optimised, on a processor with vectors as wide, and LLVM writes machine code of it
-for the processor that it runs on.
+Most of the time to compile a kernel is spent by Numba in Python. Its result, text in LLVM's
+language, does not depend on the processor, but on the code, on the system, on the width of vectors
+and, for int8, on the kind of multiplication instructions. It contains no Python objects, so it
+serves every version of Python. The package has that text for one system, as compressed JSON,
+written and optimised by `scripts/prepare_kernels.py`. LLVM then only generates machine code.
 
-The file in the repository may be older than the code: of an edited kernel the text is not used, and
-Numba compiles it. Building the wheel brings the file up to date.
+The file in the repository may be older than the code. The text of an edited kernel is not used; the
+kernel is compiled by Numba. Building the wheel updates the file.
 """
 
 import json
@@ -25,7 +24,7 @@ _INT8 = "vnni" if VNNI else "pairs" if PAIRS else "neither"
 
 
 def path() -> Path:
-    """Return the file for this system and width of vectors, which need not exist."""
+    """Return the path of the file for this system and vector width; it may not exist."""
     return FOLDER / f"{binding.get_process_triple()}-{LANES}.json.xz"
 
 
@@ -38,7 +37,7 @@ def key(name: str) -> str:
 
 
 def _content() -> dict[str, Any]:
-    """Return what the file has: nothing where there is no sound file for this system."""
+    """Read the file; return no kernels if it is missing or damaged."""
     try:
         content: dict[str, Any] = json.loads(lzma.decompress(path().read_bytes()))
     except (OSError, EOFError, lzma.LZMAError, ValueError):
@@ -48,7 +47,7 @@ def _content() -> dict[str, Any]:
 
 @cache
 def entries() -> dict[str, tuple[str, str]]:
-    """Return the kernels of the file, none where it is for another llvmlite."""
+    """Return the (digest, text) of each kernel in the file; none if it is for another llvmlite."""
     content = _content()
     if content["llvmlite"] != VERSION:
         return {}
@@ -56,7 +55,7 @@ def entries() -> dict[str, tuple[str, str]]:
 
 
 def lacking() -> str | None:
-    """Return why every kernel must be compiled from its source; None if most need not be."""
+    """Return why no prepared kernels can be used; None if they can."""
     made_for = _content()["llvmlite"]
     if made_for is None:
         return "there are no prepared ones for this system"
@@ -66,6 +65,6 @@ def lacking() -> str | None:
 
 
 def text(name: str, digest: str) -> str | None:
-    """Return a prepared kernel in LLVM's language; None if there is none of this digest."""
+    """Return the prepared text of a kernel; None if there is none for this digest of its code."""
     found = entries().get(key(name))
     return found[1] if found is not None and found[0] == digest else None

@@ -1,4 +1,4 @@
-"""Helpers of the row-by-row kernels: what they accept, what they make of it, dropout's bits."""
+"""Helpers of kernels that process rows: checks and conversions of arguments, and dropout bits."""
 
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ _SUMS = 16  # partial sums of one kernel at most
 
 
 class Bits(NamedTuple):
-    """Inputs from which a kernel draws dropout's random bits; threshold 0 keeps everything."""
+    """The numbers from which a kernel draws dropout bits; threshold 0 means no dropout."""
 
-    names: Array  # (T,) uint32: the names of the rows, empty without dropout
+    names: Array  # (T,) uint32: the keys of the rows, empty without dropout
     site: np.uint32
     threshold: np.uint32
     scale: np.float32  # 1 / (1 − p)
@@ -30,7 +30,7 @@ KEEP_ALL = Bits(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1
 
 
 def is_rows(x: Array) -> bool:
-    """Return whether x is contiguous float32 rows with at least one number."""
+    """Return whether x is a contiguous float32 array of at least two axes that is not empty."""
     return (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
@@ -59,12 +59,12 @@ def read_only(y: Array) -> Array:
 
 
 def as_vector(x: Array | None, width: int, default: float) -> Array:
-    """Return a vector that `is_vector` accepts; `default` everywhere where it is None."""
+    """Return x, or if it is None a vector of `width` times `default`."""
     return np.full(width, default, np.float32) if x is None else x
 
 
 def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
-    """Return the gradient of an output of this shape as contiguous rows.
+    """Convert the gradient of an output of this shape to contiguous float32 rows.
 
     Raises `ValueError` when dy has another shape.
     """
@@ -74,7 +74,10 @@ def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
 
 
 def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | None:
-    """Return the parameters of dropout bits for rows of this shape; None if `rng` has others."""
+    """Return the numbers for dropout of rows of this shape; None if the kernel cannot draw them.
+
+    That is if p is 1 or not a probability, or if `rng` has keys for rows of another shape.
+    """
     if p == 0.0 or rng is None:
         return KEEP_ALL
     fit = rng.rows is None or rng.rows.shape == rows
@@ -82,9 +85,9 @@ def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | Non
 
 
 def bits_of(p: float, rng: Rng | None, names: Array | None) -> Bits | None:
-    """Return the parameters that kernels draw the dropout bits of these rows from.
+    """Return the numbers for dropout of rows with these keys; None if the kernel cannot draw them.
 
-    None where the reference op must draw them: p is 1 or not a probability, or names are missing.
+    That is if p is 1 or not a probability, or `names` is None. The reference op then runs.
     """
     if p == 0.0 or rng is None:
         return KEEP_ALL
@@ -96,19 +99,19 @@ def bits_of(p: float, rng: Rng | None, names: Array | None) -> Bits | None:
 
 @inner()
 def row_start(names, row, site):
-    """Return the hash that a row's random bits start from: `Rng.row_hash` inside a kernel."""
+    """Return the hash from which a row's random bits are derived, as `Rng.row_hash` does."""
     return mix(np.uint32(names[row] ^ site))
 
 
 def row_tasks(rows: int, width: int) -> int:
-    """Return how many tasks to make of rows of this width, each writing to its own rows alone."""
+    """Return the number of tasks for rows of this width, if each task writes only its own rows."""
     most = max(_SUMS, threads.most_tasks())
     return threads.task_count(rows * width, _NUMBERS, most=min(most, rows))
 
 
 def sum_tasks(rows: int, width: int) -> int:
-    """Return how many tasks to make of rows that are summed too, a partial sum in each task.
+    """Return the number of tasks for rows that are also summed, with a partial sum in each task.
 
-    The number decides the bits, so that it depends on the shape alone.
+    The bits of the sum depend on this number, so it depends only on the shape.
     """
     return threads.task_count(rows * width, _NUMBERS, most=min(_SUMS, rows))

@@ -1,11 +1,11 @@
-"""Vectors of numbers inside a kernel: what `x + y` means when x fills a register.
+"""Vector types for kernels: values that fill a SIMD register, with the usual operators.
 
-A compiler vectorises a loop of 10,000 steps well and one of 50 badly (checks before it, a scalar
-rest after it, sums and maxima across lanes). Attention is made of the short ones. So here are four
-types for Numba, LANES floats, LANES 32-bit unsigned integers, LANES 64-bit integers and LANES
-booleans, with the usual operators; a plain number on one side means a vector full of it. Integers
-beside floats become floats, and `/` of integers is of floats. A function written with operators and
-`select` works on numbers and on vectors alike.
+A compiler vectorises a loop of 10,000 steps well, but one of 50 steps badly (because of checks
+before it, a scalar rest after it, and sums and maxima across lanes). Attention consists of short
+loops. So this module defines four types for Numba: LANES floats, LANES 32-bit unsigned integers,
+LANES 64-bit integers and LANES booleans. A number as one operand stands for a vector full of it.
+Integers combined with floats become floats, and `/` of integers gives floats. A function written
+with operators and `select` works on numbers and on vectors.
 """
 
 import operator
@@ -16,8 +16,7 @@ from pellucid.kernels.backend.compile import inner, instruction
 from pellucid.kernels.backend.llvm import ir
 from pellucid.kernels.backend.machine_code import FEATURES, call_named
 
-# LLVM keeps its own vectors at 256 bits on Intel's processors; ours, whose width is explicit, it
-# keeps.
+# On Intel's processors LLVM limits the vectors of its own loops to 256 bits, but not explicit ones.
 LANES = 16 if "+avx512f" in FEATURES else 4 if "+simd128" in FEATURES else 8
 VNNI = ("+avx512vnni" if LANES == 16 else "+avxvnni") in FEATURES
 PAIRS = not VNNI and ("+avx512bw" if LANES == 16 else "+avx2") in FEATURES
@@ -29,7 +28,7 @@ _i32, _i64 = ir.IntType(32), ir.IntType(64)
 
 
 class Vector(NamedTuple):
-    """LANES numbers of one type; for LLVM, for the rest of us, and for Numba."""
+    """A vector type: LANES numbers of one type, with its LLVM type and its element's name."""
 
     llvm: Any
     element: str
@@ -41,6 +40,7 @@ class Vector(NamedTuple):
 
 
 def _vector(llvm: Any, element: str, *others: str) -> Vector:
+    """Make a vector type of an element's LLVM type and name, and of other number operands."""
     return Vector(ir.VectorType(llvm, LANES), element, (element, *others))
 
 
@@ -98,19 +98,20 @@ def spread(builder: Any, value: Any) -> Any:
 
 
 def _pointer(builder: Any, address: Any, kind: Any = floats.llvm) -> Any:
+    """Emit an address as a pointer of another type."""
     return builder.bitcast(address, kind.as_pointer())
 
 
 @instruction(floats, None, "i8")
 def load(builder, array, at):
-    """Read LANES floats from the `at`-th after an array's first, for any strides."""
+    """Load LANES floats at offset `at` from an array's first float, ignoring strides."""
     place = builder.bitcast(builder.gep(array, [at]), floats.llvm.as_pointer())
     return builder.load(place, align=4)
 
 
 @instruction("void", None, "i8", floats)
 def store(builder, array, at, value):
-    """Write LANES floats to the `at`-th after an array's first, for any strides."""
+    """Store LANES floats at offset `at` from an array's first float, ignoring strides."""
     place = builder.bitcast(builder.gep(array, [at]), floats.llvm.as_pointer())
     builder.store(value, place, align=4)
 
@@ -119,7 +120,7 @@ _byte = ir.IntType(8)
 
 
 def _some(builder: Any, kind: Any, address: Any, count: Any) -> Any:
-    """Emit a load of the first `count` of LANES numbers, zeros behind them."""
+    """Emit a masked load of the first `count` of LANES numbers, with zeros after them."""
     lanes = ir.Constant(uints.llvm, list(range(LANES)))
     wanted = builder.icmp_signed("<", lanes, spread(builder, builder.trunc(count, _i32)))
     name = f"llvm.masked.load.v{LANES}{'f32' if kind == floats.llvm else 'i8'}.p0"
@@ -128,6 +129,7 @@ def _some(builder: Any, kind: Any, address: Any, count: Any) -> Any:
 
 
 def _read(builder: Any, kind: Any, address: Any, count: Any) -> Any:
+    """Emit a load of LANES numbers, or a masked load if only `count` are left."""
     whole = builder.icmp_signed(">=", count, ir.Constant(count.type, LANES))
     with builder.if_else(whole) as (then, otherwise):
         with then:
@@ -144,13 +146,13 @@ def _read(builder: Any, kind: Any, address: Any, count: Any) -> Any:
 
 @instruction(floats, "p8", "i8")
 def load_from(builder, address, count):
-    """Read LANES floats at an address; only the first `count`, and zeros, if there are fewer."""
+    """Load LANES floats at an address, or only the first `count` of them, followed by zeros."""
     return _read(builder, floats.llvm, address, count)
 
 
 @instruction(truths, "p8", "i8")
 def truths_from(builder, address, count):
-    """Read which of LANES bytes at an address are not 0; only the first `count`."""
+    """Load LANES bytes at an address as booleans, or only the first `count`, followed by False."""
     kind = ir.VectorType(_byte, LANES)
     read = _read(builder, kind, address, count)
     return builder.icmp_unsigned("!=", read, ir.Constant(kind, None))
@@ -158,28 +160,28 @@ def truths_from(builder, address, count):
 
 @instruction("void", "p8", floats)
 def add_to(builder, address, value):
-    """Add LANES floats to those at an address."""
+    """Add LANES floats to those in memory at an address."""
     place = _pointer(builder, address)
     builder.store(builder.fadd(builder.load(place, align=4), value), place, align=4)
 
 
 @instruction(lambda array, at: array.dtype, None, "i8")
 def get(builder, array, at):
-    """Read the `at`-th number after an array's first, for any strides."""
+    """Load the number at offset `at` from an array's first, ignoring strides."""
     return builder.load(builder.gep(array, [at]), align=4)
 
 
 @instruction("void", None, "i8", lambda array, at, value: array.dtype)
 def put(builder, array, at, value):
-    """Write the `at`-th number after an array's first, for any strides."""
+    """Store a number at offset `at` from an array's first, ignoring strides."""
     builder.store(value, builder.gep(array, [at]), align=4)
 
 
 @instruction("void", None, "i8", "i8", None, "i8", "i8")
 def _transpose(builder, source, at, step, target, to, to_step):
-    """Copy LANES × LANES floats with rows for columns.
+    """Copy LANES × LANES floats, transposed.
 
-    Row i begins at at + i·step of the source, column i at to + i·to_step of the target.
+    Row i of the source is at offset at + i·step, and row i of the target at to + i·to_step.
     """
 
     def place(array, first, distance, i):
@@ -203,7 +205,7 @@ def _transpose(builder, source, at, step, target, to, to_step):
 
 @inner()
 def transpose(source, at, step, n, depth, target, to, to_step):
-    """Copy n rows of `depth` floats to `depth` rows of n; the steps are from row to row."""
+    """Copy a matrix (n, depth) to its transpose (depth, n); steps are distances between rows."""
     if n < LANES or depth < LANES:
         for i in range(n):
             for d in range(depth):
@@ -217,47 +219,47 @@ def transpose(source, at, step, n, depth, target, to, to_step):
 
 @instruction("p8", None, "i8")
 def address_of(builder, array, at):
-    """The address of the `at`-th number after an array's first; `address + n` is n bytes further.
+    """Return the address at offset `at` from an array's first number; `address + n` adds n bytes.
 
-    It keeps no array alive: what holds the array must live on where the address is used. It is no
-    integer: LLVM must know from which array it comes, or may miscompile what is read there.
+    The address does not keep the array alive; the caller must. It is a pointer and not an integer,
+    because LLVM may miscompile accesses if it does not know from which array an address comes.
     """
     return _pointer(builder, builder.gep(array, [at]), _byte)
 
 
 @instruction("p8")
 def nowhere(builder):
-    """The address of what there is not; as a condition it is false."""
+    """Return the null address, which is false as a condition."""
     return ir.Constant(_byte.as_pointer(), None)
 
 
 @instruction("void*", "i8", "i8")
 def pointer(builder, address, at):
-    """Where the `at`-th byte is after one whose address Python has given, for `numba.carray`."""
+    """Return a pointer `at` bytes after an address that is an integer, for `numba.carray`."""
     return builder.gep(builder.inttoptr(address, _byte.as_pointer()), [at])
 
 
 @instruction(lambda value: uints if str(value) == "uint32" else floats, None)
 def splat(builder, value):
-    """A vector with a number in every lane."""
+    """Return a vector with a number in every lane."""
     return spread(builder, value)
 
 
 @instruction(uints)
 def iota(builder):
-    """0, 1, 2, …: the number of each lane."""
+    """Return 0, 1, 2, …, the number of each lane, as unsigned integers."""
     return ir.Constant(uints.llvm, list(range(LANES)))
 
 
 @instruction(floats)
 def lane_numbers(builder):
-    """0, 1, 2, …, as floats."""
+    """Return 0, 1, 2, …, the number of each lane, as floats."""
     return ir.Constant(floats.llvm, [float(i) for i in range(LANES)])
 
 
 @instruction(ints)
 def lane_places(builder):
-    """0, 1, 2, …, as integers."""
+    """Return 0, 1, 2, …, the number of each lane, as 64-bit integers."""
     return ir.Constant(ints.llvm, list(range(LANES)))
 
 
@@ -267,27 +269,30 @@ def _is_vector(value: Any) -> bool:
 
 @instruction(lambda condition, this, that: this if "x" in str(this) else that, None, None, None)
 def select(builder, condition, this, that):
-    """`this` where the condition holds, else `that`; numbers or vectors."""
+    """Return `this` where the condition holds, else `that`; for numbers or vectors."""
     if _is_vector(this) or _is_vector(that):
         this, that = (x if _is_vector(x) else spread(builder, x) for x in (this, that))
     return builder.select(condition, this, that)
 
 
 def vector_of(builder: Any, value: Any, vector: Vector) -> Any:
-    """Emit a vector of a number, or of a vector; integers become floats where floats are wanted."""
+    """Emit the conversion of a number or vector to a vector type; integers may become floats."""
     if not _is_vector(value):
         return spread(builder, value)
     return builder.sitofp(value, vector.llvm) if value.type == ints.llvm != vector.llvm else value
 
 
 def _common(*kinds: Any) -> Vector:
-    """Return `ints` for integers, numbers or vectors, and `floats` if one is not."""
+    """Return the type `ints` if all types are integers (numbers or vectors), else `floats`."""
     whole = (str(kind).removeprefix("Literal[").startswith("int") for kind in kinds)
     return ints if all(whole) else floats
 
 
 def _taken(kind: Any, vector: Vector) -> Any:
-    """Return what a vector is made of: a vector as it is, of a number one of the vector's type."""
+    """Return the type to which an argument is converted before it becomes a vector.
+
+    A vector is kept; a number becomes one of the vector's element type.
+    """
     if str(kind) in (str(floats), str(ints)):
         return kind
     return "i8" if vector is ints else "f4"
@@ -295,13 +300,16 @@ def _taken(kind: Any, vector: Vector) -> Any:
 
 @instruction(floats, lambda value: _taken(value, floats))
 def floats_of(builder, value):
-    """A vector of floats from a number of any kind or from integers."""
+    """Convert a number or a vector to a vector of floats."""
     return vector_of(builder, value, floats)
 
 
 @instruction(ints, lambda value: _taken(value, _common(value)))
 def ints_of(builder, value):
-    """A vector of integers from a number or a vector; floats are cut to 0 … 2²⁴, NaN to 0."""
+    """Convert a number or a vector to a vector of integers.
+
+    Floats are clipped to 0 … 2²⁴; NaN becomes 0.
+    """
     if value.type in (ints.llvm, _i64):
         return vector_of(builder, value, ints)
     value, zeros = vector_of(builder, value, floats), ir.Constant(floats.llvm, None)
@@ -318,13 +326,16 @@ def ints_of(builder, value):
     lambda condition, x, y: _taken(y, _common(x, y)),
 )
 def choose(builder, condition, x, y):
-    """A vector of x where the condition holds, else of y; of integers if both are."""
+    """Return a vector of x where the condition holds, else y; of integers if both are integers."""
     together = ints if {x.type, y.type} <= {ints.llvm, _i64} else floats
     return builder.select(condition, *(vector_of(builder, z, together) for z in (x, y)))
 
 
 def _elementwise(name: str, of_ints: Callable[[Any, Any], Any] | None = None) -> Any:
-    """Return LLVM's own function of every float; integers become floats unless it is given too."""
+    """Return a function that applies an LLVM function to every lane.
+
+    Integers become floats first, unless `of_ints` emits the function for integers.
+    """
 
     def vector(x: Any) -> Vector:
         return _common(x) if of_ints else floats
@@ -340,6 +351,7 @@ def _elementwise(name: str, of_ints: Callable[[Any, Any], Any] | None = None) ->
 
 
 def _magnitude(builder: Any, x: Any) -> Any:
+    """Emit the absolute value of integers."""
     negative = builder.icmp_signed("<", x, ir.Constant(x.type, None))
     return builder.select(negative, builder.neg(x), x)
 
@@ -352,31 +364,32 @@ _float, _double = ir.FloatType(), ir.DoubleType()
 
 
 def _lanes(builder: Any, address: Any, index: Any, kind: Any) -> list[Any]:
-    """Emit the places of the index-th numbers after an address."""
+    """Emit the addresses of the numbers at `index`, one for each lane."""
     first = _pointer(builder, address, kind)
     return [builder.gep(first, [builder.extract_element(index, _i32(i))]) for i in range(LANES)]
 
 
 def _add_double(builder: Any, place: Any, value: Any) -> None:
+    """Emit the addition of a float to a double in memory."""
     number = builder.fpext(value, _double)
     builder.store(builder.fadd(builder.load(place, align=8), number), place, align=8)
 
 
 @instruction("f4", "p8")
 def number_at(builder, address):
-    """Read the float at an address."""
+    """Load the float at an address."""
     return builder.load(_pointer(builder, address, _float), align=4)
 
 
 @instruction("void", "p8", "f4")
 def add_double(builder, address, value):
-    """Add a float to the double at an address."""
+    """Add a float to the double in memory at an address."""
     _add_double(builder, _pointer(builder, address, _double), value)
 
 
 @instruction(floats, "p8", ints)
 def gather(builder, address, index):
-    """Read floats, the index-th after the one at an address."""
+    """Load the floats at `index` from an address, one for each lane."""
     result = ir.Constant(floats.llvm, ir.Undefined)
     for lane, place in enumerate(_lanes(builder, address, index, _float)):
         result = builder.insert_element(result, builder.load(place, align=4), _i32(lane))
@@ -385,12 +398,14 @@ def gather(builder, address, index):
 
 @instruction("void", "p8", ints, floats)
 def scatter_add(builder, address, index, value):
-    """Add each float to the index-th double after the one at an address, lane after lane."""
+    """Add the float of each lane to the double at its `index` from an address, lane after lane."""
     for lane, place in enumerate(_lanes(builder, address, index, _double)):
         _add_double(builder, place, builder.extract_element(value, _i32(lane)))
 
 
 def _cast(number: str, llvm: Any, vector: Vector) -> Any:
+    """Return a function that reinterprets the bits of a number or a vector as another type."""
+
     @instruction(lambda value: vector if "x" in str(value) else number, None)
     def cast(builder, value):
         return builder.bitcast(value, vector.llvm if _is_vector(value) else llvm)
@@ -403,7 +418,7 @@ number = _cast("f4", _float, floats)
 
 
 def _across(join: Callable[[Any, Any, Any], Any]) -> Any:
-    """Fold a vector's upper half onto its lower half until one number is left."""
+    """Return a function that reduces a vector to a number, joining its halves repeatedly."""
 
     @instruction("f4", floats)
     def reduce(builder, value):

@@ -1,7 +1,7 @@
-"""Many arrays as one list of slices: what steps or sums a whole model in one call.
+"""Process all parameters of a model in one kernel call, as slices of their arrays.
 
-A model has many small parameters, so one call takes the addresses of all of them, and a task is a
-slice of one.
+A model has many small parameters. So one call gets the addresses of all of them, and each task
+processes a slice of one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,12 +30,13 @@ def address(x: Array) -> int:
 
 
 def slices_of(arrays: Sequence[Array]) -> Array:
-    """Return rows (which array, first number, how many) that cover the arrays."""
+    """Divide arrays into slices; return rows (index of the array, first number, size)."""
     return _slices(tuple(x.size for x in arrays))
 
 
 @lru_cache(maxsize=8)
 def _slices(sizes: tuple[int, ...]) -> Array:
+    """Compute `slices_of` for arrays of these sizes; cached."""
     slices = [
         (which, first, min(_SLICE, size - first))
         for which, size in enumerate(sizes)
@@ -46,5 +47,5 @@ def _slices(sizes: tuple[int, ...]) -> Array:
 
 @inner()
 def floats(address, first, size):
-    """Return `size` numbers of the array at an address, from its `first` on."""
+    """Return `size` floats of the array at an address, from number `first` on, as an array."""
     return carray(pointer(address, 4 * first), (size,), np.float32)

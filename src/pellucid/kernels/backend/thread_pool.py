@@ -1,28 +1,27 @@
-"""The thread pool's protocol: the tasks of one kernel call, run without returning to Python.
+"""The thread pool: workers run the tasks of a kernel call without returning to Python.
 
-Between two kernels of a small model there are a few microseconds of work. Waking a thread costs
-fifty, and it must hold the GIL before it can call anything. So a worker waits inside compiled code,
-where it holds no GIL, reading one word of memory; the caller writes the job there, and both take
-task after task until none is left. `threads` starts the workers, and lets them sleep when no job
-has come for a while.
+Between two kernels of a small model there are a few microseconds. To wake a sleeping thread takes
+fifty, and it would need the GIL. So a worker waits inside compiled code, without the GIL, polling
+one word of memory. The caller writes a job there, and both take task after task until none is left.
+`threads` starts the workers, and lets them sleep when no job has come for a while.
 
-The fields of a pool, each in its own cache line:
+The fields of a pool, each in a separate cache line:
 
-    BUSY      1 while a call has the pool; another thread's call meanwhile runs its tasks alone
+    BUSY      1 while a call uses the pool; calls of other threads then run their tasks alone
     OPEN      the number of the job that workers may join, 0 if none
-    INSIDE    how many workers are in the job
-    WAITING   1 while the caller sleeps until none is
+    INSIDE    the number of workers in the job
+    WAITING   1 while the caller sleeps until INSIDE is 0
     NEXT      the next task to take
-    FAILED    tasks that ran out of memory
-    CODE, DATA, TASKS    the job: the address of its function, of its arguments, how many tasks
+    FAILED    the number of tasks that ran out of memory
+    CODE, DATA, TASKS    the job: addresses of its function and arguments, number of tasks
 
-A worker enters, and then reads whether the job is still open; the caller closes the job, and then
-waits until no worker is inside. All of it is sequentially consistent, so a worker that has entered
-is either waited for or sees that the job is closed.
+A worker enters (INSIDE + 1), and then checks that the job is still open; the caller closes the job,
+and then waits until INSIDE is 0. All accesses are sequentially consistent, so a worker that has
+entered is either waited for or sees that the job is closed.
 
-On a busy machine the system may have taken the processor from a worker in the middle of a task, for
-milliseconds. A caller that keeps polling then keeps the other processor from it. So it polls for a
-moment and then sleeps (Linux: a futex on INSIDE), and its processor runs the worker.
+On a busy machine the system may suspend a worker in the middle of a task, for milliseconds. A
+caller that keeps polling would then keep a processor busy that could run the worker. So it polls
+for a moment and then sleeps (on Linux by a futex on INSIDE).
 """
 
 import os
@@ -43,8 +42,8 @@ _POLLING = 200_000  # nanoseconds that a caller polls: as long as a task
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
 _bytes = ir.IntType(8).as_pointer()
 _run_task = ir.FunctionType(_i64, [_bytes, _i64])
-# A function of Numba's takes first where to put its result and its exception. Of the arguments
-# after them `task` is the second.
+# The first two arguments of a Numba function are the addresses for its result and its exception.
+# Of the arguments after them, `task` is the second.
 _FIRST, _TASK = 2, 1
 _POSIX = os.name == "posix"
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -55,38 +54,42 @@ _MONOTONIC = 6 if sys.platform == "darwin" else 1
 
 
 def _address(builder: Any, pool: Any, field: Any) -> Any:
+    """Emit the address of a field of the pool."""
     return builder.gep(builder.inttoptr(pool, _i64.as_pointer()), [field])
 
 
 def _on_stack(builder: Any, kind: Any) -> Any:
-    """Emit room in the function's own memory, once, however often it passes here."""
+    """Emit the allocation of a value on the stack, in the entry block so that it happens once."""
     with builder.goto_entry_block():
         return builder.alloca(kind)
 
 
 def _field(builder: Any, block: Any, i: int) -> Any:
+    """Emit the address of field i of a structure."""
     return builder.gep(block, [_i32(0), _i32(i)], inbounds=True)
 
 
 @instruction("i8", "i8", "i8")
 def _get(builder, pool, field):
+    """Read a field of the pool atomically."""
     return builder.load_atomic(_address(builder, pool, field), "seq_cst", align=8)
 
 
 @instruction("void", "i8", "i8", "i8")
 def _set(builder, pool, field, value):
+    """Write a field of the pool atomically."""
     builder.store_atomic(value, _address(builder, pool, field), "seq_cst", align=8)
 
 
 @instruction("i8", "i8", "i8", "i8")
 def _add(builder, pool, field, value):
-    """Add to a field; return its value before."""
+    """Add to a field of the pool atomically; return its value before."""
     return builder.atomic_rmw("add", _address(builder, pool, field), value, "seq_cst")
 
 
 @instruction("b1", "i8", "i8")
 def _take(builder, pool, field):
-    """Turn a 0 into a 1; return whether it was 0."""
+    """Change a field from 0 to 1 atomically; return whether it was 0."""
     place = _address(builder, pool, field)
     result = builder.cmpxchg(place, _i64(0), _i64(1), "seq_cst", "seq_cst")
     return builder.extract_value(result, 1)
@@ -94,21 +97,21 @@ def _take(builder, pool, field):
 
 @instruction("void")
 def _pause(builder):
-    """Hint to the processor that this loop waits."""
+    """Tell the processor that this is a waiting loop."""
     if _X86:
         call_named(builder, "llvm.x86.sse2.pause", ir.VoidType())
 
 
 @instruction("void")
 def _yield(builder):
-    """Let another thread run on this processor, if one is waiting for it."""
+    """Let another thread run on this processor, if one is ready."""
     if _POSIX:
         call_named(builder, "sched_yield", _i32)
 
 
 @instruction("i8", "i8")
 def _now(builder, polls):
-    """Nanoseconds of a clock; `polls` stand for time on systems that have no such clock."""
+    """Return a time in nanoseconds; without a POSIX clock it is estimated from `polls`."""
     if not _POSIX:
         return builder.mul(polls, _i64(50))
     time = _on_stack(builder, ir.ArrayType(_i64, 2))
@@ -119,7 +122,7 @@ def _now(builder, polls):
 
 @instruction("void", "i8", "i8", "i8", "i8")
 def _futex(builder, pool, field, operation, value):
-    """Sleep while the lower half of a field is `value`, or wake as many sleepers."""
+    """Sleep while the lower half of a field equals `value`, or wake `value` sleepers (Linux)."""
     if _FUTEX:
         kind = ir.FunctionType(_i64, [_i64], var_arg=True)
         call = builder.module.globals.get("syscall") or ir.Function(builder.module, kind, "syscall")
@@ -129,9 +132,9 @@ def _futex(builder, pool, field, operation, value):
 
 @inner()
 def _wait(polls):
-    """Wait a moment; `polls` counts the moments before.
+    """Wait a moment in a polling loop; `polls` is the number of polls so far.
 
-    On a busy machine the thread waited for may need this processor: it gets it now and then.
+    Now and then it yields the processor, which the awaited thread may need on a busy machine.
     """
     if polls % _POLLS_PER_YIELD == _POLLS_PER_YIELD - 1:
         _yield()
@@ -141,18 +144,18 @@ def _wait(polls):
 
 @instruction("i8", "i8", "i8", "i8")
 def _call(builder, code, data, task):
-    """Run one task of a job; 0 if it succeeded."""
+    """Run one task of a job; return 0 if it succeeded."""
     function = builder.inttoptr(code, _run_task.as_pointer())
     return builder.call(function, [builder.inttoptr(data, _bytes), task])
 
 
 @instruction(("i8", "i8"), "i8")
 def this_call(builder, first):
-    """Return a job, the addresses of its function and arguments, good until this call returns.
+    """Return a job that calls the kernel which contains this instruction, once for each task.
 
-    The function calls the kernel that contains this instruction, with the arguments of this call
-    but for the second, `task`: its tasks are counted from `first`. So a kernel and its jobs are
-    compiled once, as one function.
+    The job is the addresses of a function and of its arguments, valid until the kernel returns. The
+    function calls the kernel with the same arguments, except that the second, `task`, is the task's
+    number counted from `first`. So a kernel and its jobs are compiled once, as one function.
     """
     arguments = [*builder.function.args[_FIRST:], first]
     block = ir.LiteralStructType([argument.type for argument in arguments])
@@ -167,6 +170,7 @@ def this_call(builder, first):
 
 
 def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
+    """Emit the function that runs one task of a kernel, whose arguments are in a structure."""
     name = f"pellucid_task_{kernel.name}"
     if name in module.globals:  # the kernel has several stages
         return module.globals[name]
@@ -187,7 +191,7 @@ def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
 
 @inner()
 def _take_tasks(pool):
-    """Run tasks of the job until none is left."""
+    """Take and run tasks of the current job until none is left."""
     code, data, tasks = _get(pool, CODE), _get(pool, DATA), _get(pool, TASKS)
     task = _add(pool, NEXT, 1)
     while task < tasks:
@@ -198,14 +202,14 @@ def _take_tasks(pool):
 
 @inner()
 def _leave(pool):
-    """Leave the job, and wake the caller if it sleeps until the last has left."""
+    """Leave the job; the last worker wakes the caller if it sleeps."""
     if _add(pool, INSIDE, -1) == 1 and _get(pool, WAITING):
         _futex(pool, INSIDE, _WAKE, 1)
 
 
 @inner()
 def _wait_for_workers(pool):
-    """Return when no worker is in the job."""
+    """Wait until no worker is in the job: poll for a moment, then sleep."""
     polls, began = 0, 0
     inside = _get(pool, INSIDE)
     while inside > 0:
@@ -218,7 +222,7 @@ def _wait_for_workers(pool):
             elif now - began > _POLLING:
                 _set(pool, WAITING, 1)
                 inside = _get(pool, INSIDE)
-                if inside > 0:  # it sleeps only if none has left or entered since
+                if inside > 0:  # the futex sleeps only if INSIDE is unchanged
                     _futex(pool, INSIDE, _SLEEP, inside)
         inside = _get(pool, INSIDE)
     _set(pool, WAITING, 0)
@@ -226,10 +230,10 @@ def _wait_for_workers(pool):
 
 @inner(signature="i8,i8,i8,i8")
 def run_tasks(pool, tasks, code, data):
-    """Run every task of a job (see `this_call`), with the help of the workers that wait at `pool`.
+    """Run all tasks of a job (see `this_call`), together with the workers of a pool.
 
-    `pool` is the address of its fields; 0: none. Raises `MemoryError` if a task ran out of memory.
-    It is compiled once, for all kernels.
+    `pool` is the address of the pool's fields, or 0 for none. Raises `MemoryError` if a task ran
+    out of memory. This function is compiled once, for all kernels.
     """
     failed = 0
     if tasks > 1 and pool != 0 and _take(pool, BUSY):
@@ -253,9 +257,9 @@ def run_tasks(pool, tasks, code, data):
 
 @kernel("i8,i8[::1],i8")
 def work(pool, last, patience):
-    """Work on every job but number last[0] until none has come for a while; note the last one.
+    """Work on jobs as a worker of the pool, until none has come for `patience` nanoseconds.
 
-    `patience` is how many nanoseconds without a job end the wait.
+    last[0] is the number of the last job done, which is not done again; it is updated.
     """
     polls, began = 0, 0
     while True:

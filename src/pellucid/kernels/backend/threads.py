@@ -1,9 +1,8 @@
-"""Kernels whose work is divided into tasks, and the threads that run them.
+"""Parallel kernels, whose work is divided into tasks, and the threads that run the tasks.
 
-Numba's own thread layers are not used: one is not thread-safe, another does not survive a fork. The
-division must never depend on the number of threads: every task writes to its own places, and
-partial sums are added in the order of the tasks, so the result has the same bits whichever thread
-ran which task.
+Numba's thread layers are not used: one is not thread-safe, another does not survive a fork. Results
+must not depend on the number of threads: every task writes to places of its own, and partial sums
+are added in the order of the tasks, so that it does not matter which thread runs which task.
 """
 
 import inspect
@@ -29,9 +28,10 @@ _FEW = 8  # tasks: a thread that comes late to a kernel still finds some
 
 
 def available() -> int:
-    """Return how many threads kernels use: PELLUCID_THREADS, else the processors of this process.
+    """Return the number of threads to use.
 
-    An OMP_NUM_THREADS that is set is an upper limit, as for BLAS.
+    It is PELLUCID_THREADS or else OMP_NUM_THREADS if set, otherwise the number of processors that
+    this process may use.
     """
     wanted = os.environ.get("PELLUCID_THREADS") or os.environ.get("OMP_NUM_THREADS")
     if wanted and wanted.isdecimal() and int(wanted) > 0:
@@ -40,7 +40,7 @@ def available() -> int:
 
 
 class _Pool:
-    """Workers that wait in `thread_pool.work`, and sleep when no job comes."""
+    """The worker threads, which wait in `thread_pool.work`, and sleep when no job comes."""
 
     def __init__(self) -> None:
         keep_freed_memory()
@@ -55,6 +55,7 @@ class _Pool:
             threading.Thread(target=self._work, args=(i,), name=name, daemon=True).start()
 
     def _work(self, i: int) -> None:
+        """Run worker i: work on jobs, sleep until woken, and so on for ever."""
         last = np.zeros(1, np.int64)
         while True:
             work(self.address, last, _PATIENCE)
@@ -62,7 +63,7 @@ class _Pool:
             self._wakers[i].get()
 
     def wake(self) -> None:
-        """Wake every sleeping worker; it joins this call or the next."""
+        """Wake all sleeping workers; they join this call or the next."""
         if True not in self._asleep:  # with many workers the loop would cost more than a kernel
             return
         for i, asleep in enumerate(self._asleep):
@@ -77,7 +78,7 @@ _starting = threading.Lock()
 
 
 def _reset_after_fork() -> None:
-    """Start with no pool: after a fork the child has the objects but not the threads."""
+    """Discard the pool after a fork, because the child process has no worker threads."""
     global _pool, _count, _starting
     _pool, _count, _starting = None, None, threading.Lock()
 
@@ -87,7 +88,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def pool() -> int:
-    """Return the address of the pool, with its workers awake."""
+    """Return the address of the pool's fields; start the pool, or wake its workers, if needed."""
     global _pool
     if _pool is None:
         with _starting:
@@ -97,11 +98,12 @@ def pool() -> int:
 
 
 class ParallelKernel(Kernel):
-    """A kernel f(task, tasks, *arguments); a call (tasks, *arguments) runs every task.
+    """A kernel f(task, tasks, *arguments) that runs as parallel tasks 0 … tasks − 1.
 
-    A kernel of several stages is f(task, *ends, *arguments). Stage i has the tasks ends[i − 1] to
-    ends[i] − 1, and begins when all tasks of stage i − 1 are done. The last end is the number of
-    tasks.
+    It is called as kernel(tasks, *arguments). A kernel with several stages is
+    f(task, *ends, *arguments), called as kernel(*ends, *arguments): stage i has the tasks
+    ends[i − 1] … ends[i] − 1, and begins when all tasks of stage i − 1 are done. The last end is
+    the number of tasks.
     """
 
     def __init__(self, f: Callable[..., Any], signature: tuple[Any, ...], stages: int = 1) -> None:
@@ -109,12 +111,12 @@ class ParallelKernel(Kernel):
         self.stages = stages
 
     def __call__(self, *arguments: Any) -> None:
-        """Run all tasks. The first arguments are the ends of the stages, then come those of f."""
+        """Run all tasks; the arguments are the end of each stage, then the arguments of f."""
         stages = self.stages
         super().__call__(pool() if arguments[stages - 1] > stages else 0, _ALL, *arguments)
 
     def body(self) -> Callable[..., Any]:
-        """Return the function to compile: f inside a function that distributes the tasks."""
+        """Return the function to compile: it runs the tasks of all stages, or one task of f."""
         from numba import njit
 
         _, *names = inspect.signature(self.function).parameters
@@ -144,18 +146,18 @@ class ParallelKernel(Kernel):
 
 
 def parallel(*arguments: Any, stages: int = 1) -> Callable[[Callable[..., Any]], ParallelKernel]:
-    """Make a `ParallelKernel` of the function below, given the types of its arguments.
+    """Return a decorator that makes a `ParallelKernel` of a function, given its argument types.
 
-    Numba compiles no functions of any number of arguments, hence the `exec`.
+    The types of task and ends are added. `stages` is the number of stages.
     """
     numbers = 2 + stages  # pool, task and the ends
     return lambda f: ParallelKernel(f, ("i8," * numbers, *arguments), stages)
 
 
 def count() -> int:
-    """Return how many threads kernels run on, the caller's among them.
+    """Return the number of threads on which kernels run, including the caller.
 
-    It is read once, as the pool is made once: the environment takes longer than a small kernel.
+    It is computed once: to read the environment takes longer than a small kernel.
     """
     global _count
     if _pool is not None:
@@ -166,18 +168,18 @@ def count() -> int:
 
 
 def most_tasks() -> int:
-    """Return how many tasks are worth making: two for each thread, and at least 8.
+    """Return the maximum useful number of tasks: two for each thread, and at least 8.
 
-    Only for kernels whose tasks write apart from each other. Where partial sums are added, their
-    number decides the bits, and must not depend on the threads.
+    Only for kernels whose tasks write to separate places. With partial sums, the number of tasks
+    determines the bits of the result, so it must not depend on the number of threads.
     """
     return max(_FEW, 2 * count())
 
 
 def task_count(work: int, smallest: int, most: int | None = None) -> int:
-    """Return how many tasks to make: at most `most`, none with less than `smallest` work.
+    """Return the number of tasks for an amount of work, with at least `smallest` work in each.
 
-    Unless it is given, `most` is `most_tasks()`.
+    It is at most `most`, by default `most_tasks()`.
 
     >>> task_count(10, 4)
     2
@@ -189,5 +191,5 @@ def task_count(work: int, smallest: int, most: int | None = None) -> int:
 
 @inner()
 def slice_of(task, tasks, rows):
-    """Return where a task's slice of the rows begins and ends."""
+    """Return the begin and end of a task's slice of the rows."""
     return rows * task // tasks, rows * (task + 1) // tasks

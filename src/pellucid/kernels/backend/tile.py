@@ -1,14 +1,14 @@
-"""The one small matrix product that the kernels share: C = A B or D + A B, register-blocked.
+"""The small matrix product that the kernels share: C = A B or D + A B, blocked for registers.
 
-Why not BLAS: attention multiplies matrices of 10 to 60 rows, for which a call costs as much as the
-product. Why not a triple loop: a compiler keeps no block of C in registers, so every multiply-add
-would load and store (a quarter of the speed). Here a block of up to ROWS × 2 vectors of C stays in
-registers while k runs; each step loads two vectors of B and one number of A per row. The block is
-written as LLVM vector instructions, which become AVX2 or AVX-512 by processor.
+Why not BLAS? Attention multiplies matrices of 10 to 60 rows, for which a call takes as long as the
+product. Why not a triple loop? A compiler does not keep a block of C in registers, so that every
+multiply-add loads and stores (a quarter of the speed). Here a block of up to ROWS × 2 vectors of C
+stays in registers in the loop over k; each step loads two vectors of B and one number of A per row.
+The block is written as LLVM vector instructions, which become AVX2 or AVX-512 instructions.
 Measured: 140-175 GFLOP/s on one thread at 50 × 64 × 32, where BLAS reaches 170-215 on large ones.
 
-B and C have rows of a multiple of LANES floats (`padded`); A may have any strides, so a transposed
-A costs nothing.
+The rows of B and C are a multiple of LANES floats long (`padded`); A may have any strides, so that
+a transposed A needs no copy.
 """
 
 from collections.abc import Callable
@@ -43,22 +43,25 @@ PRODUCT = "i8,i8,i8,p8,i8,i8,p8,i8,p8,i8,p8,i8"
 
 @inner()
 def padded(n: int) -> int:
-    """Round up to whole vectors."""
+    """Round n up to a multiple of LANES."""
     return (n + LANES - 1) // LANES * LANES
 
 
 def _load(builder: Any, pointer: Any, offset: int) -> Any:
+    """Emit a load of a vector."""
     at = builder.gep(pointer, [_long(offset)])
     return builder.load(builder.bitcast(at, _vec.as_pointer()), align=4)
 
 
 def _store(builder: Any, value: Any, pointer: Any, offset: int) -> None:
+    """Emit a store of a vector."""
     at = builder.gep(pointer, [_long(offset)])
     builder.store(value, builder.bitcast(at, _vec.as_pointer()), align=4)
 
 
 def _multiply_add(builder: Any, a: Any, b: Any, sums: Any) -> Any:
-    # Without FMA, two instructions; `llvm.fma` would be a call of the C library for every number.
+    """Emit a b + sums, fused if the processor can."""
+    # Without FMA, `llvm.fma` would call the C library for every number; this is two instructions.
     return call_named(builder, f"llvm.fmuladd.v{LANES}f32", _vec, a, b, sums)
 
 
@@ -66,7 +69,7 @@ def _block(
     width: int, multiply_add: Callable[..., Any], builder: Any, height: int,
     a, row_step, k_step, b, b_row, c, c_row, k, d, d_row,
 ) -> None:  # fmt: skip
-    """Emit C[:height, :width·LANES] = (D +) A B for one block, with C in registers."""
+    """Emit the product C[:height, :width·LANES] = (D +) A B of one block, with C in registers."""
     a_rows = [builder.gep(a, [builder.mul(row_step, _long(i))]) for i in range(height)]
     c_rows = [builder.gep(c, [builder.mul(c_row, _long(i))]) for i in range(height)]
     cells = [(i, j) for i in range(height) for j in range(width)]
@@ -106,7 +109,7 @@ def _block(
         fresh,
     ):
         with adding:
-            # Added at the end, not started from: short sums first keep rounding small.
+            # D is added at the end, instead of starting from it, which keeps rounding errors small.
             d_rows = [builder.gep(d, [builder.mul(d_row, _long(i))]) for i in range(height)]
             for (i, j), value in zip(cells, results, strict=True):
                 was = _load(builder, d_rows[i], j * LANES)
@@ -119,10 +122,10 @@ def _block(
 def call_block(
     builder: Any, name: str, block: Callable[..., None], most: int, height: Any, *values: Any
 ) -> None:
-    """Emit a call of the function of this name, which computes one block of 1 to `most` rows.
+    """Emit a call of the function `name` that computes a block of 1 to `most` rows.
 
-    `block(builder, rows, *values)` emits its part for so many. It is never inlined: a kernel has
-    several products and should hold one copy of the code.
+    `block(builder, rows, *values)` emits the code for a number of rows. The function is never
+    inlined, because a kernel has several products and should contain one copy of the code.
     """
     module = builder.module
     if name not in module.globals:
@@ -145,7 +148,7 @@ def call_block(
 
 
 def _tile(width: int, name: str, multiply_add: Callable[..., Any]) -> Any:
-    """Return the instruction that computes one block, `width` vectors wide, of 1 to ROWS rows."""
+    """Return the instruction that computes a block of 1 to ROWS rows and `width` vectors."""
 
     @instruction("void", "i8", "p8", "i8", "i8", "p8", "i8", "p8", "i8", "i8", "p8", "i8")
     def tile(builder, height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row):
@@ -158,19 +161,21 @@ def _tile(width: int, name: str, multiply_add: Callable[..., Any]) -> Any:
 
 
 def product_by(name: str, multiply_add: Callable[..., Any]) -> Any:
-    """Return the function C = D + A B whose blocks are sums of `multiply_add(builder, a, b, sums)`.
+    """Return the function that computes C = D + A B with a given multiply-add.
 
-    It emits the step of a vector of sums: `a` has one number of A in every lane, b those of B.
+    `multiply_add(builder, a, b, sums)` emits one step for a vector of sums, where a has one number
+    of A in every lane, and b is a vector of B.
     """
     narrow, wide = (_tile(width, name, multiply_add) for width in (1, 2))
 
     def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
-        """C (m, n) = D (m, n) + A (m, k) B (k, n), or A B if d is `nowhere`; n is of whole vectors.
+        """Compute C (m, n) = D (m, n) + A (m, k) B (k, n), or A B if d is `nowhere`.
 
-        a, b, c and d are the addresses of their first numbers (`simd.address_of`), steps count
-        floats: A[i, l] is a + i·row_step + l·k_step, B[l, j] is b + l·b_row + j, C[i, j] is
-        c + i·c_row + j, and D like C. D may be C itself, or one row for all (d_row = 0).
-        Rows are divided evenly, so that no block has a single row while others have many.
+        n is a multiple of LANES. a, b, c and d are the addresses of the first numbers
+        (`simd.address_of`), and steps count floats: A[i, l] is at a + i·row_step + l·k_step,
+        B[l, j] at b + l·b_row + j, C[i, j] at c + i·c_row + j, and D as C. D may be C itself, or a
+        single row (d_row = 0). Rows are divided evenly among blocks, so that no block has a single
+        row.
         """
         blocks = (m + ROWS - 1) // ROWS
         row = 0
@@ -198,11 +203,12 @@ product = product_by("product", _multiply_add)
 
 @inner(EXACT, signature="i8,i8,i8,p8,i8,i8,p8,i8,f4[:,:],i8,i8,f4[:,::1],i8,f4[:,::1]")
 def add_product(m, n, k, a, row_step, k_step, b, b_row, c, c_at, c_row, low, low_at, part):
-    """C += A B, as `product`; `low` (…, n) keeps what the additions round away, unless it is empty.
+    """Compute C += A B, as `product`, with compensated summation if `low` is not empty.
 
-    C[i, j] is the number c_at + i·c_row + j of c, and low begins at low_at. A sum of thousands of
-    blocks loses two digits otherwise. In the end the caller adds `low` to C. `part` (…, n) is
-    scratch. Source: Knuth, The Art of Computer Programming 2, 4.2.2 (two additions' exact sum).
+    `low` (…, n) accumulates the rounding errors of the additions to C, without which a sum of
+    thousands of blocks loses two digits; the caller adds it to C in the end. C[i, j] is at offset
+    c_at + i·c_row + j of c, and `low` begins at low_at. `part` (…, n) is a temporary array.
+    Source: Knuth, The Art of Computer Programming 2, 4.2.2 (exact error of an addition).
     """
     if not low.size:
         to = address_of(c, c_at)
@@ -218,5 +224,5 @@ def add_product(m, n, k, a, row_step, k_step, b, b_row, c, c_at, c_row, low, low
             of_y = sum_ - x
             lost = (x - (sum_ - of_y)) + (y - of_y)
             store(c, at, sum_)
-            finite = select(lost == lost, lost, _f(0.0))  # inf − inf is no part of an inf
+            finite = select(lost == lost, lost, _f(0.0))  # NaN, from inf − inf, is ignored
             store(low, low_j, load(low, low_j) + finite)

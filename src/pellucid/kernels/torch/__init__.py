@@ -1,9 +1,9 @@
-"""The second kernel family: PyTorch's own fused functions, for its tensors on any device.
+"""Kernels for PyTorch tensors on any device, which call PyTorch's own fused functions.
 
 `kernels/torch/<name>.py` has `kernel`, like `kernels/<name>.py`. Forward and backward are native
-functions of torch, called one by one; its autograd has no part in it. A page without a file here,
-or a call that is declined, runs the page of `ops`, on the device as well: a linear layer's is as
-fast. The pages of the others took 1.5 to 3.5 times as long on a CPU, that of GELU 77 times.
+functions of PyTorch, called one by one, without its autograd. An op without a file here, or a call
+that is declined, runs the reference op, on the device as well. For a linear layer that is as fast.
+The other reference ops took 1.5 to 3.5 times as long on a CPU, GELU 77 times.
 
-Gradients of parameters that are computed in bfloat16 may come in float32: they are summed so.
+The gradients of bfloat16 parameters may be float32, in which they are summed.
 """

@@ -1,4 +1,4 @@
-"""The step of Adam and AdamW for all parameters of a model in one of torch's fused calls."""
+"""The step of Adam and AdamW for all parameters of a model, by PyTorch's fused functions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Step every parameter as `optim.adam.adam` does, in place.
+    """Update all parameters in place, as `optim.adam.adam` does for one.
 
-    The call is as for `kernels.adam`.
+    The arguments of the call are those of `kernels.adam`.
     """
     m, v = (list(arrays) for arrays in zip(*call.moments, strict=True))
     if not are_numbers(*call.theta, *call.gradient, *m, *v):

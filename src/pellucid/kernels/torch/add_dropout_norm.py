@@ -1,4 +1,4 @@
-"""LayerNorm(residual + dropout(x)) on torch's layer norm."""
+"""LayerNorm(residual + dropout(x)), by PyTorch's layer norm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.add_dropout_norm` with the layer norm; x and residual alike."""
+    """Compute `ops.add_dropout_norm` with LayerNorm, for x and residual of the same shape."""
     x, residual, weight, bias = call.x, call.residual, call.weight, call.bias
     if not (
         call.norm == "layer_norm"
@@ -26,7 +26,7 @@ def kernel(call: Call) -> Result | Declined:
     y, norm_backward = normalise(residual + masked(x, keep, call.dropout), weight, bias, call.eps)
 
     def backward(dy: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Return dx, dresidual, dweight, dbias."""
+        """Return dx, dresidual, dweight and dbias."""
         dsum, dweight, dbias = norm_backward(dy)
         return masked(dsum, keep, call.dropout), dsum, dweight, dbias
 

@@ -1,6 +1,6 @@
-"""dropout(activation(x + b)) with torch's activations and their derivatives, gated ones too.
+"""dropout(activation(x + b)), by PyTorch's activations and their derivatives, also gated ones.
 
-ReLU keeps its output, which the next product keeps anyway; the others keep x + b.
+Backward of ReLU needs its output, which the next product keeps anyway; the others need x + b.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _aten = torch.ops.aten
 
 
 class Native(NamedTuple):
-    """An activation of torch's: value(x) and slope(dy, x) -> dx."""
+    """An activation of PyTorch: value(x) and its backward, slope(dy, x) -> dx."""
 
     value: Callable[[Tensor], Tensor]
     slope: Callable[[Tensor, Tensor], Tensor]
@@ -46,7 +46,7 @@ NATIVE = {
 
 
 def gated(gate: Native) -> Native:
-    """gate(a) ⊙ b of the halves of x = [a, b]."""
+    """Return the gated activation gate(a) ⊙ b, where x = [a, b] along the last axis."""
 
     def value(x: Tensor) -> Tensor:
         a, b = x.chunk(2, -1)
@@ -63,7 +63,7 @@ NATIVE |= {name: gated(NATIVE[gate]) for name, gate, _ in GATED if gate in NATIV
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.bias_act_dropout` for an activation that torch has."""
+    """Compute `ops.bias_act_dropout` for an activation in `NATIVE`."""
     x, bias = call.x, call.bias
     native = NATIVE.get(call.activation)
     if native is None or not (

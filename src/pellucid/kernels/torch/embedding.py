@@ -1,6 +1,6 @@
-"""Rows of a table, and the table's gradient by torch's own sum, which sorts the index on a GPU.
+"""Embedding look-up, and the gradient of its table, by PyTorch's functions.
 
-On a GPU an index outside the table is torch's to report, which it does for the whole process.
+On a GPU PyTorch reports an index outside the table, by an error that ends all use of the GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pellucid.ops.embedding import embedding
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.embedding` for 64-bit integers into a table of the same device."""
+    """Compute `ops.embedding` for int64 indices and a table on the same device."""
     index, weight = call.index, call.weight
     if not (
         isinstance(weight, torch.Tensor)
@@ -35,7 +35,7 @@ def kernel(call: Call) -> Result | Declined:
         y = functional.embedding(index, weight)
 
     def backward(dy: Tensor) -> Tensor:
-        """Return dweight."""
+        """Return dweight, in the dtype in which rows are summed."""
         check_gradient(dy, shape)
         updates = dy.to(wide(dy.dtype))
         dweight: Tensor = torch.ops.aten.embedding_dense_backward(

@@ -1,8 +1,8 @@
-"""A GPU's fused attention of torch's, forward and backward: no score matrix is kept.
+"""Attention over packed rows on a GPU, by PyTorch's fused functions, without a score matrix.
 
-torch has functions for sequences of any lengths one after another, which are what packed rows are:
-the memory-efficient one, and for bfloat16 flash attention. Both keep the log-sum-exp of each row.
-Backward adds in no fixed order, so its last bits vary from run to run.
+PyTorch has two functions for sequences of any lengths one after another: memory-efficient attention
+and, for bfloat16, flash attention. Both keep the log-sum-exp of each row for backward, which adds
+in no fixed order, so that its last bits vary from run to run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PACKED = ("cuda",)  # the types of device that have functions for packed rows
 
 
 def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether there is a fused attention for heads (…, D) of this dtype, width and device."""
+    """Return whether PyTorch has a fused attention for heads of this dtype, width and device."""
     if not are_numbers(q, k, v) or min(x.numel() for x in (q, k, v)) == 0:
         return False
     if q.shape[-1] != k.shape[-1]:
@@ -37,7 +37,7 @@ def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def causal_alone(rule: Rule) -> bool | None:
-    """Return whether a rule is causality, False if it is nothing; None if torch has not got it."""
+    """Return True for the causal rule, False for the empty rule, None for any other rule."""
     if rule.score or set(rule.allowed) - set(rules.causal.allowed):
         return None
     return bool(rule.allowed)
@@ -54,9 +54,9 @@ def attend_packed(
     dropout: float,
     rng: Rng | None,
 ) -> tuple[Tensor, Any]:
-    """Attend on a GPU, rows (T, H, D) to rows (U, H, D) of the same sequence.
+    """Compute attention within each sequence on a GPU, from q (T, H, D) to k and v (U, H, D).
 
-    Returns out (T, H, Dv) and backward(dout) -> dq, dk, dv. Every sequence needs a key.
+    Returns out (T, H, Dv) and backward(dout) -> dq, dk, dv. Every sequence must have a key.
     """
     spans = [on_device(cu, torch.int32, q.device) for cu in (cu_q, cu_k)]
     longest = [int(np.diff(cu).max()) for cu in (cu_q, cu_k)]

@@ -1,4 +1,4 @@
-"""The norm of all gradients in float64, read from the device once."""
+"""The norm of all gradients in float64, with a single transfer from the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute √Σ g² of all gradients."""
+    """Compute √Σ g² over all gradients."""
     if not are_numbers(*call.gradients):
         return Declined(NOT_TENSORS)
     norms = torch._foreach_norm(call.gradients, 2, dtype=torch.float64)

@@ -1,7 +1,7 @@
-"""Layer normalisation, torch's: in one pass forward, in two backward.
+"""Layer normalisation by PyTorch's functions.
 
-Kept are x, the means and 1 / √(σ² + ε), not x̂. A row whose σ² overflows gives β, where the page
-gives NaN.
+Backward needs x, the means and 1 / √(σ² + ε) instead of x̂. A row whose σ² overflows gives β, where
+the reference op gives NaN.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.layer_norm` over rows of at least one number."""
+    """Compute `ops.layer_norm` of a tensor that is not empty."""
     x, weight, bias = call.x, call.weight, call.bias
     if not is_affine(x, weight, bias):
         return Declined(NOT_TENSORS)
@@ -24,7 +24,7 @@ def kernel(call: Call) -> Result | Declined:
 
 
 def is_affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether x can be normalised with these parameters."""
+    """Return whether PyTorch can normalise x with these parameters."""
     width = tuple(x.shape[-1:])
     return (
         are_numbers(x, weight, bias)
@@ -36,7 +36,7 @@ def is_affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
 def normalise(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Any]:
-    """Return LayerNorm(x), and backward(dy) -> dx, dweight, dbias."""
+    """Compute LayerNorm(x); return it, and backward(dy) -> dx, dweight, dbias."""
     width = [x.shape[-1]]
     y, mean, rstd = torch.native_layer_norm(x, width, weight, bias, eps)
 

@@ -1,7 +1,7 @@
-"""The output layer and its loss: torch's products and log-softmax, a chunk of logits at a time.
+"""The output layer and its loss, by PyTorch's products and log-softmax, in chunks of rows.
 
-The logits of a chunk become their own gradient in place, for a loss gradient of 1; backward only
-scales. So logits are computed once, and nothing as large as they are is kept.
+The logits of a chunk are replaced by their gradient, for a loss gradient of 1, and backward only
+scales. So logits are computed once, and never stored as a whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _HELD = 1 << 26
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.linear_cross_entropy`; on the CPU wrong targets are left to the op's error."""
+    """Compute `ops.linear_cross_entropy`.
+
+    On the CPU a call with invalid targets is declined, so that the reference op raises its error.
+    """
     x, weight, bias, target = call.x, call.weight, call.bias, call.target
     if not (
         are_numbers(x, weight, bias)
@@ -41,7 +44,7 @@ def kernel(call: Call) -> Result | Declined:
     )
 
     def backward(dloss: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
+        """Return dx, dweight, dbias: those computed in forward, times `dloss`."""
         check_gradient(dloss, ())
         return dx * dloss, dweight * dloss, None if bias is None else dbias * dloss
 

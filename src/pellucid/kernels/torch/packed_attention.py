@@ -1,4 +1,4 @@
-"""Attention over packed rows by torch's fused functions on a GPU; see `flash`."""
+"""Attention over packed rows, by PyTorch's fused functions on a GPU; see `flash`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pellucid.kernels.torch.flash import attend_packed, causal_alone, fits
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.packed_attention` without a mask, where every sequence has keys."""
+    """Compute `ops.packed_attention` with the causal or no rule, if all sequences have keys."""
     q, k, v, cu_q, cu_k = call.q, call.k, call.v, call.cu_q, call.cu_k
     causal = causal_alone(call.rule)
     if causal is None or not (

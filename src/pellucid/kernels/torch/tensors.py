@@ -1,4 +1,4 @@
-"""Helpers of torch's kernels: what they accept, and sums that stay wide."""
+"""Helpers of the kernels for PyTorch: argument checks, sums in float32, transfers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_TENSORS = "expects tensors of one floating-point dtype on one device, shapes
 
 
 def are_numbers(*tensors: Tensor | None) -> bool:
-    """Whether all tensors (None is skipped) are of one floating-point dtype and on one device."""
+    """Return whether all tensors have one floating-point dtype and device; None is skipped."""
     given = [x for x in tensors if x is not None]
     first = given[0]
     return first.dtype in _KNOWN and all(
@@ -25,17 +25,17 @@ def are_numbers(*tensors: Tensor | None) -> bool:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype that sums over rows have: float32 for bfloat16, else the same."""
+    """Return the dtype in which to sum over rows: float32 for bfloat16, else the same."""
     return torch.float32 if dtype in _NARROW else dtype
 
 
 def sum_of_rows(rows: Tensor) -> Tensor:
-    """Return Σ over the rows (T, F): (F,), in float32 where the rows are bfloat16."""
+    """Return the sum of the rows (T, F), (F,), in float32 if the rows are bfloat16."""
     return rows.sum(0, dtype=wide(rows.dtype))
 
 
 def on_device(values: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return small host integers on the device; every layer of a step asks for the same ones."""
+    """Copy small integer arrays to the device; cached, since every layer asks for the same."""
     return _uploaded(values.astype(np.int64, copy=False).tobytes(), dtype, str(device))
 
 
