@@ -58,6 +58,7 @@ def masks() -> dict[str, dict[str, np.ndarray | bool]]:
 
 
 def transformer_steps(given: dict[str, Any]) -> list[Callable[[], Any]]:
+    """Return a step of Pellucid's nn.Transformer and of PyTorch's, with the same masks."""
     import torch
 
     from pellucid import Rng, nn
@@ -83,6 +84,7 @@ def transformer_steps(given: dict[str, Any]) -> list[Callable[[], Any]]:
 
 
 def attention_steps(weights: bool) -> list[Callable[[], Any]]:
+    """Return a step of Pellucid's MultiheadAttention and of PyTorch's."""
     import torch
 
     from pellucid import nn
@@ -103,7 +105,7 @@ def attention_steps(weights: bool) -> list[Callable[[], Any]]:
 
 
 def product_steps() -> list[Callable[[], Any]]:
-    """scaled_dot_product_attention with a dense float mask."""
+    """Return a step of scaled_dot_product_attention with a dense float mask on both sides."""
     import torch
 
     from pellucid.nn import functional
@@ -127,7 +129,7 @@ def product_steps() -> list[Callable[[], Any]]:
 
 
 def drop_in(rounds: int) -> dict[str, Any]:
-    """Time all in turn; the first call of each is not counted."""
+    """Time all pairs in turn, after one call of each to compile; return their results."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -151,7 +153,10 @@ def drop_in(rounds: int) -> dict[str, Any]:
 
 
 def rule_of(name: str, length: int) -> Any:
-    """Return a rule by its name here; `function` is that of examples/my_rule.py."""
+    """Return a rule by its name in this file.
+
+    `function` is that of examples/my_rule.py.
+    """
     from pellucid.core import parts
     from pellucid.ops import rules
     from pellucid.ops.rules.function import FUNCTIONS
@@ -177,7 +182,10 @@ def rule_of(name: str, length: int) -> Any:
 
 
 def rule_run(side: str, name: str, length: int) -> dict[str, float]:
-    """Forward and backward of one sequence; best of three (one if long), after a warm-up."""
+    """Time forward and backward of one sequence on one side, after a warm-up.
+
+    It is the best of three runs, or one run of a long sequence.
+    """
     from pellucid import ops
     from pellucid.core import dispatch
 
@@ -216,7 +224,7 @@ def rule_run(side: str, name: str, length: int) -> dict[str, float]:
 
 
 def flex(name: str, length: int, rule: Any, arrays: tuple[np.ndarray, ...]) -> Callable[[], Any]:
-    """Return a call of FlexAttention with the same rule, compiled."""
+    """Return a call of compiled FlexAttention with the same rule."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -259,12 +267,13 @@ def flex(name: str, length: int, rule: Any, arrays: tuple[np.ndarray, ...]) -> C
 
 
 def run(once: Callable[[], Any], length: int) -> list[float]:
+    """Call once to warm up, then return the seconds of three calls, or of one if they are long."""
     once()
     return [timed(once) for _ in range(3 if length < 8192 else 1)]
 
 
 def masked(name: str, length: int) -> Any:
-    """Return a rule as PyTorch's mask, made in another process: its making is no part of a peak."""
+    """Return a rule as PyTorch's mask, made in another process to keep it out of the peak."""
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
@@ -278,7 +287,10 @@ def masked(name: str, length: int) -> Any:
 
 
 def dense(rule: Any, length: int) -> np.ndarray:
-    """Return a rule as the float mask (1, H or 1, L, L) that PyTorch takes; a cap it cannot."""
+    """Return a rule as a float mask, (1, H or 1, L, L), for PyTorch.
+
+    A soft cap has none.
+    """
     from pellucid.ops.rule import applied
 
     heads = H if any(hasattr(part, "values") for part in rule.score) else 1
@@ -288,7 +300,7 @@ def dense(rule: Any, length: int) -> np.ndarray:
 
 
 def apart(side: str, name: str, length: int) -> dict[str, float]:
-    """Run in a process of its own: a peak never falls again."""
+    """Run one side in a process of its own, because the peak of memory never falls."""
     call = f"rule_run({side!r}, {name!r}, {length})"
     program = f"import json; from benchmarks import attention; print(json.dumps(attention.{call}))"
     done = subprocess.run(
@@ -302,7 +314,7 @@ def apart(side: str, name: str, length: int) -> dict[str, float]:
 
 
 def is_left_out(side: str, name: str, length: int) -> bool:
-    """Whether a side has no such rule, or would hold all scores of a long sequence."""
+    """Return whether a side has no such rule, or would hold all scores of a long sequence."""
     if side == "torch" and name in ("soft cap", "function"):
         return True
     if length > 8192:
@@ -312,7 +324,7 @@ def is_left_out(side: str, name: str, length: int) -> bool:
 
 
 def by_rule(lengths: list[int], rounds: int) -> dict[str, Any]:
-    """Measure every rule on every side, each in a process of its own."""
+    """Measure each rule on each side, each in a process of its own."""
     table: dict[str, Any] = {}
     for length in lengths:
         for name in RULES:

@@ -1,12 +1,12 @@
-"""A training step while another process wants a processor, and what is used after the last call.
+"""Time a training step while another process is busy, and the processor time when idle.
 
     python -m benchmarks.busy [--length 12] [--rounds 8] [--keep]
 
-A process that counts is halted and let go by turns. With n processors and n threads of ours, n + 1
-threads want to run, so a fair system gives each n / (n + 1) of a processor, and a step takes
-(n + 1) / n of its time alone: its fair time. The result is milliseconds of a step alone and with
-company (quartiles over the rounds), the second over the fair time, and the processor time that the
-process uses in the 0.3 s after a step, less what sleeping alone uses. It needs a quiet machine.
+A counting process is stopped and continued in turns. With n processors and n threads of Pellucid, n
++ 1 threads are ready to run, so a fair system gives each n / (n + 1) of a processor. A step then
+takes (n + 1) / n of its time alone: its fair time. The result is milliseconds of a step alone and
+with company (quartiles over the rounds), the latter over the fair time, and the processor time used
+in the 0.3 s after a step, minus that of only sleeping. It needs a quiet machine.
 """
 
 from __future__ import annotations

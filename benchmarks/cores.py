@@ -1,14 +1,14 @@
-"""What a training step would take on more cores: the serial part of each kernel, and Amdahl's law.
+"""Predict a training step on more cores, from the serial part of each kernel.
 
     python -m benchmarks.cores [--length 50] [--rounds 5] [--keep]
 
 On one thread, in processor time (so that other programs do not count): one step of article 003's
-model is taken with the work divided as it would be for n threads, and each kernel call is timed.
-A call of t tasks on n cores needs ⌈t / n⌉ / t of its time; everything outside the calls, which is
-Python and NumPy, needs all of its time. The sum is the prediction.
+model is taken with the work divided as it would be for n threads, and each kernel call is timed. A
+call of t tasks on n cores needs ⌈t / n⌉ / t of its time; everything outside the calls, which is
+Python and NumPy, needs all of its time (Amdahl's law). The sum is the prediction.
 
-It says nothing of what cores share: memory bandwidth, clock rates under load, and the microseconds
-in which threads meet at the end of a call. So it is an upper bound.
+It ignores what cores share: memory bandwidth, clock rates under load, and the microseconds in which
+threads meet at the end of a call. So it is an upper bound of the speed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CORES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Calls:
-    """The kernel calls of a step: by name, what they took and would take on n cores."""
+    """Time of each kernel in a step, and its predicted time on n cores."""
 
     def __init__(self, cores: int) -> None:
         self.cores = cores
@@ -43,7 +43,7 @@ class Calls:
         self.tasks: dict[str, list[int]] = defaultdict(list)
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `Kernel.__call__`, measured."""
+        """Return `Kernel.__call__` with a measurement around it."""
 
         def measured(kernel: Kernel, *arguments: Any) -> Any:
             began = time.thread_time()
@@ -62,7 +62,7 @@ class Calls:
 
 
 def step_for(cores: int, step: Callable[[], float], rounds: int) -> tuple[Calls, float]:
-    """Take steps with the work divided for so many cores; return its calls and a step's seconds."""
+    """Run steps with the work divided for some cores; return kernel calls and seconds."""
     calls, plain, count = Calls(cores), Kernel.__call__, threads.count
     threads.count = lambda: cores
     Kernel.__call__ = calls.around(plain)  # type: ignore[method-assign]

@@ -40,6 +40,7 @@ WAYS = ((1, 2), (2, 1))  # CTranslate2's workers, and threads of each
 
 
 def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file, gzipped or not."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         return file.read().splitlines()
@@ -95,7 +96,7 @@ def main() -> None:
 
 
 def bleu_of(tokens: Tokenizer, answers: list[list[int]], references: list[str]) -> float:
-    """Return the cased BLEU of answers."""
+    """Compute the cased BLEU of answers."""
     cased, _, _ = bleu([tokens.decode(a) for a in answers], [[r] for r in references], False)
     return round(cased.value, 2)
 
@@ -106,7 +107,7 @@ VERSIONS = {"ctranslate2": ctranslate2.__version__, "transformers": transformers
 def measure(
     engines: dict[str, Decode], rows: Rows, batch: int, beam: int, rounds: int
 ) -> tuple[dict[str, object], dict[str, list[list[int]]]]:
-    """Return one line of results, and every engine's answers."""
+    """Measure all engines in turn; return a line of results, and their answers."""
     shares = dict.fromkeys(engines, rows)
     if batch == 1:
         shares["transformers"] = rows[: max(1, len(rows) // 20)]
@@ -144,7 +145,7 @@ def measure(
 
 
 def _same(ours: list[list[int]], theirs: list[list[int]]) -> str:
-    """Say how many answers are the same, of how many."""
+    """Count how many answers are equal, as text."""
     same = sum(a == b for a, b in zip(ours, theirs, strict=False))
     return f"{same} of {min(len(ours), len(theirs))}"
 

@@ -1,4 +1,4 @@
-"""The engines that decoding is measured beside, on the same weights: ids in, ids out."""
+"""The engines of the decoding benchmark, with the same weights: ids in, ids out."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ LONGEST = 80
 
 
 def pellucid_engine(model: Seq2Seq, arithmetic: Arithmetic) -> Decode:
+    """Return Pellucid's compiled engine."""
     engine = Engine(model, arithmetic)
 
     def decode(rows: Rows, batch: int, beam: int) -> list[list[int]]:
@@ -40,6 +41,7 @@ def pellucid_engine(model: Seq2Seq, arithmetic: Arithmetic) -> Decode:
 def ctranslate2_engine(
     model: Seq2Seq, tokens: Tokenizer, quantization: Quantization, workers: int, threads: int
 ) -> Decode:
+    """Return CTranslate2 with the same weights."""
     folder = Path(mkdtemp()) / "model"
     write_ctranslate2(model, tokens, tokens, folder, quantization)
     translator = ctranslate2.Translator(
@@ -59,7 +61,7 @@ def ctranslate2_engine(
 
 
 def transformers_engine(model: Seq2Seq) -> Decode:
-    """Hugging Face's M2M100 (pre-norm, sinusoidal positions) holding our weights."""
+    """Return Hugging Face's M2M100 (pre-norm, sinusoidal positions) with the same weights."""
     config = model.config
     theirs = transformers.M2M100ForConditionalGeneration(
         transformers.M2M100Config(

@@ -1,12 +1,13 @@
-"""The ways in that users take, with the kernels and without: a silent fall-back is a ratio of 1.
+"""Time the ways that users run a model, with and without kernels.
 
     python -m benchmarks.doors MODEL SOURCES [--texts 64] [--rounds 5] [--keep]
 
-MODEL is a model folder that generates, SOURCES a text file, or one in gzip. Measured are the whole
-of `pellucid generate --json` with all texts, loading the folder and the first answer in a new
-process, and an answer of `pellucid serve`, one request after another. The fused and the reference
-path (`PELLUCID_KERNELS=off`) take turns; each figure is the median of the rounds in seconds
-(quartiles are kept). Kernels were compiled before.
+A ratio of 1 would show that a way silently does without the kernels. MODEL is a model folder that
+generates, SOURCES a text file, gzipped or not. Measured are the whole of `pellucid generate --json`
+with all texts, loading the folder and the first answer in a new process, and an answer of `pellucid
+serve`, one request after another. The fused and the reference path (`PELLUCID_KERNELS=off`) take
+turns; each figure is the median of the rounds in seconds (quartiles are kept). Kernels were
+compiled before.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ print(time.perf_counter() - began)
 
 
 def python(*arguments: str) -> str:
+    """Run Python with arguments; return its output."""
     return subprocess.run(
         [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
 
 
 def generate_seconds(model: str, texts: list[str]) -> float:
-    """Return the seconds of `pellucid generate --json`, from starting Python to its end."""
+    """Time `pellucid generate --json`, from starting Python to its end."""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
         file.write("\n".join(texts) + "\n")
         file.flush()
@@ -55,7 +57,7 @@ def generate_seconds(model: str, texts: list[str]) -> float:
 
 
 def request_seconds(model: str, texts: list[str]) -> float:
-    """Return the median seconds of a server's answer, one request after another."""
+    """Return the median time of a server's answer, one request after another."""
     seconds = []
     with server("pellucid", "serve", f"model={model}") as (port, _):
         client = Client(port)

@@ -40,7 +40,7 @@ Step = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Size:
-    """A model, and the pairs and tokens a side of its batch."""
+    """A model, and the number and length of the pairs in its batch."""
 
     name: str
     config: Seq2SeqConfig
@@ -67,7 +67,7 @@ def sizes(small: bool) -> list[Size]:
 
 
 def steps_of(size: Size, device: str, precision: Precision, compiled: bool) -> dict[str, Step]:
-    """Return what trains one step, by its name."""
+    """Return functions that train one step, by the name of the engine."""
     draw = np.random.default_rng(0).integers
     source = draw(3, size.config.source_vocab_size, (size.pairs, size.length))
     target = draw(3, size.config.target_vocab_size, (size.pairs, size.length + 1))
@@ -97,7 +97,10 @@ def steps_of(size: Size, device: str, precision: Precision, compiled: bool) -> d
 
 
 class _Unfused(AbstractContextManager[None]):
-    """torch's attention without a fused kernel, entered as often as one likes."""
+    """Context in which PyTorch uses attention without a fused kernel.
+
+    It can be reused.
+    """
 
     def __enter__(self) -> None:
         self._inner = sdpa_kernel(SDPBackend.MATH)

@@ -1,14 +1,14 @@
-"""Do answers depend on the batch, or on the cache? On real sentences, with a trained model.
+"""Measure whether answers depend on the batch or on the cache, with a trained model.
 
     python -m benchmarks.invariance MODEL SOURCES [--sentences 1000] [--plain 1000] [--keep]
 
-Three implementations answer the same sentences, greedily and with beam 5, in batches of 1, 7
-and 64, in another order, and all at once. The kernels: compared to the last bit of every score. The
-pages of `ops`, which use BLAS: by tokens, with the number of sentences whose margin was under the
-threshold, so that they were answered again alone. Without a cache, every prefix read anew: by
-tokens with those of the kernels, each difference with its margin. Noise is the largest difference
-between the log-probabilities of whole answers, and of single tokens over the whole vocabulary, that
-batch and cache make on the pages, compared with the kernels.
+Three implementations answer the same sentences, greedily and with beam 5, in batches of 1, 7 and
+64, in another order, and all at once. The kernels are compared to the last bit of every score. The
+reference ops, which use BLAS, are compared by tokens, with the number of sentences whose margin was
+under the threshold, so that they were answered again alone. Without a cache, with every prefix
+computed anew, tokens are compared with those of the kernels; each difference is listed with its
+margin. Noise is the largest difference from the kernels in the log-probabilities of whole answers,
+and of single tokens over the whole vocabulary, that batch and cache cause in the reference ops.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ BATCHES = (1, 7, 64)
 
 @dataclass(frozen=True)
 class _Read:
+    """State of `Uncached`: sources and the tokens generated so far."""
+
     source: Rows
     said: Rows
 
@@ -46,7 +48,7 @@ class _Read:
 
 
 class Uncached:
-    """A model that reads source and prefix anew for every token."""
+    """A model that computes source and prefix anew for every token."""
 
     def __init__(self, model: Seq2Seq) -> None:
         self.model, self.config, self.dtype = model, model.config, model.dtype
@@ -65,21 +67,23 @@ class Uncached:
 
 
 def in_batches(rows: Rows, batch: int, answer: Callable[[Packed], list[Any]]) -> list[Any]:
-    """Answer rows in their order, `batch` at a time."""
+    """Answer rows in their order, in batches of `batch`."""
     parts = [rows[at : at + batch] for at in range(0, len(rows), batch)]
     return [one for part in parts for one in answer(Packed.of(part))]
 
 
 def tokens_of(answers: Answers) -> list[list[tuple[int, ...]]]:
+    """Return the tokens of all hypotheses."""
     return [[hypothesis.tokens for hypothesis in best] for best in answers]
 
 
 def differing(one: list[Any], other: list[Any]) -> int:
+    """Count the differing entries."""
     return sum(a != b for a, b in zip(one, other, strict=True))
 
 
 def by_kernels(engine: Engine, rows: Rows, config: SearchConfig) -> tuple[Answers, dict[str, Any]]:
-    """Compare whole answers, scores included, bit for bit."""
+    """Compare whole answers of the kernels, scores included, bit for bit."""
     alone = in_batches(rows, 1, lambda source: engine.search(source, config))
     order = np.random.default_rng(0).permutation(len(rows))
     shuffled = in_batches([rows[i] for i in order], 64, lambda s: engine.search(s, config))
@@ -92,7 +96,10 @@ def by_kernels(engine: Engine, rows: Rows, config: SearchConfig) -> tuple[Answer
 def by_pages(
     model: Seq2Seq, rows: Rows, config: SearchConfig
 ) -> tuple[Answers, dict[str, Any], dict[str, int], float]:
-    """Compare tokens; return also how many were answered again, and the noise of whole answers."""
+    """Compare tokens of the reference ops.
+
+    Return answers, differences, repeats and noise.
+    """
     margin = MARGIN[model.dtype]
     found: dict[str, Answers] = {}
     again: dict[str, int] = {}
@@ -127,7 +134,7 @@ def _best(done: list[Hypothesis], config: SearchConfig) -> list[Hypothesis]:
 
 
 def token_noise(implementations: dict[str, Any], rows: Rows, said: Rows) -> dict[str, float]:
-    """Return the largest |log p − log p of the kernels| over all tokens of each implementation."""
+    """Return the largest |log p − log p of the kernels| over all tokens, by implementation."""
     worst = dict.fromkeys(implementations, 0.0)
     for at in range(0, len(rows), 64):
         source = Packed.of(rows[at : at + 64])
@@ -201,7 +208,7 @@ def main() -> None:
 
 
 class _Plain:
-    """A model on its plain pages."""
+    """A model that runs with the reference ops."""
 
     def __init__(self, model: Seq2Seq) -> None:
         self.model = model

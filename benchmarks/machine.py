@@ -1,4 +1,4 @@
-"""What a result was measured on, and where results go."""
+"""Describe the machine of a measurement, and store results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def machine() -> dict[str, str]:
 
 
 def in_turn(calls: Iterable[Callable[[], Any]], rounds: int) -> np.ndarray:
-    """Return the seconds of each call (calls, rounds), the calls taking turns in every round."""
+    """Time calls that take turns; return the seconds (calls, rounds)."""
     calls = list(calls)
     return np.array([[timed(call) for call in calls] for _ in range(rounds)]).T
 
@@ -57,7 +57,7 @@ def quartiles(values: Any, digits: int = 1) -> list[float]:
 
 
 def report(result: dict[str, Any], keep: bool) -> None:
-    """Print a result, and append it to results/benchmarks.jsonl if it is to be kept."""
+    """Print a result; with `keep` append it to results/benchmarks.jsonl."""
     print(json.dumps(result, indent=1, ensure_ascii=False))
     if keep:
         RESULTS.parent.mkdir(exist_ok=True)

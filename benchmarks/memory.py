@@ -24,11 +24,12 @@ HEADS, WIDTH = 8, 32
 
 
 def peak() -> float:
-    """Return the most memory this process has held, in MB."""
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def step_of(side: str) -> dict[str, float]:
+    """Measure the peak memory of a training step of one side."""
     from benchmarks.step import pellucid_step, random_ids
 
     source, target = random_ids(50)
@@ -44,7 +45,10 @@ def step_of(side: str) -> dict[str, float]:
 
 
 def attention_of(side: str, length: int, causal: bool) -> dict[str, float]:
-    """Forward and backward of one sequence, best of three (one if it is long), after a warm-up."""
+    """Time forward and backward of attention over one sequence, after a warm-up.
+
+    It is the best of three runs, or one run of a long sequence.
+    """
     import numpy as np
 
     x = np.random.default_rng(0).standard_normal((4, length, HEADS, WIDTH), np.float32)

@@ -1,10 +1,10 @@
-"""What the two sides multiply with, on machines that this one is not.
+"""Run both sides with the matrix products of another machine than this one.
 
-PyTorch's wheel multiplies with Intel's MKL, which takes its slow path on other makes: less than
-half of its rate with AVX2 or AVX-512. No setting of PyTorch's changes that. So that a ratio says
-something about Intel's processors too, the peer can be measured with MKL told that it runs on one:
-it asks a function of its own, and a library that is loaded before it may answer. And since most
-laptops have no AVX-512, both sides can be held to AVX2 as well.
+PyTorch's wheel multiplies with Intel's MKL, which takes its slow path on processors of other
+makers: less than half of its rate with AVX2 or AVX-512. No setting of PyTorch changes that. To
+learn about Intel's processors too, MKL can be told that it runs on one: it calls a function to ask,
+and a library that is loaded earlier may define that. And since most laptops have no AVX-512, both
+sides can be limited to AVX2 as well.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def told(options: argparse.Namespace) -> dict[str, str]:
-    """Do as the flags say and return what a result has to say of it.
+    """Restart the program as the flags say.
 
-    The program begins anew, since all of this is settled as libraries load; MKL is told by a small
-    library, which needs a C compiler.
+    Return the fields that a result must state. The settings take effect while libraries are loaded,
+    so the program begins anew. MKL is told by a small library, which needs a C compiler.
     """
     if not (options.intel or options.avx2):
         return {}

@@ -1,4 +1,4 @@
-"""The most multiply-adds that this processor can do: the bound of everything else."""
+"""Measure the rate of multiply-adds of this processor, which bounds everything else."""
 
 import time
 from functools import cache
@@ -26,7 +26,10 @@ def _multiplying(products: Products) -> Any:
 
 
 def multiply_add_rate(products: Products = FLOAT32) -> float:
-    """Return the operations a second of multiply-adds alone, two each; the best of three runs."""
+    """Return the operations per second of multiply-adds alone, best of three runs.
+
+    A multiply-add is two operations.
+    """
     tasks, best, kernel = threads.count(), 0.0, _multiplying(products)
     numbers = aligned(tasks, 3 * products.rows, WIDTH)
     numbers[:] = 0.0

@@ -1,10 +1,10 @@
-"""BLEU as papers on Multi30k count it: lower-cased Moses tokens, beside sacreBLEU's own tokens.
+"""Compute BLEU as papers on Multi30k do, on lower-cased Moses tokens, next to sacreBLEU.
 
     python -m benchmarks.published_bleu MODEL CORPUS [--beam 5]
 
 MODEL: a run or model folder; CORPUS: multi30k-en-de or multi30k-de-en, whose test set is answered.
-Outputs and references go the same way: Moses' punctuation normalisation, lower-casing, Moses'
-tokenizer, then BLEU over these tokens (Wu et al., ACL 2021, prepare their data so). It needs
+Outputs and references are processed alike: Moses' punctuation normalisation, lower-casing, Moses'
+tokenizer, then BLEU over these tokens (as Wu et al., ACL 2021, prepare their data). It needs
 sacremoses: pip install sacremoses. The intervals are sacreBLEU's, 1,000 bootstrap samples.
 """
 

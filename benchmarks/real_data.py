@@ -3,12 +3,12 @@
     PELLUCID_DATA=… python -m benchmarks.real_data chatbot-ko|multi30k-de-en [--intel | --avx2]
                                                    [--bfloat16] [--keep]
 
-Three ways through the same pairs, article 003's model: Pellucid on packed batches by token budget;
-PyTorch on length-bucketed batches padded to their own longest; PyTorch as the seed does it, batches
-padded to 50. They take turns, a stretch of batches each, in one process with two threads. Source
-tokens and tokens to be predicted count as useful. With --intel, MKL is told that the processor is
-Intel's, and with --avx2 nobody uses AVX-512 (`benchmarks.mkl`). With --bfloat16 two more ways take
-turns: Pellucid with bfloat16 products, and bucketed PyTorch under its autocast to bfloat16.
+Three methods on the same pairs with article 003's model: Pellucid on packed batches by token
+budget; PyTorch on length-bucketed batches padded to their longest sequence; PyTorch as in article
+003, batches padded to 50. They take turns, some batches each, in one process with two threads.
+Source tokens and predicted tokens count as useful. With --intel, MKL is told that the processor is
+Intel's, and with --avx2 nobody uses AVX-512 (`benchmarks.mkl`). With --bfloat16 two more methods
+take turns: Pellucid with bfloat16 products, and bucketed PyTorch under its autocast to bfloat16.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 
 def of_bfloat16(rates: np.ndarray) -> dict[str, list[float]]:
-    """Return the ratios of Pellucid's speed in bfloat16; the peer has the better of its two."""
+    """Return the ratios of Pellucid in bfloat16, to the better of PyTorch's two among others."""
     float32, bucketed, _, bfloat16, bucketed_bfloat16 = rates.T
     return {
         "bfloat16_ratio_to_float32": quartiles(bfloat16 / float32, 2),

@@ -47,11 +47,11 @@ BUDGET = 4096
 VOCABULARIES = (1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 50_000)
 STACKS = (1, 2, 3, 4, 5, 6)
 ALLOWED = 0.15
-"""How far from the median the time per token may lie."""
+"""Largest relative deviation of the time per token from its median."""
 
 
 def line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, np.ndarray]:
-    """Return a, b and the relative errors of a + b · x, the sum of whose squares is the least."""
+    """Fit y = a + b x by least squares of relative errors; return a, b and the errors."""
     xs, ys = np.asarray(x, np.float64), np.asarray(y, np.float64)
     scaled = np.stack([1 / ys, xs / ys], axis=1)
     (a, b), *_ = np.linalg.lstsq(scaled, np.ones(len(ys)), rcond=None)
@@ -59,7 +59,7 @@ def line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, np.ndarr
 
 
 def rounds_of(calls: Sequence[Callable[[], float]], rounds: int) -> np.ndarray:
-    """Return what each call gives (calls, rounds); every other round goes backwards."""
+    """Return the results of calls, (calls, rounds); every other round goes backwards."""
     found = np.empty((len(calls), rounds))
     for turn in range(rounds):
         for i in range(len(calls))[:: 1 - 2 * (turn % 2)]:
@@ -68,6 +68,7 @@ def rounds_of(calls: Sequence[Callable[[], float]], rounds: int) -> np.ndarray:
 
 
 def corpus(rounds: int, tokens: int) -> list[dict[str, Any]]:
+    """Measure the time per token on corpora of different sizes."""
     task = article_task(CORPUS)
     order = np.random.default_rng(0).permutation(len(task.examples))
     parts = [task.examples.batch(order[:n]) for n in SENTENCES]
@@ -130,7 +131,7 @@ def corpus(rounds: int, tokens: int) -> list[dict[str, Any]]:
 def steps(
     name: str, values: Sequence[int], make: Callable[[int], Callable[[], object]], rounds: int
 ) -> dict[str, Any]:
-    """Return the milliseconds of a step at each value, and the line through them."""
+    """Time a step at each value, and fit a line through the times."""
     calls = [make(value) for value in values]
     in_turn(calls, 2)  # compile, and fill the caches
     timers = [lambda call=call: float(in_turn([call], 1)[0, 0]) for call in calls]
@@ -149,6 +150,8 @@ def steps(
 
 
 def vocabulary(rounds: int) -> dict[str, Any]:
+    """Time a step with vocabularies of different sizes."""
+
     def make(v: int) -> Callable[[], object]:
         return pellucid_step(
             *random_ids(50, v), article_config(source_vocab_size=v, target_vocab_size=v)
@@ -158,6 +161,7 @@ def vocabulary(rounds: int) -> dict[str, Any]:
 
 
 def layers(rounds: int) -> dict[str, Any]:
+    """Time a step with different numbers of layers."""
     source, target = random_ids(50)
 
     def make(n: int) -> Callable[[], object]:
@@ -167,7 +171,7 @@ def layers(rounds: int) -> dict[str, Any]:
 
 
 def plot() -> None:
-    """Draw the last row of each curve in the results."""
+    """Draw the newest curves in the results."""
     from matplotlib.figure import Figure
 
     rows = [json.loads(text) for text in RESULTS.read_text(encoding="utf-8").splitlines()]

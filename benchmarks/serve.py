@@ -44,15 +44,16 @@ from pellucid.tasks.folder import load_model
 
 
 def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file, gzipped or not."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         return file.read().splitlines()
 
 
 class Client:
-    """One connection that is kept open.
+    """One connection, kept open.
 
-    The clients share the processors with the server: no answer is parsed while time is taken.
+    The clients share the processors with the server, so no answer is parsed while time is measured.
     """
 
     def __init__(self, port: int) -> None:
@@ -68,7 +69,7 @@ class Client:
         self.socket.sendall(request)
 
     def answered(self) -> bool:
-        """Read what has come; return whether the answer is whole."""
+        """Read received bytes; return whether the answer is complete."""
         self.raw += self.socket.recv(65536)
         head, _, body = self.raw.partition(b"\r\n\r\n")
         if not self.first and body and body.count(b"data: ") != 1:  # a stream begins empty
@@ -79,7 +80,7 @@ class Client:
         return len(body) == int(head[length + 16 :].split(b"\r\n", 1)[0])
 
     def answer(self) -> bytes:
-        """Return the answer without its number and time, which differ for the same text."""
+        """Return the answer without its id and time, which differ for the same text."""
         begin = self.raw.find(b'{"id"')
         return self.raw[self.raw.find(b"\r\n") :].replace(
             self.raw[begin : self.raw.find(b'"model"', begin)], b""
@@ -87,13 +88,17 @@ class Client:
 
 
 def request_for(text: str, stream: bool) -> bytes:
+    """Return the bytes of a request."""
     body = json.dumps({"model": "model", "prompt": text, "stream": stream}).encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     return head % len(body) + body
 
 
 def text_of(answer: bytes) -> str:
-    """Return the text of a whole answer, streamed or not. Raises `ValueError` for an error."""
+    """Return the text of a complete answer, streamed or not.
+
+    Raises `ValueError` for an error.
+    """
     objects = [line.removeprefix(b"data: ") for line in answer.split(b"\n") if b"choices" in line]
     choices = [json.loads(b"{" + line.lstrip(b"{")) for line in objects]
     return "".join(choice["choices"][0]["text"] for choice in choices)
@@ -103,7 +108,10 @@ def load(
     port: int, texts: list[str], right: dict[str, str], clients: int, seconds: float,
     stream: bool = False, peer: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return latencies and answers a second of so many clients; a peer may answer otherwise."""
+    """Send requests from several clients; return latencies and answers per second.
+
+    The answers of a peer may differ from the expected ones.
+    """
     asked = itertools.cycle([(text, request_for(text, stream)) for text in texts])
     times, firsts, answers = [], [], Counter[tuple[str, bytes]]()
     poll, those = select.epoll(), {}
@@ -165,12 +173,13 @@ def server(*command: str) -> Iterator[tuple[int, psutil.Process]]:
 
 
 def cpu(process: psutil.Process) -> float:
+    """Return the processor time of a process."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def offline_answers(model: Path, texts: list[str]) -> tuple[dict[str, str], float]:
-    """Return the pipeline's answers, and how many it gives a second in batches of 64."""
+    """Return the pipeline's answers, and its answers per second in batches of 64."""
     trained: Any = load_model(model)
     decoder = cache(trained.decoder)
     trained.generate_answers(texts[:2], decoder=decoder)  # what is compiled is not measured
@@ -194,6 +203,7 @@ def readable(model: Path, texts: list[str]) -> list[str]:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure the server with one client and with many."""
     texts = readable(arguments.model, read_lines(arguments.sources)[: arguments.texts])
     right, offline = offline_answers(arguments.model, texts)
     result: dict[str, Any] = {"offline_batches_of_64": round(offline, 1)}
@@ -235,7 +245,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_memory(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the server's memory in ten equal parts of the time, under load."""
+    """Return the server's memory under load in ten equal intervals."""
     texts = readable(arguments.model, read_lines(arguments.sources)[: arguments.texts])
     right, _ = offline_answers(arguments.model, texts)
     megabytes = []

@@ -1,10 +1,10 @@
-"""Malformed requests against `pellucid serve`: never a 5xx, and the next good request is answered.
+"""Send malformed requests to `pellucid serve`: never a 5xx, and good requests still work.
 
     python -m benchmarks.serve_faults MODEL [--requests 10000] [--connections 10000] [--keep]
 
 MODEL is a model folder that generates. The server is a process of its own on loopback. It gets
 
-- cases that schemathesis makes of its OpenAPI document, half of them against the document;
+- cases that schemathesis makes of its OpenAPI document, half of them invalid;
 - raw bytes: noise, and requests with bytes changed, left out, or out of order;
 - requests that end in the middle, or come a byte at a time;
 - as many open connections as asked for, of which each has sent the half of a request.
@@ -31,18 +31,18 @@ from typing import Any
 from benchmarks.machine import machine, report
 
 SECONDS = 30
-"""No answer and no closed connection within these is a fault of the server's."""
+"""Time limit; a server that neither answers nor closes the connection has failed."""
 
 
 def post(path: str, body: bytes, *headers: bytes) -> bytes:
-    """Return a request; without headers of its own it has its body's length."""
+    """Return a POST request; without given headers it has its body's length."""
     given = headers or (b"Content-Length: %d" % len(body),)
     head = [f"POST {path} HTTP/1.1".encode(), b"Host: localhost", *given]
     return b"\r\n".join(head) + b"\r\n\r\n" + body
 
 
 def get(path: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
-    """Return a request."""
+    """Return a GET request."""
     head = [b"GET " + path + b" HTTP/" + version, b"Host: localhost", *headers]
     return b"\r\n".join(head) + b"\r\n\r\n"
 
@@ -86,7 +86,7 @@ ODD = [
 
 
 def garbage(number: int, seed: int = 0) -> Iterator[bytes]:
-    """Yield so many requests that are mostly malformed."""
+    """Yield requests that are mostly malformed."""
     draw = random.Random(seed)
     for n in range(number):
         if n < len(ODD):
@@ -113,7 +113,10 @@ def garbage(number: int, seed: int = 0) -> Iterator[bytes]:
 
 
 async def send(port: int, parts: list[bytes], pause: float = 0.0, half_close: bool = True) -> str:
-    """Send bytes on a connection of its own; return the status of the first answer, or "closed"."""
+    """Send bytes on a new connection.
+
+    Return the status of the first answer, or "closed".
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answer = asyncio.create_task(reader.read(65536))  # it may come before all is sent
     with suppress(ConnectionError):
@@ -136,13 +139,13 @@ async def send(port: int, parts: list[bytes], pause: float = 0.0, half_close: bo
 
 
 def status_of(received: bytes) -> str:
-    """Return the status of an answer."""
+    """Return the status of an answer, or "closed"."""
     line = received.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     return line[1] if len(line) > 1 and line[0].startswith("HTTP/") else "closed"
 
 
 async def raw(port: int, requests: Iterator[bytes], together: int = 50) -> Counter[str]:
-    """Send each of these; return how often each status came."""
+    """Send requests; return how often each status came."""
     seen: Counter[str] = Counter()
 
     async def one() -> None:
@@ -154,7 +157,7 @@ async def raw(port: int, requests: Iterator[bytes], together: int = 50) -> Count
 
 
 async def halves(port: int, number: int, slow: int, seed: int = 0) -> Counter[str]:
-    """Send requests that end in the middle, and so many that come a byte at a time."""
+    """Send requests that end in the middle, and `slow` ones that come a byte at a time."""
     draw, seen = random.Random(seed), Counter[str]()
     gate = asyncio.Semaphore(100)
 
@@ -173,7 +176,7 @@ async def halves(port: int, number: int, slow: int, seed: int = 0) -> Counter[st
 
 
 async def crowd(port: int, number: int) -> Counter[str]:
-    """Hold so many connections open; return what the good request next to them got."""
+    """Hold many connections open; return the status of a good request meanwhile."""
     gate, held = asyncio.Semaphore(200), []
 
     async def one() -> None:
@@ -192,12 +195,12 @@ async def crowd(port: int, number: int) -> Counter[str]:
 
 
 async def good(port: int) -> str:
-    """Return the status that a right request gets."""
+    """Return the status of a good request."""
     return await send(port, [GOOD], half_close=False)
 
 
 def documented(port: int, number: int, seed: int = 0) -> Counter[str]:
-    """Send cases made of the OpenAPI document, half of them against it."""
+    """Send cases made from the OpenAPI document, half of them invalid."""
     import hypothesis
     import requests
     import schemathesis
@@ -237,7 +240,7 @@ def documented(port: int, number: int, seed: int = 0) -> Counter[str]:
 
 
 def _name_models(node: Any, names: list[str]) -> None:
-    """Let every `model` in the document be one of the server's, so that some requests fit."""
+    """Set every `model` in the document to a served one, so that some requests are valid."""
     if isinstance(node, dict):
         if "model" in node and isinstance(node["model"], dict) and "type" in node["model"]:
             node["model"]["enum"] = names
@@ -247,7 +250,7 @@ def _name_models(node: Any, names: list[str]) -> None:
 
 @contextmanager
 def server(model: Path) -> Iterator[int]:
-    """Run a server, which must stop in good order."""
+    """Run a server; it must exit with 0 when it is stopped."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pellucid", "serve", f"model={model}", "--port", "0",
          "--max-tokens", "64"],

@@ -30,7 +30,7 @@ from pellucid.tasks.folder import load_model
 
 
 class OneBatch:
-    """`serve.batcher.Batcher` as the worker sees it; the first thread answers all that wait."""
+    """Replacement of `serve.batcher.Batcher` that answers all waiting jobs as one batch."""
 
     running = 0
 
@@ -44,19 +44,19 @@ class OneBatch:
 
     @property
     def load(self) -> int:
-        """How many rows wait."""
+        """Number of waiting rows."""
         return self.waiting.rows
 
     def add(self, job: Job) -> None:
-        """Let a job wait for the next round."""
+        """Queue a job for the next round."""
         self.waiting.add(job)
 
     def interrupt(self, jobs: int) -> None:
-        """Do nothing: a batch is answered as a whole."""
+        """Do nothing: a batch is not interrupted."""
 
 
 class PeerBatcher(OneBatch):
-    """Answers waiting jobs batch by batch."""
+    """Answers waiting jobs batch by batch with CTranslate2."""
 
     def __init__(self, pipeline: Any, folder: Path, rows: int = 64) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class PeerBatcher(OneBatch):
         self.rows = rows
 
     def round(self) -> int:
-        """Answer what waits."""
+        """Answer the waiting jobs."""
         jobs: list[Job] = []
         while (job := self.waiting.next()) is not None and len(jobs) < self.rows:
             self.waiting.take(job)
@@ -90,10 +90,10 @@ class PeerBatcher(OneBatch):
 
 
 class NoEngine(OneBatch):
-    """Answers a text with the tokens that it has itself, as target tokens; without a model."""
+    """Answers every text with its own tokens, without a model."""
 
     def round(self) -> int:
-        """Answer what waits."""
+        """Answer the waiting jobs."""
         made = 0
         while (job := self.waiting.next()) is not None:
             self.waiting.take(job)

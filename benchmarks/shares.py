@@ -2,10 +2,9 @@
 
     PELLUCID_DATA=… python -m benchmarks.shares chatbot-ko|multi30k-de-en [--keep]
 
-Article 003's model on packed batches, as in `benchmarks.real_data`. Steps take turns: one on both
-threads, one on the caller's alone. Times are medians, each for as many useful tokens as
-a batch holds. Utilisation is the rate of a step's matrix products as a share of that of
-multiply-adds alone, on as many threads.
+Article 003's model on packed batches, as in `benchmarks.real_data`. Steps on two threads and on one
+take turns. Times are medians, scaled to the useful tokens of one batch. Utilisation is the rate of
+a step's matrix products, as a share of the rate of multiply-adds alone on as many threads.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pellucid.models import Seq2Seq
 
 
 def operations(task: Task) -> float:
-    """Return the operations of the matrix products of a training step on the mean batch."""
+    """Count the operations of the matrix products in a training step on the mean batch."""
     model = Seq2Seq(task.config)
     batches = list(Batches(task.examples, seed=0, batch_tokens=task.batch_tokens).epoch(0))
     forward = sum(

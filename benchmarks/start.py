@@ -71,7 +71,7 @@ print(time.perf_counter() - began)
 
 
 def python(arguments: list[str], folder: Path) -> str:
-    """Run Python in a process of its own, its caches in a folder; return what it prints."""
+    """Run Python in a new process with its caches in a folder; return its output."""
     keep = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     caches = {"PYTHONPYCACHEPREFIX": str(folder / "pyc"), "NUMBA_CACHE_DIR": str(folder / "numba")}
     done = subprocess.run(
@@ -81,7 +81,7 @@ def python(arguments: list[str], folder: Path) -> str:
 
 
 def process_seconds(arguments: list[str], folder: Path) -> float:
-    """Return the seconds from starting Python to its end."""
+    """Time a process, from starting Python to its end."""
     began = time.perf_counter()
     python(arguments, folder)
     return time.perf_counter() - began

@@ -49,7 +49,7 @@ from pellucid.training.config import TrainingConfig
 N, V, E, H, F, LAYERS, LONGEST = 64, 10_000, 256, 8, 512, 3, 51
 
 BUSY = 0.25
-"""Fraction of the processors that others may keep busy during a measurement."""
+"""The most processors that other programs may use during a measurement, as a fraction."""
 
 KINDS = {
     "matmul": "matrix products",
@@ -60,7 +60,7 @@ KINDS = {
     "adam": "optimiser",
     "global_norm": "optimiser",
 }
-"""The kind of work in a file of `kernels`; that of the others is elementwise."""
+"""Kind of work of each file of `kernels`; all others are elementwise."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def load() -> float:
-    """Return how many processors were busy in the last minute; 0 if that is not known."""
+    """Return how many processors were busy in the last minute; 0 if unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
@@ -150,7 +150,10 @@ def measure_step(
 
 
 def step_table(rows: list[dict[str, Any]]) -> Table:
-    """Draw the training step: a column for each length, where its time goes at the end."""
+    """Make a table of the training step: a column per length.
+
+    At the end, its time by work.
+    """
     table = Table(title=f"Training step, {N} pairs, vocabulary {V:,}", title_justify="left")
     table.add_column("")
     for row in rows:
@@ -165,14 +168,14 @@ def step_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def cell(name: str, value: Any) -> str:
-    """Write one value of the table."""
+    """Format one value of the table."""
     if isinstance(value, list):
         return f"{value[1]:.2f} ({value[0]:.2f}–{value[2]:.2f})"
     return f"{value:.0%}" if name == "utilisation" else f"{value:,}"
 
 
 def flops(n: int, length: int) -> float:
-    """Matrix-product operations of one step: forward, and twice that for backward."""
+    """Count the operations of a step's matrix products: three times those of the forward."""
     lengths = {"encoder": [length] * n, "decoder": [length] * n}
     return 3 * forward_operations(Seq2Seq(article_config()), lengths)
 
@@ -180,8 +183,8 @@ def flops(n: int, length: int) -> float:
 def forward_operations(model: nn.Module, lengths: Mapping[str, Sequence[int]]) -> float:
     """Count the operations of a forward pass's matrix products; a multiply-add is two.
 
-    `lengths` are those of the sequences that each stack reads. A training step takes three times
-    as many. Causal attention counts in full.
+    lengths: of the sequences that each stack reads. A training step takes three times as many.
+    Causal attention counts in full.
     """
     last = "decoder" if hasattr(model, "decoder") else "encoder"
     products = 0
@@ -200,7 +203,7 @@ def forward_operations(model: nn.Module, lengths: Mapping[str, Sequence[int]]) -
 
 
 def article_config(**changes: Any) -> Seq2SeqConfig:
-    """Return article 003's model, with changes."""
+    """Return the config of article 003's model, with changes."""
     config = Seq2SeqConfig(
         V, V, d_model=E, num_attention_heads=H, encoder_layers=LAYERS, decoder_layers=LAYERS,
         ffn_dim=F, positions="learned", max_position_embeddings=LONGEST, final_norm=False,
@@ -217,7 +220,7 @@ def random_ids(length: int, vocabulary: int | None = None) -> tuple[np.ndarray, 
 def pellucid_trainer(
     config: Seq2SeqConfig, device: str = CPU, precision: Precision = "float32"
 ) -> Callable[[Batch], float]:
-    """Return what trains one step on a batch and gives the mean loss."""
+    """Return a function that trains one step on a batch and returns the mean loss."""
     model, settings, done = Seq2Seq(config), TrainingConfig(steps=1), 0
     place(model, device, precision)
     optimizer = ModelOptimizer(model.named_parameters(), settings.optimizer)
@@ -238,7 +241,10 @@ def pellucid_step(
     config: Seq2SeqConfig | None = None,
     precision: Precision = "float32",
 ) -> Callable[[], float]:
-    """Return what trains one step on ids (N, S) and (N, L + 1) and gives the mean loss."""
+    """Return a function that trains one step on ids, (N, S) and (N, L + 1).
+
+    It returns the mean loss.
+    """
     batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
     train = pellucid_trainer(config or article_config(), CPU, precision)
     return lambda: train(batch)
@@ -284,7 +290,10 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def shares(step: Callable[[], float]) -> dict[str, float]:
-    """Return the share of one step's time by kind of work; "Python" is the time outside kernels."""
+    """Return the share of a step's time by kind of work.
+
+    "Python" is all outside kernels.
+    """
     from pellucid.kernels.backend.compile import Kernel
 
     spent = dict.fromkeys([*KINDS.values(), "elementwise"], 0.0)

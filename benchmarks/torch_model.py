@@ -1,4 +1,4 @@
-"""A `Seq2Seq` in PyTorch, fused where PyTorch can: which every training benchmark compares with.
+"""A `Seq2Seq` in PyTorch, fused where possible, for comparison in training benchmarks.
 
 PyTorch is imported when such a model is made: the scripts without a comparison do not need it.
 """
@@ -17,11 +17,11 @@ from pellucid.models import Seq2SeqConfig
 
 
 def torch_seq2seq(config: Seq2SeqConfig) -> tuple[Any, Callable[[Any, Any, Any], Any]]:
-    """Return torch's modules, and `forward(source (N, S), target (N, L), padding (N, S) or None)`,
-    which gives logits (N, L, V).
+    """Return torch's modules, and a function that computes logits (N, L, V).
 
-    The layers are torch's own, with its fused attention. Of the settings it takes the sizes, the
-    activation, dropout (one for all), the place of the norms, the final norms and the positions.
+    It is `forward(source (N, S), target (N, L), padding (N, S) or None)`. The layers are torch's,
+    with its fused attention. Of the settings it uses the sizes, activation, dropout (one for all),
+    the place of the norms, the final norms and the positions.
     """
     torch = importlib.import_module("torch")
     nn, e, longest = torch.nn, config.d_model, config.max_position_embeddings
@@ -83,10 +83,10 @@ def torch_seq2seq(config: Seq2SeqConfig) -> tuple[Any, Callable[[Any, Any, Any],
 
 
 class TorchTrainer:
-    """One training step: cross-entropy, backward, clipping at 1, Adam (fused).
+    """One training step in PyTorch: cross-entropy, backward, clipping at 1, fused Adam.
 
-    `compiled` runs the model's forward and backward through torch.compile. Token `pad` is padding.
-    `narrow` computes under torch's autocast to bfloat16.
+    compiled: run forward and backward through torch.compile. pad: token of padding. narrow: compute
+    under torch's autocast to bfloat16.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class TorchTrainer:
         self._optimizer = torch.optim.Adam(self._parameters, lr=5e-4, fused=True)
 
     def step(self, source: np.ndarray, target: np.ndarray) -> float:
-        """Train on padded ids (N, S) and (N, L + 1); return the mean loss."""
+        """Train on padded ids, (N, S) and (N, L + 1); return the mean loss."""
         torch = self._torch
         x, y = (torch.from_numpy(ids).to(self._device) for ids in (source, target))
         padding = x == self._pad if (source == self._pad).any() else None

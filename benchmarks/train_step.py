@@ -46,22 +46,26 @@ THREADS = 2
 def torch_step(
     source: np.ndarray, target: np.ndarray, compiled: bool = False
 ) -> Callable[[], float]:
+    """Return a function that trains one step in PyTorch."""
     trainer = TorchTrainer(article_config(), THREADS, compiled, pad=-1)
     return lambda: trainer.step(source, target)
 
 
 def sgemm_rate() -> float:
-    """Best of a few 3200 × 256 × 10000 products of NumPy's, in operations a second."""
+    """Return the rate of NumPy's 3200 × 256 × 10000 product, in operations per second.
+
+    It is the best of a few.
+    """
     a = np.ones((3200, E), np.float32)
     b = np.ones((E, V), np.float32)
     return 2 * 3200 * E * V / min(timed(lambda: a @ b) for _ in range(3))
 
 
 def own_rate() -> float:
-    """Best rate of Pellucid's own product over a step's shapes with 3200 rows, in operations a
-    second.
+    """Return the rate of Pellucid's own product over a step's shapes with 3200 rows.
 
-    B lies in panels already, and no memory is fresh: a rate that no step can reach.
+    It is the best of a few, in operations per second. B is packed already, and all memory was used
+    before: a rate that no step can reach.
     """
     rows, best = 3200, 0.0
     for k, n in ((E, E), (E, 3 * E), (F, E), (E, V)):
@@ -74,7 +78,7 @@ def own_rate() -> float:
 
 
 def torch_rate() -> float:
-    """Best of a few of PyTorch's products, of the shapes of `sgemm_rate`."""
+    """Return the rate of PyTorch's product of the shape of `sgemm_rate`, best of a few."""
     config = article_config()
     a = torch.ones(3200, config.d_model)
     b = torch.ones(config.d_model, config.target_vocab_size)

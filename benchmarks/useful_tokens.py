@@ -1,6 +1,7 @@
-"""Streams of useful tokens: packed rows here, batches of similar length in PyTorch.
+"""Train on streams of batches and count useful tokens, in Pellucid and in PyTorch.
 
-Source tokens and tokens to be predicted count as useful; padding does not.
+Pellucid uses packed rows, PyTorch batches of similar length. Source tokens and predicted tokens are
+useful; padding is not.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from pellucid.training.experiment import encode, make_tokenizers, read_data
 LONGEST = 50
 VOCABULARY = 8000
 SENTENCES = {"chatbot-ko": 64, "multi30k-de-en": 128}
-"""Corpora of article 003's model, and the pairs of a batch."""
+"""Corpora for article 003's model, and the number of pairs in a batch."""
 DEMO = "g2p-demo"
-"""The recipe whose data come with the package, and whose own model learns them."""
+"""The recipe whose data comes with the package; its own model is trained on it."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Pairs, the model that learns them, and the size of a batch on either side."""
+    """Pairs, the model to train on them, and the size of a batch for either side."""
 
     name: str
     examples: Examples
@@ -44,7 +45,7 @@ class Task:
 
 
 def article_task(corpus: str) -> Task:
-    """Return a corpus for article 003's model. Raises `UserError` when its data is missing."""
+    """Return a corpus with article 003's model. Raises `UserError` if data is missing."""
     pairs = load_corpus(corpus).train
     texts = [text for pair in pairs for text in (pair.source, *pair.targets)]
     tokenizer = train_tokenizer(texts, "bpe", VOCABULARY)
@@ -58,9 +59,9 @@ def article_task(corpus: str) -> Task:
 
 
 def demo_task() -> Task:
-    """Return the demo's pronunciations and its model with ReLU, since torch's layers have no gate.
+    """Return the demo's pronunciations with its model.
 
-    Raises `UserError` when they cannot be downloaded.
+    ReLU, as torch's layers have no gate. Raises `UserError` if they cannot be downloaded.
     """
     recipe = load_recipe(DEMO)
     plain = replace(recipe.model, activation_function="relu", ffn_dim=512)
@@ -82,7 +83,7 @@ def forever(batches: Batches, epoch: int = 0) -> Iterator[Batch]:
 
 
 def pellucid_way(task: Task, precision: Precision = "float32") -> Callable[[], int]:
-    """Return what trains on the next batch and gives its useful tokens."""
+    """Return a function that trains on the next batch and returns its useful tokens."""
     train = pellucid_trainer(task.config, CPU, precision)
     stream = forever(Batches(task.examples, seed=0, batch_tokens=task.batch_tokens))
 
@@ -97,8 +98,10 @@ def pellucid_way(task: Task, precision: Precision = "float32") -> Callable[[], i
 def torch_way(
     task: Task, padded_to: int | None = None, precision: Precision = "float32"
 ) -> Callable[[], int]:
-    """Return the same in PyTorch: on batches of similar length padded to their own longest, or on
-    shuffled ones padded to a length, as article 003 does it.
+    """Return the same for PyTorch.
+
+    Batches have similar lengths and are padded to their longest, or are shuffled and padded to
+    `padded_to`, as in article 003.
     """
     trainer = TorchTrainer(task.config, available(), narrow=precision == "bfloat16")
     bucketed = padded_to is None
@@ -118,7 +121,7 @@ def torch_way(
 
 
 def stretch(step: Callable[[], int], seconds: float) -> float:
-    """Return useful tokens a second over about this long."""
+    """Return useful tokens per second, measured over some seconds."""
     began, done = time.perf_counter(), 0
     while (spent := time.perf_counter() - began) < seconds:
         done += step()

@@ -105,7 +105,7 @@ for line in sys.stdin:
 """
 TURNS, SECONDS = 8, 0.7
 STEP_TOKENS = {"g2p-demo": 1013, "length 12": 1536, "length 50": 6400}
-"""Useful tokens of a step; those of the demo on average."""
+"""Useful tokens of a step; for the demo, on average."""
 WORKS = (
     "training step", "encoder layer, forward and backward", "linear layer, forward and backward",
     "layer norm, forward and backward",
@@ -113,7 +113,7 @@ WORKS = (
 
 
 class Version:
-    """A process of one version, which works when told."""
+    """A process that runs one version of the source, on demand."""
 
     def __init__(self, source: str, worker: str = WORKER) -> None:
         one = {} if worker is STEPS else {"PELLUCID_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -124,7 +124,7 @@ class Version:
         self._line()
 
     def tell(self, line: str) -> float:
-        """Return the number that it answers."""
+        """Send a line; return the number that the process answers."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()

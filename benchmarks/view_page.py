@@ -44,6 +44,7 @@ SLIDE = """kind => new Promise(done => {
 
 
 def write_page(path: Path, tokens: int) -> None:
+    """Write the page of an untrained model."""
     config = Seq2SeqConfig(
         1000,
         1000,
@@ -63,6 +64,7 @@ def write_page(path: Path, tokens: int) -> None:
 
 
 def measure(browser: Browser, file: Path) -> dict[str, Any]:
+    """Measure the page in a browser."""
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     page.goto(file.as_uri())
     page.wait_for_function("globalThis.pellucid?.model.colours !== undefined")

@@ -1,6 +1,7 @@
-"""Write docs/articles/map.md and map.ko.md from map.toml; a test runs what they list.
+"""Write docs/articles/map.md and map.ko.md from map.toml.
 
-Files are found from the public API by object, so that a file that moves needs no edit here.
+A test runs their commands. Files are found from the public API by object, so that a file that moves
+needs no edit here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "articles"
 LANGUAGES = ("en", "ko")
 ENDINGS = {"en": "", "ko": ".ko"}
-"""What the names of a language's examples have before .py and .ipynb."""
+"""Language part of an example's file name, before .py and .ipynb."""
 PAGES = {"en": FOLDER / "map.md", "ko": FOLDER / "map.ko.md"}
 
 HEAD = {
@@ -99,13 +100,13 @@ WORDS: dict[str, tuple[str, str]] = {
 
 
 def articles() -> list[dict[str, Any]]:
-    """Return the articles with their rows."""
+    """Return the articles of map.toml with their rows."""
     read: list[dict[str, Any]] = tomllib.loads((FOLDER / "map.toml").read_text("utf-8"))["article"]
     return read
 
 
 def path_of(code: str) -> Path:
-    """Return the file of "module:name" of the public API, or a path of the repository itself."""
+    """Return the file that defines "module:name", or the file of a path in the repository."""
     if ":" not in code:
         return ROOT / code
     module, _, name = code.partition(":")
@@ -114,7 +115,7 @@ def path_of(code: str) -> Path:
 
 
 def page(language: str) -> str:
-    """Return one language's page."""
+    """Write the page in one language."""
     which = LANGUAGES.index(language)
     word = {name: texts[which] for name, texts in WORDS.items()}
     lines = [HEAD[language]]
@@ -153,6 +154,7 @@ def page(language: str) -> str:
 
 
 def _row(row: dict[str, Any], which: int, word: dict[str, str], minutes: dict[str, int]) -> str:
+    """Format a row of an article's table."""
     code = ", ".join(_link(name) for name in row["code"])
     command = re.sub(r"(?<=article_\d{3})\.py", f"{ENDINGS[LANGUAGES[which]]}.py", row["run"])
     notes = [word["slow"]] if row.get("slow") else []
@@ -167,6 +169,7 @@ def _row(row: dict[str, Any], which: int, word: dict[str, str], minutes: dict[st
 
 
 def _link(code: str) -> str:
+    """Format a link to the file of an object."""
     path = path_of(code)
     target = Path(os.path.relpath(path, FOLDER)).as_posix()
     name = code.rpartition(":")[2] if ":" in code else path.name

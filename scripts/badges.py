@@ -1,4 +1,4 @@
-"""Write the badges of the READMEs, docs/badges/*.svg, from what they state: no service is asked.
+"""Write the badges of the READMEs, docs/badges/*.svg, without asking any service.
 
     python scripts/badges.py            write them
     python scripts/badges.py --check    exit with 1 if one is out of date
@@ -31,7 +31,7 @@ def released() -> str:
 
 
 def facts() -> dict[str, tuple[str, str]]:
-    """Return what each badge says, by the name of its file."""
+    """Return (label, text) of each badge, by the name of its file."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     about = project["project"]
     python = [
@@ -50,7 +50,7 @@ def facts() -> dict[str, tuple[str, str]]:
 
 
 def badge(label: str, text: str) -> str:
-    """Return a badge as SVG."""
+    """Draw a badge as SVG."""
     left, right = (round(len(part) * LETTER + 14) for part in (label, text))
     label, text = escape(label), escape(text)
     return f"""\

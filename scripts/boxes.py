@@ -1,4 +1,4 @@
-"""Draw a Transformer as boxes, docs/assets/transformer.svg and transformer.ko.svg, for the READMEs.
+"""Draw a Transformer as boxes for the READMEs: docs/assets/transformer.svg and .ko.svg.
 
     python scripts/boxes.py            write both
     python scripts/boxes.py --check    exit with 1 if one is out of date
@@ -16,7 +16,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "assets"
 FILES = {"en": FOLDER / "transformer.svg", "ko": FOLDER / "transformer.ko.svg"}
 WIDTH, BOX, GAP = 236, 44, 14
-"""Of a box, and between boxes, in px."""
+"""Width and height of a box, and the gap between boxes, in px."""
 ENCODER, DECODER = 40, 384
 """Left edges of the two stacks of boxes."""
 
@@ -70,16 +70,16 @@ marker path { fill: #59636e; stroke: none; }
 }
 """
 BOTTOM = 8 * (BOX + GAP) + 26
-"""Where the lowest box of both stacks ends."""
+"""Lower edge of the lowest box of both stacks."""
 
 
 def top(level: int) -> int:
-    """Return the upper edge of a stack's box, counted from the bottom."""
+    """Return the upper edge of the box at a level of a stack; level 0 is the lowest."""
     return BOTTOM - BOX - level * (BOX + GAP)
 
 
 def drawing(language: str) -> str:
-    """Return the picture in one language as SVG."""
+    """Draw the picture in one language as SVG."""
     which = list(FILES).index(language)
     word = {name: escape(texts[which]) for name, texts in WORDS.items()}
     parts = []
@@ -132,7 +132,7 @@ orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write both pictures, or check them."""
+    """Write both pictures, or check them; return the exit code."""
     stale = []
     for language, path in FILES.items():
         if not path.exists() or path.read_text(encoding="utf-8") != drawing(language):

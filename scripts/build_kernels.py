@@ -69,16 +69,16 @@ PLATFORMS = {
     "x86_64-linux": "manylinux2014_x86_64",
     "aarch64-linux": "manylinux2014_aarch64",
 }
-"""Of libraries, and of the wheel that they are in: systems with glibc 2.17 (`TARGETS`) or later."""
+"""Wheel platform tag of each system: glibc 2.17 (`TARGETS`) or later."""
 
 
 class Target(NamedTuple):
-    """What to compile for."""
+    """A processor and system to compile for."""
 
     triple: str
-    """For LLVM."""
+    """Name of the target for LLVM."""
     zig: str
-    """For the linker."""
+    """Name of the target for the linker."""
     cpu: str
     features: str
 
@@ -109,7 +109,7 @@ TARGETS = {
 
 
 def kernels() -> Iterator[Kernel]:
-    """Yield every kernel: those of the modules, and those that are made for each variant."""
+    """Yield all kernels: those of the modules, and those that are made for each variant."""
     import pellucid.kernels
     from pellucid.compiled.decode import kernels_of
     from pellucid.kernels import bias_act_dropout, linear, linear_cross_entropy
@@ -154,7 +154,10 @@ def kernels() -> Iterator[Kernel]:
 
 
 def retarget(target: Target) -> Any:
-    """Make LLVM optimise for another architecture, in whose layout types are; return it."""
+    """Make Numba and LLVM compile for a target; return LLVM's target machine.
+
+    Types get the memory layout of the target.
+    """
     import llvmlite.binding as llvm
     from numba.core.registry import cpu_target
 
@@ -191,7 +194,7 @@ def retarget(target: Target) -> Any:
 
 
 def flat(kernel: Kernel) -> str:
-    """Return, in LLVM's language, the function of slots that calls a kernel."""
+    """Return the LLVM text of the function `NAME.flat`, which calls a kernel with slots."""
     import numpy as np
     from llvmlite import ir
 
@@ -233,7 +236,7 @@ def flat(kernel: Kernel) -> str:
 
 
 def write_objects(target: Target, folder: Path) -> None:
-    """Write an object file for every kernel, and what is known of each of them."""
+    """Write an object file for every kernel, and kernels.json, which describes them."""
     sys.path.insert(0, str(SRC))
     import llvmlite.binding as llvm
 
@@ -267,7 +270,7 @@ def write_objects(target: Target, folder: Path) -> None:
 
 
 def link(name: str, target: Target, folder: Path) -> None:
-    """Link the object files of a target to what it is; see above."""
+    """Link the object files of a target into a library, program or module."""
     zig = [sys.executable, "-m", "ziglang", "cc", "-O2", "-s", "-target"]
     kernels = [path for path in folder.glob("*.o") if not path.name.endswith(".entry.o")]
     known = list(json.loads((folder / "kernels.json").read_text()))
@@ -294,9 +297,9 @@ def link(name: str, target: Target, folder: Path) -> None:
 
 
 def wheels(wheel: Path) -> None:
-    """Write a wheel for each system that has libraries: the one for all of them, and these.
+    """Write a wheel with kernels for each system, from the wheel without.
 
-    It needs no Numba: the kernels are there, and a user's own function runs as the reference.
+    It needs no Numba; a user's own function then runs as its reference.
     """
     with zipfile.ZipFile(wheel) as old:
         for_all = {info.filename: old.read(info) for info in old.infolist()}
@@ -344,7 +347,7 @@ def build(name: str) -> None:
 
 
 def is_current(name: str) -> bool:
-    """Return whether a target is built, and none of the code is newer."""
+    """Return whether a target is built and newer than all code that it depends on."""
     code = [*(SRC / "pellucid").glob("kernels/**/*.py"), *(SRC / "pellucid").glob("compiled/*.py")]
     built = OUT / f"{name}.json"  # written last
     made = built.stat().st_mtime if built.exists() else 0.0
@@ -352,7 +355,7 @@ def is_current(name: str) -> bool:
 
 
 def main(names: list[str]) -> None:
-    """Build every target, or those that are named, where the code is newer."""
+    """Build all targets, or the named ones, unless they are current."""
     if names[:1] == ["--wheel"]:
         wheels(Path(names[1]))
         return

@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 def stages(text: str) -> list[list[Step]]:
-    """Return the instructions of each stage, comments left out and lines joined."""
+    """Parse a Dockerfile into the instructions of each stage."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     found: list[list[Step]] = []
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
@@ -50,12 +50,12 @@ def stages(text: str) -> list[list[Step]]:
 
 
 def value(stage: list[Step], name: str) -> str:
-    """Return the last instruction of this name in a stage, or ""."""
+    """Return the argument of the last instruction with this name in a stage, or ""."""
     return next((step.rest for step in reversed(stage) if step.name == name), "")
 
 
 def ignored(path: str, patterns: list[str]) -> bool:
-    """Whether .dockerignore keeps a path from the builder; the last pattern that fits decides."""
+    """Return whether .dockerignore excludes a path; the last matching pattern decides."""
     out = False
     for pattern in patterns:
         kept = pattern.startswith("!")
@@ -69,7 +69,7 @@ def ignored(path: str, patterns: list[str]) -> bool:
 
 
 def context() -> list[str]:
-    """Return the files that are sent to the builder."""
+    """Return the files of the build context."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     patterns = [line for line in lines if line and not line.startswith("#")]
     files = [path for path in checkout() if (ROOT / path).is_file()]
@@ -77,7 +77,10 @@ def context() -> list[str]:
 
 
 def checkout() -> list[str]:
-    """Return the files of the checkout; without git, all that are no environment and no cache."""
+    """Return the files of the checkout.
+
+    Without git, all except environments and caches.
+    """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -89,7 +92,10 @@ def checkout() -> list[str]:
 
 
 def faults(text: str) -> list[str]:
-    """Return what is wrong with a Dockerfile: the rules of hadolint that matter here."""
+    """Check a Dockerfile against the important rules of hadolint.
+
+    Return the violations.
+    """
     found = []
     built = stages(text)
     last = built[-1]
@@ -118,7 +124,7 @@ def faults(text: str) -> list[str]:
 
 
 def build(folder: Path) -> Path:
-    """Run the build stage below a folder; return what it installed."""
+    """Run the build stage inside a folder; return the folder that it installed into."""
     work, installed = folder / "build", folder / "opt" / "pellucid"
     stage = stages(DOCKERFILE.read_text(encoding="utf-8"))[0]
     there = context()
@@ -144,7 +150,7 @@ def build(folder: Path) -> Path:
 
 
 def run(installed: Path, model: Path, folder: Path) -> None:
-    """Start the image's command, ask for its health, and stop it."""
+    """Start the image's command, check its health, and stop it."""
     stage = stages(DOCKERFILE.read_text(encoding="utf-8"))[-1]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])

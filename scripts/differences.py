@@ -1,4 +1,4 @@
-"""Write docs/differences.md, and its Korean page, from src/pellucid/nn/differences.md.
+"""Write docs/differences.md and its Korean page from src/pellucid/nn/differences.md.
 
 python scripts/differences.py            write the pages
 python scripts/differences.py --check    exit with 1 if a page is out of date
@@ -19,7 +19,7 @@ CALLED = {
     name for place in (nn, nn.functional) for name in dir(place) if callable(getattr(place, name))
 }
 NAMES = {*CALLED, "torch", "Pellucid", "inplace", "max_norm", "sparse", "device", "float16"}
-"""What has the same name in Korean."""
+"""Names that are not translated."""
 
 
 def pages() -> dict[Path, str]:

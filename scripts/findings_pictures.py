@@ -1,7 +1,7 @@
-"""Draw the picture of each answer in docs/findings.md: docs/findings/NAME.svg, and NAME.ko.svg.
+"""Draw the pictures of docs/findings.md: docs/findings/NAME.svg and NAME.ko.svg.
 
-A study's picture shows the metric of its first claim, difference by difference; three answers have
-one of their own. `python scripts/findings_pictures.py` draws them from results/studies.
+A study's picture shows the differences in the metric of its first claim; three answers have another
+picture. `python scripts/findings_pictures.py` draws them from results/studies.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ WORDS = {
     "learned scale: decoder": "학습한 스케일: 디코더",
     "learned scale: cross": "학습한 스케일: 크로스",
 }
-"""The Korean of what the pictures say; text stays text in them."""
+"""Korean of the texts in the pictures; the SVGs contain text, not paths."""
 DARK = "@media (prefers-color-scheme: dark) {svg {filter: invert(.92) hue-rotate(180deg)}}"
-"""On a dark page a picture is as dark, and its colours stay what they are."""
+"""Style that inverts a picture on a dark page and keeps its hues."""
 
 
 def found(name: str) -> Findings:
-    """Return what the stored runs of a study show."""
+    """Load a study with its stored runs."""
     return gather(load_study(name), read_results(STUDIES / f"{name}.jsonl"))
 
 
@@ -63,12 +63,12 @@ def differences(name: str) -> str:
 
 
 def runs_of(change: str) -> list[Mapping[str, Any]]:
-    """Return the runs of a variant of article 003's study."""
+    """Return the stored runs of a variant of article 003's study."""
     return list(found("article-003").done[change].values())
 
 
 def scalings() -> str:
-    """Draw the training loss of each scale of the scores, with each scale of the embeddings."""
+    """Draw training losses for each scale of the scores and of the embeddings."""
 
     def curves(*changes: str) -> Curves:
         labels = ("scores / √d_k", "scores / d_k")
@@ -85,7 +85,7 @@ def scalings() -> str:
 
 
 def evenness() -> str:
-    """Draw the entropy of the upper decoder layers' weights during training, by scale."""
+    """Draw the entropy of the upper decoder layers' attention during training, by scale."""
 
     def curve(run: Mapping[str, Any]) -> tuple[list[float], list[float]]:
         heads = [
@@ -104,7 +104,7 @@ def evenness() -> str:
 
 
 def pictures() -> Iterator[tuple[str, str]]:
-    """Yield the name and the SVG of every picture."""
+    """Yield (name, SVG) of every picture."""
     for path in sorted(STUDIES.glob("*.jsonl")):
         name = path.stem
         if name == "exponent":
@@ -116,7 +116,7 @@ def pictures() -> Iterator[tuple[str, str]]:
 
 
 def korean(svg: str) -> str:
-    """Return a picture with its words in Korean."""
+    """Translate the texts in a picture into Korean."""
     for english, ours in WORDS.items():
         svg = svg.replace(english, ours)
     return svg

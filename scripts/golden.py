@@ -1,16 +1,16 @@
-"""Record what a Pellucid computes, through its command line alone, and compare two such records.
+"""Record the results of a Pellucid through its command line, and compare two records.
 
-python scripts/golden.py record FOLDER --pellucid COMMAND [--only NAME ...] [--models RECORD]
-python scripts/golden.py compare A B
+    python scripts/golden.py record FOLDER --pellucid COMMAND [--only NAME ...] [--models RECORD]
+    python scripts/golden.py compare A B
 
-COMMAND is a path, or a command such as "python -m pellucid". NAME is how an item's name begins:
-recipe, variant.alibi, answers … What is recorded is in golden.toml. With --models another record's
-trained models answer, so that only the code that answers differs. Items that need a package which
-is not installed are skipped.
+COMMAND is a path, or a command such as "python -m pellucid". NAME is the beginning of an item's
+name: recipe, variant.alibi, answers … golden.toml lists the items. With --models the trained models
+of another record are used, so that only the code that answers differs. Items that need a package
+which is not installed are skipped.
 
-Arrays made without kernels must have equal bits, on one machine; others may differ by 1e-5 of their
-largest value, int8 answers by 3e-4. Texts and files must be equal. `compare` exits with 1 if an
-item differs; items that only one record has are named, and do not count.
+Arrays computed without kernels must have equal bits on one machine; others may differ by 1e-5 of
+their largest value, int8 answers by 3e-4. Texts and files must be equal. `compare` exits with 1 if
+an item differs; items in only one record are listed, and do not count.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "hugging
 
 
 def sums(folder: Path, pattern: str) -> dict[str, str]:
-    """Return the digests of a folder's files."""
+    """Return the SHA-256 of each file in a folder that matches a pattern."""
     files = sorted(folder.glob(pattern))
     return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 def weights(model: Path) -> str:
-    """Return the digest of a model folder's weights."""
+    """Return the SHA-256 of a model folder's weights."""
     return hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
 
 
@@ -66,7 +66,7 @@ class Recorder:
     trained: set[str] = field(default_factory=set)
 
     def call(self, *arguments: str | Path, kernels: bool = True, lines: Sequence[str] = ()) -> str:
-        """Run the command on lines of standard input; return its output."""
+        """Run the command with lines on standard input; return its output."""
         state = "on" if kernels else "off"
         own = {"OMP_NUM_THREADS": GIVEN["threads"][state], "PELLUCID_LANG": "en"}
         done = subprocess.run(
@@ -84,7 +84,11 @@ class Recorder:
         return done.stdout
 
     def train(self, name: str) -> Path:
-        """Train `recipe`, `long` or `variant`.WHICH.`on` or `off` once; return its run."""
+        """Train a model unless it was trained already; return its run folder.
+
+        name: `recipe.NAME.HOW`, `long.NAME.HOW` or `variant.NAME.HOW`; HOW is `on` or `off`, with
+        or without kernels.
+        """
         run, (kind, what, kernels) = self.folder / "runs" / name, name.split(".")
         if name not in self.trained:
             options = GIVEN["options"]
@@ -100,16 +104,16 @@ class Recorder:
         return run
 
     def model(self, name: str) -> Path:
-        """Return the model folder of a run, or of the other record's."""
+        """Return the model folder of a run, from the other record with --models."""
         return (self.models / "runs" / name if self.models else self.train(name)) / "model"
 
     def fresh(self, path: str | Path) -> Path:
-        """Return a path, in the work folder or absolute, where nothing is left."""
+        """Delete a path in the work folder and return it."""
         shutil.rmtree(self.folder / "work" / path, ignore_errors=True)
         return self.folder / "work" / path
 
     def training(self, name: str) -> Item:
-        """Return losses, weights, and the digests of the tokenizers."""
+        """Record losses, weights and the digests of tokenizers of a training run."""
         run = self.train(name)
         lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         arrays = load_file(run / "model" / "model.safetensors")
@@ -120,7 +124,7 @@ class Recorder:
         return Item(arrays, sums(run / "model", "*tokenizer.json"), NEAR * name.endswith(".on"))
 
     def answers(self, name: str, options: str, lines: list[str], how: str) -> Item:
-        """Return what a model generates: kernels on, off, or an int8 copy of it."""
+        """Record the answers of a model: with kernels on, off, or of its int8 copy."""
         folder = model = self.model(name)
         if how == "int8":
             folder = self.fresh("int8")
@@ -131,13 +135,13 @@ class Recorder:
         return Item(*flat(list(map(json.loads, printed.splitlines()))), within, weights(model))
 
     def scores(self, name: str, options: str) -> Item:
-        """Return what `evaluate` finds on the made-up words."""
+        """Record the scores of `evaluate` on the generated words."""
         model = self.model(name)
         printed = self.call("evaluate", model, "--data", "pairs.tsv", "--json", *options.split())
         return Item(*flat(json.loads(printed)), NEAR, weights(model))
 
     def page(self, name: str, arguments: list[str]) -> Item:
-        """Return the record in the page that draws a model."""
+        """Record the data in a model's HTML page."""
         model, page = self.model(name), self.folder / "work" / "page.html"
         self.call("view", model, *arguments, "--output", page)
         record = page.read_text(encoding="utf-8").split('<script id="record"')[1]
@@ -145,14 +149,14 @@ class Recorder:
         return Item(*flat(json.loads(record)), NEAR, weights(model))
 
     def files(self, name: str, command: str, *options: str) -> Item:
-        """Return the digests of the files that are made of a model or a fixture."""
+        """Record the digests of files that a command makes of a model or a fixture."""
         model = self.model(name) if "." in name else FIXTURES / name
         self.call(command, model, folder := self.fresh("made"), *options)
         own = {"onnx": "*.onnx", "int8": "*.safetensors", "float16": "*.safetensors"}
         return Item({}, sums(folder, own.get(options[-1], "*")), 0.0, weights(model))
 
     def items(self) -> Iterator[tuple[str, Callable[[], Item]]]:
-        """Yield every item's name, and what computes it."""
+        """Yield (name, function that computes it) of every item."""
         for kind, names in (("recipe", GIVEN["recipes"]), ("variant", GIVEN["variants"])):
             for name in (f"{kind}.{what}.{how}" for what, how in product(names, ("on", "off"))):
                 yield name, partial(self.training, name)
@@ -177,7 +181,7 @@ class Recorder:
             )
 
     def record(self, name: str, compute: Callable[[], Item]) -> Item:
-        """Compute and write an item, or why it could not be computed."""
+        """Compute and write an item, or the reason why it could not be computed."""
         try:
             item = compute()
         except MissingPackageError as error:
@@ -188,7 +192,7 @@ class Recorder:
         return item
 
     def prepare(self) -> None:
-        """Write the settings and the made-up words that the variants are trained with."""
+        """Write the settings, and the generated words that the variants are trained on."""
         (self.folder / "work").mkdir(parents=True, exist_ok=True)
         for family in ("seq2seq", "causal-lm", "masked-lm"):
             model = {"model_type": f"pellucid-{family}", **GIVEN["tiny"]["model"]}

@@ -1,4 +1,4 @@
-"""One item of a record of `golden.py`: how it is kept, read from JSON, and compared."""
+"""One item of a record of `golden.py`: read, write and compare it."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from safetensors.numpy import save_file
 Array = np.ndarray
 NEAR, NEAR_INT8 = 1e-5, 3e-4
 PROSE = {"code", "korean", "language", "model", "notes", "title"}
-"""Keys of a page's record that nothing computes."""
+"""Keys of a page's record that hold text, not results."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """What one use of the command computed, or why it was not computed."""
+    """Results of one use of the command, or the reason why there are none."""
 
     arrays: Mapping[str, Array] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     within: float = 0.0
-    """How far an array may differ, relative to its largest value; 0: its bits are equal."""
+    """Tolerance of an array, relative to its largest value; 0: equal bits."""
     model: str = ""
-    """Digest of the weights that were used, if it used a trained model."""
+    """SHA-256 of the weights that were used, if any."""
     skipped: str = ""
     failed: str = ""
 
     def digest(self) -> str:
-        """Return a digest of the arrays and the texts."""
+        """Return the SHA-256 of all arrays and texts."""
         whole = hashlib.sha256(repr(sorted(self.texts.items())).encode())
         for name, array in sorted(self.arrays.items()):
             whole.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
@@ -44,7 +44,7 @@ class Item:
 
 
 def compare(a: Item, b: Item) -> tuple[bool, str]:
-    """Return whether two items agree, and a line that says how."""
+    """Return whether two items agree, and a line that describes the comparison."""
     if a.failed or b.failed:
         return False, f"failed: {a.failed or b.failed}"
     if a.skipped or b.skipped:
@@ -66,7 +66,7 @@ def compare(a: Item, b: Item) -> tuple[bool, str]:
 
 
 def difference(a: Array, b: Array) -> float:
-    """Return max |a − b| / max |b|; inf if the shapes or the non-finite values differ.
+    """Return max |a − b| / max |b|; inf if shapes, types or non-finite values differ.
 
     >>> difference(np.array([1.0, 4.0]), np.array([2.0, 4.0]))
     0.25
@@ -82,7 +82,7 @@ def difference(a: Array, b: Array) -> float:
 
 
 def flat(value: Any) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return the numbers and the texts of JSON by their keys; the entries of a list share them.
+    """Collect the numbers and texts of JSON by key; entries of a list share one key.
 
     >>> flat([{"p": 0.5, "token": "a"}, {"p": 1, "token": "b"}])
     ({'p': array([0.5, 1. ])}, {'token': 'a\\nb'})
@@ -110,7 +110,7 @@ def flat(value: Any) -> tuple[dict[str, Array], dict[str, str]]:
 
 
 def decoded(value: Mapping[str, Any]) -> Array:
-    """Return an array of a page: whole numbers of `bits` bits, and a factor for each first index.
+    """Decode an array of a page: integers of `bits` bits, and a factor per first index.
 
     >>> decoded({"shape": [1, 2], "bits": 8, "factors": [0.5], "data": "f8A="})
     array([[ 63.5, -32. ]])
@@ -124,13 +124,13 @@ def decoded(value: Mapping[str, Any]) -> Array:
 
 
 def save(path: Path, item: Item) -> None:
-    """Write an item: its arrays as safetensors, the rest in the metadata."""
+    """Write an item: its arrays as safetensors, everything else in the metadata."""
     rest = asdict(item) | {"arrays": None}
     save_file(dict(item.arrays), path, {"item": json.dumps(rest, ensure_ascii=False)})
 
 
 def load(path: Path) -> Item:
-    """Read what `save` wrote."""
+    """Read an item that `save` wrote."""
     with safe_open(path, "numpy") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return Item(**json.loads(file.metadata()["item"]) | {"arrays": arrays})

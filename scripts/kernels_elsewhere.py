@@ -1,20 +1,20 @@
-"""A plugin for pytest: kernels that were built ahead of time take the place of compiled ones.
+"""Pytest plugin: run kernels that were built ahead of time instead of compiled ones.
 
     python scripts/kernels_elsewhere.py TARGET ... [-- OPTIONS OF PYTEST]
 
     wasm32                  in Node
     aarch64-linux-neon      in qemu-aarch64 (Debian: apt install qemu-user)
-    x86_64-linux-LEVEL      in this process, where the processor has the level
+    x86_64-linux-LEVEL      in this process, if the processor has the level
     best                    the best level of x86-64 that this processor has
 
-So the kernels' own tests judge them: each is compared with its op, by the rule for all kernels. In
-another program, what a kernel reads and writes is sent there and back; see `kernel_server.mjs` and
-`kernel_server.c`. In this process every call is made twice, by the library and by the kernel that
-is compiled here for the level: what they write must have the same bits. Build them first
+The kernels' own tests then compare each of them with its op, by the rule for all kernels. For
+another program, the arrays of a call are sent there and back; see `kernel_server.mjs` and
+`kernel_server.c`. In this process every call is made twice, with the library and with the kernel
+compiled here for the level: the bits that they write must be equal. Build the kernels first
 (`build_kernels.py`).
 
-`LEFT_OUT` has the tests that another program cannot run, and those that WebAssembly, which has no
-fused multiply-add, is too inexact for.
+`LEFT_OUT` lists tests that another program cannot run, and those for which WebAssembly, without
+fused multiply-add, is not exact enough.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ TESTS = (
     "tests/kernels/backend/test_int8.py",
     "tests/compiled",
 )  # fmt: skip
-"""What a kernel computes; how it is compiled, and functions of a user's, are not of this."""
+"""Tests of the results of kernels; not of how they are compiled, nor of a user's functions."""
 
 
 def lists(kernel: Any) -> bool:
-    """Return whether a kernel takes arrays as their addresses, in a list."""
+    """Return whether a kernel takes a list of arrays by their addresses."""
     return str(kernel.name).rpartition(".")[0].endswith((".adam", ".global_norm"))
 
 
 def extents(kernel: Any, args: list[Any]) -> list[list[int]]:
-    """Return where the memory is that a call may read or write: from and to, apart, in order."""
+    """Return the memory ranges [start, end] of a call's arrays, merged and in order."""
     found = [
         np.lib.array_utils.byte_bounds(x)
         for value, x in zip(kernel.values, args, strict=True)
@@ -75,6 +75,7 @@ def extents(kernel: Any, args: list[Any]) -> list[list[int]]:
 
 
 def _but(*tests: str) -> list[str]:
+    """Return pytest's options that leave out tests."""
     return [f"--deselect=tests/kernels/test_{test}" for test in tests]
 
 
@@ -103,7 +104,10 @@ called_there: set[str] = set()
 
 
 class Here:
-    """A library for this processor, each call of which is compared with the compiled kernel's."""
+    """A library for this processor.
+
+    Each of its calls is compared with the compiled kernel's.
+    """
 
     def __init__(self, target: str) -> None:
         from pellucid.kernels.backend.machine_code import know_arrays
@@ -112,7 +116,10 @@ class Here:
         know_arrays(ctypes.addressof(ctypes.c_void_p.in_dll(self.library, "numpy.ndarray")))
 
     def both(self, kernel: Any, compiled: Any) -> Any:
-        """Return what calls both, and raises `AssertionError` where bits differ."""
+        """Return a function that calls both kernels.
+
+        It raises `AssertionError` if bits differ.
+        """
         from pellucid.kernels.backend.machine_code import called
 
         address = ctypes.cast(self.library[f"{kernel.name}.entry"], ctypes.c_void_p).value
@@ -138,7 +145,7 @@ class Here:
 
 
 class Elsewhere:
-    """The program that has the kernels, and one call at a time."""
+    """Another program that runs the kernels, one call at a time."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -151,7 +158,7 @@ class Elsewhere:
         return subprocess.Popen(SERVERS[self.target], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def call(self, kernel: Any, args: list[Any]) -> int:
-        """Run a kernel there, and write what it wrote into the arrays here."""
+        """Run a kernel in the other program, and copy its results into the arrays here."""
         from pellucid.kernels.backend.machine_code import _NUMBERS, REFUSED
         from pellucid.kernels.backend.threads import ParallelKernel
 
@@ -206,7 +213,10 @@ class Elsewhere:
 
 
 def install(target: str) -> None:
-    """Let every kernel run there; one that is not built cannot be compiled."""
+    """Replace every kernel by the built one.
+
+    A kernel that is not built cannot be called.
+    """
     from pellucid.kernels.backend.compile import Kernel, RefusedError
 
     if target in SERVERS:
@@ -230,7 +240,7 @@ def install(target: str) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many of the kernels ran, and which did not by themselves."""
+    """Print how many of the kernels ran, and which ones did not run directly."""
     target = os.environ["KERNELS_ELSEWHERE"]
     known = set(json.loads((BUILT / f"{target}.json").read_text(encoding="utf-8")))
     rest = ", ".join(sorted(one.removeprefix("pellucid.") for one in known - called_there))
@@ -239,7 +249,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def lacking(target: str) -> str | None:
-    """Return why a target cannot be tested here; None if it can."""
+    """Return why a target cannot be tested here, or None."""
     from build_kernels import is_current
     from pellucid.kernels.backend import built
 
@@ -252,7 +262,7 @@ def lacking(target: str) -> str | None:
 
 
 def main(given: list[str]) -> int:
-    """Run the tests for every target that is named, side by side; return 0 if none failed."""
+    """Run the tests for all named targets in parallel; return 0 if none failed."""
     from build_kernels import TARGETS
     from pellucid.kernels.backend import built
 

@@ -1,4 +1,4 @@
-"""Generated Markdown in Korean: the English text with its words replaced, its numbers kept.
+"""Translate generated Markdown into Korean; its numbers are kept.
 
 `korean.toml`, next to this file, has the Korean of every text, with a place for each number.
 """
@@ -18,14 +18,14 @@ NUMBER = re.compile(
 
 @cache
 def catalogue() -> dict[str, str]:
-    """Return the Korean of every English text."""
+    """Return the Korean of all texts by their English."""
     path = Path(__file__).with_suffix(".toml")
     texts: dict[str, str] = tomllib.loads(path.read_text(encoding="utf-8"))
     return texts
 
 
 def key_of(text: str) -> str:
-    """Return a text with a numbered place for each of its numbers.
+    """Replace the numbers in a text by numbered places.
 
     >>> key_of("lower by 0.05 (interval −0.11 to 1,000)")
     'lower by {0} (interval {1} to {2})'
@@ -35,11 +35,10 @@ def key_of(text: str) -> str:
 
 
 def korean(text: str, names: Container[str] = ()) -> str:
-    """Return one text in Korean, clause by clause where it is not in the catalogue as a whole.
+    """Translate a text: as a whole if the catalogue has it, else clause by clause.
 
-    `names` stay as they are, also in a contrast like "gelu − relu, bleu".
-
-    Raises `LookupError` for a text without an entry.
+    `names` are not translated, also in a contrast like "gelu − relu, bleu". Raises `LookupError`
+    for a text without an entry.
     """
     if all(part in names for part in re.split(" − |, ", text)):
         return text
@@ -54,7 +53,7 @@ def korean(text: str, names: Container[str] = ()) -> str:
 
 
 def korean_block(block: str, names: Container[str] = ()) -> str:
-    """Return a block of headings, list items, paragraphs and tables in Korean."""
+    """Translate a block of headings, list items, paragraphs and tables."""
 
     def cell(padded: str) -> str:
         text = padded.strip()

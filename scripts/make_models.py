@@ -1,9 +1,9 @@
-"""Make the trained models that come with the package: train a recipe, store it in int8, score that.
+"""Make a trained model that comes with the package: train, store in int8, score.
 
     python scripts/make_models.py topics-ko
-    python scripts/make_models.py g2p-en --run runs/g2p-en    # of a run that is there
+    python scripts/make_models.py g2p-en --run runs/g2p-en    # from an existing run
 
-A model is at src/pellucid/trained/NAME. Its data's licence must allow it; NOTICE names them.
+A model is at src/pellucid/trained/NAME. Its data's licence must allow it; NOTICE lists them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ TRAINED = Path(__file__).parents[1] / "src" / "pellucid" / "trained"
 
 
 def pellucid(*arguments: str | Path) -> None:
+    """Run a command of Pellucid. Raises `CalledProcessError` if it fails."""
     subprocess.run([sys.executable, "-m", "pellucid", *map(str, arguments)], check=True)
 
 
 def main() -> None:
+    """Make the model of a recipe."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
     parser.add_argument("--run", type=Path)

@@ -28,7 +28,7 @@ SECONDS = 120
 
 
 def changed() -> list[Path]:
-    """Return the files that differ from main, and those that git does not know."""
+    """Return the files that differ from main, and untracked files."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -44,7 +44,7 @@ def changed() -> list[Path]:
 
 
 def mirrored(path: Path) -> list[str]:
-    """Return pytest's arguments for the tests of one file, none if nothing mirrors it."""
+    """Return pytest's arguments for the tests of one file; [] if it has none."""
     if path.is_relative_to(TESTS):
         return [str(path)] if path.name.startswith("test_") and path.exists() else []
     if path.parent in (ROOT, ROOT / "scripts"):  # README.md is mirrored by tests/test_readme.py
@@ -64,7 +64,7 @@ def mirrored(path: Path) -> list[str]:
 
 
 def commands(files: Iterable[Path]) -> list[list[str]]:
-    """Return the calls of pytest, without its options: one for whole files, one for each -k."""
+    """Return pytest's arguments for each call: one for whole files, one for each -k."""
     each = [found for path in files if (found := mirrored(path))]
     whole = sorted({found[0] for found in each if len(found) == 1})
     chosen = sorted({tuple(found) for found in each if len(found) > 1})
@@ -72,14 +72,14 @@ def commands(files: Iterable[Path]) -> list[list[str]]:
 
 
 def mentioning(folder: str, name: str) -> list[str]:
-    """Return the files of tests in a folder that mention a name, the folder if there is none."""
+    """Return the test files in a folder that mention a name; the folder if none does."""
     word = re.compile(rf"\b{re.escape(name)}\b")
     paths = sorted(Path(folder).rglob("test_*.py"))
     return [str(path) for path in paths if word.search(path.read_text("utf-8"))] or [folder]
 
 
 def run(words: Sequence[str], until: float) -> int:
-    """Run pytest until it ends, or is interrupted; return its exit code."""
+    """Run pytest until it ends, or interrupt it at a time; return its exit code."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not alone and not oracle"]
     print("pytest", *(word.removeprefix(f"{ROOT}/") for word in words), flush=True)
     process = subprocess.Popen([sys.executable, "-m", "pytest", *options, *words], cwd=ROOT)
@@ -92,7 +92,7 @@ def run(words: Sequence[str], until: float) -> int:
 
 
 def main(arguments: Sequence[str], seconds: float = SECONDS) -> int:
-    """Run them; return 1 if one fails."""
+    """Run the tests of changed or named files; return 1 if one fails."""
     until = time.monotonic() + seconds
     files = [Path(name).resolve() for name in arguments] or changed()
     left = commands(files)

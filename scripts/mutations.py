@@ -38,7 +38,7 @@ SWAPS = {
 
 
 class Mutation(NamedTuple):
-    """One token of a file, and what is in its place."""
+    """A change of one token of a file."""
 
     file: Path
     line: int
@@ -50,7 +50,7 @@ class Mutation(NamedTuple):
         return f"{self.file.relative_to(ROOT)}:{self.line}: {self.old!r} -> {self.new!r}"
 
     def source(self) -> str:
-        """Return the text of the file, changed."""
+        """Return the text of the file with the change."""
         lines = self.file.read_text(encoding="utf-8").splitlines(keepends=True)
         before = lines[self.line - 1]
         rest = before[self.column + len(self.old) :]
@@ -59,7 +59,7 @@ class Mutation(NamedTuple):
 
 
 def mutations() -> list[Mutation]:
-    """Return every mutation of the packages that compiles."""
+    """Return all mutations of the packages that are valid Python."""
     found = []
     for package in PACKAGES:
         for path in sorted((SOURCE / package).rglob("*.py")):
@@ -75,7 +75,7 @@ def mutations() -> list[Mutation]:
 
 
 def outcome(mutation: Mutation, timeout: int) -> str:
-    """Run the mirrored tests: "killed by" one, "survived", or "timed out"."""
+    """Run the tests that mirror a mutated file: "killed by …", "survived" or "timed out"."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (timeout, timeout))
@@ -109,7 +109,7 @@ def outcome(mutation: Mutation, timeout: int) -> str:
 
 
 def compiles(mutation: Mutation) -> bool:
-    """Return whether the changed file is still Python."""
+    """Return whether the mutated file is valid Python."""
     try:
         compile(mutation.source(), str(mutation.file), "exec")
     except SyntaxError:
@@ -118,7 +118,7 @@ def compiles(mutation: Mutation) -> bool:
 
 
 def main() -> None:
-    """Draw mutations, try each, and print those that survive and their share."""
+    """Draw mutations, test each, and print the survivors and their share."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=30)

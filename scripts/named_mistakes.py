@@ -1,11 +1,11 @@
-"""Measure how many wrong answers to the exercises are named.
+"""Measure for how many wrong answers to the exercises the mistake is named.
 
     python scripts/named_mistakes.py          a row of docs/exercises.md for each set
-    python scripts/named_mistakes.py --show   and what is said of each answer
+    python scripts/named_mistakes.py --show   and the message for each answer
 
 The answers are in tests/apps/teach: ordinary_mistakes.toml, and learners_mistakes.toml with its
-sets. An answer is *named* if the first result that is wrong comes with a sentence about the
-mistake, or its error with advice; *told* if only with what must hold and does not.
+sets. An answer is *named* if the message on its first wrong result describes the mistake, or if its
+error comes with advice; *told* if the message only states an invariant that the result violates.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ FOLDER = Path(__file__).parents[1] / "tests" / "apps" / "teach"
 
 
 def sets() -> dict[str, dict[str, dict[str, str]]]:
-    """Return the wrong answers: by set, exercise and name."""
+    """Return the wrong answers by set, exercise and name."""
     ordinary = tomllib.loads((FOLDER / "ordinary_mistakes.toml").read_text(encoding="utf-8"))
     learners = tomllib.loads((FOLDER / "learners_mistakes.toml").read_text(encoding="utf-8"))
     return {"ordinary": ordinary, **learners}
 
 
 def answered(exercise: str, body: str) -> tuple[str, str]:
-    """Return what a wrong answer hears: the kind of message, and its words."""
+    """Return the kind of message that a wrong answer gets, and its text."""
     scope: dict[str, Any] = {"np": np}
     arguments = ", ".join(read(exercise)["arguments"])
     exec(f"def f({arguments}):\n{textwrap.indent(body.strip(), '    ')}", scope)
@@ -54,7 +54,7 @@ def answered(exercise: str, body: str) -> tuple[str, str]:
 
 
 def measured(bodies: dict[str, dict[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return what each answer of a set hears."""
+    """Return the message for each answer of a set."""
     return {
         (exercise, name): answered(exercise, body)
         for exercise, found in bodies.items()
@@ -63,7 +63,7 @@ def measured(bodies: dict[str, dict[str, str]]) -> dict[tuple[str, str], tuple[s
 
 
 def counted(found: dict[tuple[str, str], tuple[str, str]]) -> str:
-    """Return a set's row of the table in docs/exercises.md: all, named, told, neither, accepted."""
+    """Format a set's row of docs/exercises.md: all, named, told, neither, accepted."""
     kinds = Counter(kind for kind, _ in found.values())
     named, told, accepted = (kinds[kind] for kind in ("named", "told", "accepted"))
     neither = len(found) - named - told - accepted

@@ -90,7 +90,7 @@ HINTS = {"en": "Hints", "ko": "힌트"}
 
 
 def exercises(language: Language) -> str:
-    """Return all exercises as a script in the percent format."""
+    """Write all exercises as a script in the percent format."""
 
     def parts() -> Iterator[str]:
         yield EXERCISE_HEAD[language]
@@ -112,9 +112,9 @@ def exercises(language: Language) -> str:
 
 
 def notebook(script: str, language: str) -> dict[str, Any]:
-    """Return the notebook of a script, as nbformat 4.5 has it.
+    """Convert a script in the percent format to a notebook (nbformat 4.5).
 
-    Raises `ValueError` when the script does not begin with a cell.
+    Raises `ValueError` if the script does not begin with a cell.
     """
     head, *parts = ("\n" + script).split("\n# %%")
     if head.strip():
@@ -140,13 +140,13 @@ def notebook(script: str, language: str) -> dict[str, Any]:
 
 
 def written(script: Path) -> str:
-    """Return the text of a script's notebook file."""
+    """Return the text of the notebook file of a script."""
     language = "ko" if script.stem.endswith(".ko") else "en"
     return dumped(notebook(script.read_text(encoding="utf-8"), language))
 
 
 def bare(text: str) -> dict[str, Any]:
-    """Return a notebook without its outputs."""
+    """Return a notebook without outputs."""
     made: dict[str, Any] = json.loads(text)
     for cell in made["cells"]:
         if cell["cell_type"] == "code":
@@ -155,15 +155,15 @@ def bare(text: str) -> dict[str, Any]:
 
 
 def outputs_of(text: str) -> dict[str, list[Any]]:
-    """Return the outputs of a notebook's cells, by the code of the cell."""
+    """Return the outputs of a notebook's cells, by the code of each cell."""
     cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
     return {"".join(cell["source"]): cell["outputs"] for cell in cells}
 
 
 def run(made: dict[str, Any], script: Path) -> None:
-    """Run the cells of a notebook one after another, and store what each prints in it.
+    """Run the cells of a notebook in order, and store their outputs in it.
 
-    The first, which installs the package, is left out. Models go to runs/examples.
+    The first cell, which installs the package, is left out. Models are written to runs/examples.
     """
     sys.argv = [script.name]
     scope: dict[str, Any] = {"__name__": "__main__"}
@@ -180,7 +180,7 @@ def run(made: dict[str, Any], script: Path) -> None:
 
 
 def _picture(path: Path) -> dict[str, Any]:
-    """Return the output that shows a picture: few colours, so that the file stays small."""
+    """Return a picture as a cell output; few colours keep the file small."""
     from PIL import Image
 
     small, adaptive = io.BytesIO(), Image.Palette.ADAPTIVE
@@ -197,6 +197,7 @@ def dumped(made: dict[str, Any]) -> str:
 
 
 def _cell(kind: str, source: str, number: int) -> dict[str, Any]:
+    """Make a cell without output."""
     lines = source.splitlines(keepends=True)
     cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}}
     if kind == "code":
@@ -205,7 +206,7 @@ def _cell(kind: str, source: str, number: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Write the notebooks, or name those that are stale; return the exit code."""
+    """Write the notebooks, or list the stale ones; return the exit code."""
     stale = []
     scripts = {script.with_suffix(".ipynb"): script for script in EXAMPLES.glob("article_*.py")}
     made = {path: written(script) for path, script in sorted(scripts.items())}

@@ -1,10 +1,10 @@
-"""Write src/pellucid/apps/serve/openapi.json, the description of the server's API: its endpoints.
+"""Write the description of the server's API, src/pellucid/apps/serve/openapi.json.
 
     python scripts/openapi.py
 
-A test fails until this is done after a change of an endpoint or of its fields. Where an example
-holds NAME, TEXT, SOURCE or TARGET, the page /docs puts a model that is served and what it reads;
-`x-use` are the uses of the models that an endpoint works with (`use` in /v1/models).
+A test fails until this is done after a change of an endpoint or of its fields. In the examples, the
+page /docs replaces NAME, TEXT, SOURCE and TARGET by a served model and a text for it; `x-use` lists
+the uses of the models that an endpoint works with (`use` in /v1/models).
 """
 
 import json
@@ -32,7 +32,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document, without the version."""
+    """Make the OpenAPI document, without the version."""
     _, known = msgspec.json.schema_components(
         [endpoint.fields for endpoint in ENDPOINTS if endpoint.fields],
         ref_template="#/components/schemas/{name}",
@@ -48,7 +48,7 @@ def document() -> dict[str, Any]:
 
 
 def operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
-    """Return what the document says of an endpoint; known: the schemas by name."""
+    """Describe an endpoint for the document; known: the schemas by name."""
     summary = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
     entry: dict[str, Any] = {
         "summary": summary[:1].upper() + summary[1:],
@@ -75,7 +75,7 @@ def operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def errors(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the error responses that an endpoint can give."""
+    """Describe the error responses that an endpoint can give."""
     given = {401: "API key missing or wrong"} if not endpoint.open else {}
     if endpoint.path == "/ready":
         given[503] = "It stops"
@@ -91,7 +91,7 @@ def errors(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def written() -> str:
-    """Return the text of the file."""
+    """Return the text of openapi.json."""
     return json.dumps(document(), ensure_ascii=False, indent=1) + "\n"
 
 

@@ -1,10 +1,10 @@
-"""Write the kernels' matrix product as WebAssembly for the page: viewer/src/run/product.wasm.
+"""Compile the kernels' matrix product to WebAssembly for the page.
 
     python scripts/page_product.py [FILE]
 
-It takes the product that training runs (`kernels/backend/tile.py`) in LLVM's language, as the
-package has it prepared for vectors of 8 floats, and has LLVM write it for wasm32 with SIMD. The
-linker is Zig's: `pip install ziglang==0.17.1`.
+The default FILE is viewer/src/run/product.wasm. The source is the LLVM text of the product that
+training runs (`kernels/backend/tile.py`), as the package has it prepared for vectors of 8 floats;
+LLVM compiles it for wasm32 with SIMD. The linker is Zig's: `pip install ziglang==0.17.1`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STACK = 1 << 16
 
 
 def product(text: str) -> bytes:
-    """Return the object file of the product, of its text for x86-64."""
+    """Compile the product's LLVM text, which is for x86-64, to a wasm32 object file."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(

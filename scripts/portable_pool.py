@@ -1,10 +1,10 @@
-"""A plugin for pytest: the thread pool that other systems than Linux get.
+"""Pytest plugin: use the thread pool for systems other than Linux.
 
     NUMBA_CACHE_DIR=FOLDER PORTABLE_POOL=windows python -m pytest -p portable_pool tests/kernels
 
-Without a futex a caller only polls; that is macOS. On Windows there is no sched_yield either, and
-no clock of POSIX. The pool is two kernels that all others call, so only these are compiled from
-their source; FOLDER must be theirs alone, since a cached kernel does not say which pool it is.
+Without a futex a caller only polls, as on macOS. Windows also lacks sched_yield and the POSIX
+clock. The pool is two kernels that all others call, so only these are compiled from source. FOLDER
+must be used for this alone, because a cached kernel does not record which pool it uses.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _prepared = prepared.text
 
 
 def _text(name: str, digest: str) -> str | None:
+    """Return the prepared text of a kernel, except for those of the pool."""
     return None if name.startswith(thread_pool.__name__) else _prepared(name, digest)
 
 

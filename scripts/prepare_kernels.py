@@ -41,7 +41,10 @@ MODELS: tuple[dict[str, Any], ...] = (
 
 
 def use_kernels() -> Iterator[bytes]:
-    """Run the kernels that training and generation of the recipes' models need; yield results."""
+    """Run training and generation of small models, which calls all kernels.
+
+    Yield results.
+    """
     import numpy as np
 
     from pellucid import nn
@@ -75,7 +78,10 @@ def use_kernels() -> Iterator[bytes]:
 
 
 def write(entries: dict[str, tuple[str, str]]) -> None:
-    """Write the file for this system and width of vectors: digests of code, and texts."""
+    """Write the file of prepared kernels for this system and vector width.
+
+    entries: (digest of the code, LLVM text) by the kernel's name.
+    """
     import llvmlite
 
     from pellucid.kernels.backend import prepared
@@ -87,7 +93,10 @@ def write(entries: dict[str, tuple[str, str]]) -> None:
 
 
 def prepare(before: Path) -> None:
-    """Write what `use_kernels` needs: as it is in `before` where that fits, else made anew."""
+    """Prepare the kernels that `use_kernels` needs.
+
+    Keep those in `before` that are current.
+    """
     sys.path.insert(0, str(SRC))  # this checkout's, whichever is installed
 
     import wide_vectors  # noqa: F401 - what this processor lacks is written out
@@ -126,6 +135,7 @@ def prepare(before: Path) -> None:
 
 
 def main() -> None:
+    """Prepare the kernels for each kind of processor."""
     if sys.argv[1:2] == ["--this-kind"]:
         prepare(Path(sys.argv[2]))
         return

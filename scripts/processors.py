@@ -1,15 +1,14 @@
-"""Processors that this one is not, as environments, and the kernels' tests on each of them.
-
-AVX-512 is tested on a processor without it (`wide_vectors`). What this processor is itself,
-`make test` has tested.
-
-Then the tests of the thread pool, with the pools of macOS and Windows (`portable_pool`).
+"""Run the kernels' tests for processors and systems that this machine is not.
 
     python scripts/processors.py [OPTIONS OF PYTEST]
 
-Numba compiles for the processor that its variables name. The name alone is not enough: the features
-would still be this processor's. NumPy, with which tests compare, and its BLAS are held to the same
-instructions. What they compile or choose is for real; only how fast it is cannot be learnt.
+AVX-512 is tested on a processor without it (`wide_vectors`). The instructions of this processor
+itself are tested by `make test`. The last tests are those of the thread pools of macOS and Windows
+(`portable_pool`).
+
+Environment variables tell Numba the processor and its features; the name alone would leave the
+features of this processor. NumPy, with which tests compare, and its BLAS are limited to the same
+instructions. The compiled code is the real one; only its speed cannot be measured here.
 """
 
 from __future__ import annotations
@@ -60,7 +59,8 @@ TESTS = (
     "tests/nn/test_edges.py",
     "tests/nn/test_whole_gradients.py",
 )
-"""What a kernel computes; how it is compiled, cached and run in threads is the same everywhere."""
+"""Tests of the results of kernels; how they are compiled, cached and threaded is the same
+everywhere."""
 OF_TILES = tuple(
     f"tests/kernels/{name}.py" for name in ("test_linear", "test_precision", "backend/test_peak")
 )
@@ -68,14 +68,14 @@ TESTED = {
     "AVX-512": (BFLOAT16, TESTS), "AMX": (AMX, OF_TILES), "AVX2": (AVX2, TESTS),
     "x86-64-v2": (PLAIN, TESTS),
 }  # fmt: skip
-"""Of each processor its environment, and what is tested."""
+"""The environment of each processor, and its tests."""
 OTHER_PROCESS = "tests/kernels/test_attention_function.py::test_bits_do_not_depend_on_the_threads"
-"""It starts processes, which would not have the plugin."""
+"""A test that starts processes, which would not have the plugin."""
 POOL_TESTS = tuple(f"tests/kernels/backend/test_{name}.py" for name in ("threads", "many_threads"))
 
 
 def without_simd(environment: dict[str, str]) -> dict[str, str]:
-    """Return an environment in which NumPy too has no instructions that a processor lacks."""
+    """Return an environment in which NumPy does not use instructions that a processor lacks."""
     found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", ())
     lacks_avx = "-avx" in environment["NUMBA_CPU_FEATURES"].split(",")
     disabled = [name for name in found if lacks_avx or "512" in name or name == "X86_V4"]
@@ -83,7 +83,7 @@ def without_simd(environment: dict[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the tests on every processor of `TESTED` that this one contains."""
+    """Run the tests for every processor of `TESTED` that this one can emulate."""
     if "x86_64" not in llvm.get_process_triple():
         sys.exit("These processors are x86-64; this one is not.")
     here = llvm.get_host_cpu_features()

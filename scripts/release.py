@@ -38,10 +38,10 @@ SHOWN = {
     "CITATION.cff": re.compile(r"(?<=^version: ).*$", re.MULTILINE),
     "deploy/kubernetes.yaml": re.compile(r"(?<=image: pellucid:).*$", re.MULTILINE),
 }
-"""Where users read the version of the newest release."""
+"""Files and patterns that show users the version of the newest release."""
 UNRELEASED = "## Unreleased\n"
 EXTRAS = ("", "kernels", "train", "cli", "demo", "eval", "lab", "serve")
-"""What the SBOM has; "" is what every installation has."""
+"""Extras in the SBOM; "" is the basic installation."""
 
 
 def version() -> str:
@@ -52,9 +52,9 @@ def version() -> str:
 
 
 def set_version(new: str, today: str) -> None:
-    """Write a version wherever one is stated; that of a release closes the changelog.
+    """Write a version to all files that state one.
 
-    A development version is stated in the package alone.
+    A release also closes the changelog. A development version is written to the package alone.
     """
     if re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", new) is None:
         sys.exit(f"expected a version such as 0.2.0 or 0.3.0.dev0, got {new!r}")
@@ -75,6 +75,7 @@ def set_version(new: str, today: str) -> None:
 
 
 def _replace(path: Path, pattern: re.Pattern[str], new: str) -> None:
+    """Replace the version in a file. Exits if it is not stated exactly once."""
     text, count = pattern.subn(new, path.read_text("utf-8"))
     if count != 1:
         sys.exit(f"{path.relative_to(ROOT)} states the version {count} times, expected 1")
@@ -82,7 +83,7 @@ def _replace(path: Path, pattern: re.Pattern[str], new: str) -> None:
 
 
 def refusal() -> str | None:
-    """Return why this checkout is not a release; None if it is one."""
+    """Return why this checkout cannot be released, or None."""
     own = version()
     if "dev" in own:
         return f"{own} is a development version: python scripts/release.py version X.Y.Z"
@@ -105,7 +106,10 @@ def _git(*words: str) -> bytes:
 
 
 def built(copy: Path, libraries: Path) -> dict[str, bytes]:
-    """Return the files of a release, by name, made of the commit in a folder of its own."""
+    """Build the files of a release from the commit in another folder.
+
+    Return them by name.
+    """
     with tarfile.open(fileobj=BytesIO(_git("archive", "HEAD"))) as commit:
         commit.extractall(copy, filter="data")
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(copy / "dist")]
@@ -124,7 +128,7 @@ def built(copy: Path, libraries: Path) -> dict[str, bytes]:
 
 
 def sbom() -> bytes:
-    """Return what comes with the package, as CycloneDX 1.6: versions and licences as installed."""
+    """Make the software bill of materials in CycloneDX 1.6, from the installed packages."""
     about = tomllib.loads(_text("pyproject.toml"))["project"]
     extras = {"": about["dependencies"]} | about["optional-dependencies"]
     wanted = {name: [Requirement(each) for each in extras[name]] for name in EXTRAS}
@@ -152,7 +156,7 @@ def sbom() -> bytes:
 
 
 def _edges(wanted: list[Requirement]) -> dict[str, set[str]]:
-    """Return the packages that these need, directly or not, and what each of them needs."""
+    """Return all packages that requirements need, directly or not, and what each one needs."""
     found: dict[str, set[str]] = {}
     left = [each for each in wanted if _applies(each, "")]
     seen = set()
@@ -170,14 +174,17 @@ def _edges(wanted: list[Requirement]) -> dict[str, set[str]]:
 
 
 def _applies(requirement: Requirement, extra: str) -> bool:
+    """Return whether a requirement applies to this machine with an extra."""
     return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def _purl(name: str) -> str:
+    """Return the package URL of an installed package."""
     return f"pkg:pypi/{canonicalize_name(name)}@{importlib.metadata.version(name)}"
 
 
 def _component(name: str) -> dict[str, Any]:
+    """Describe an installed package for the SBOM."""
     about = importlib.metadata.metadata(name)
     stated = about["License-Expression"]
     trove = [each for each in about.get_all("Classifier", []) if each.startswith("License ::")]
@@ -196,7 +203,7 @@ def _component(name: str) -> dict[str, Any]:
 
 
 def build() -> int:
-    """Write the files of the release; return the exit code."""
+    """Write the files of the release, built twice and compared; return the exit code."""
     if (why := refusal()) is not None:
         sys.exit(f"no release: {why}")
     libraries = ROOT / "build" / "kernels"
@@ -217,7 +224,7 @@ def build() -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what is asked for; return the exit code."""
+    """Set the version or build a release; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("version").add_argument("new")

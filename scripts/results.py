@@ -48,7 +48,7 @@ PAGES = (
     (ROOT / "docs" / "findings.ko.md", "ko", FINDINGS),
     (ROOT / "docs" / "robustness.ko.md", "ko", ("faults",)),
 )
-"""Each page, its language, and the names of its generated blocks."""
+"""(Page, language, names of its generated blocks)."""
 RESULTS = ROOT / "results" / "results.jsonl"
 BENCHMARKS = ROOT / "results" / "benchmarks.jsonl"
 DEMO = {"en": ROOT / "results" / "demo.txt", "ko": ROOT / "results" / "demo.ko.txt"}
@@ -91,7 +91,7 @@ KOREAN = {
         "AMD EPYC(AVX-512), 코어 둘, 다른 작업과 공유, 가끔 멈춤"
     ),
 }
-"""The words of the results file, for the Korean table."""
+"""Korean of the words in the results file, for the tables."""
 FORMATS = {"parameters": "{:,}", "minutes": "{:.1f}", "per": "{:.2f} %", "wer": "{:.2f} %"}
 FORMATS |= {"words": "{:,}", "recipe": "`{}`", "nats": "{:.3f}"}
 FORMATS |= dict.fromkeys(("bleu", "bleu_lower", "chrf"), "{:.1f}")
@@ -99,7 +99,7 @@ PERCENT = {"per", "wer"}
 
 
 def read_results(path: Path = RESULTS) -> list[dict[str, Any]]:
-    """Return the measured results, one line of JSON each, in the order they were made."""
+    """Read measured results, one line of JSON each, in the order of measurement."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.strip()]
 
@@ -109,17 +109,20 @@ ELSEWHERE = {
     "family 25, model 17": SLOWER,  # Zen 4: its processors multiply at half the rate
     "family 6, model 207": INTEL,  # Emerald Rapids
 }
-"""Other machines than that of the targets, by what a row says of the processor."""
+"""Other machines than that of the targets, by a row's description of the processor."""
 
 
 def setting(row: Mapping[str, Any]) -> str | None:
-    """Return what a result was measured with: MKL's path, or the machine; None for the targets'."""
+    """Return the special setting of a measurement, MKL's path or the machine.
+
+    None: usual.
+    """
     told: str | None = row.get("mkl")
     return told or ELSEWHERE.get(row.get("generation", ""))
 
 
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
+    """Return the last measurement of each benchmark; the file keeps earlier ones too."""
     keys = ("benchmark", "length", "mkl", "corpus", "batch_tokens", "beam", "batch")
     rows = [{**row, "mkl": found} if (found := setting(row)) else row for row in rows]
     last = {(*map(row.get, keys), *row.get("rules", ())): row for row in rows}
@@ -127,7 +130,7 @@ def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a Markdown table of the columns that any of the rows has."""
+    """Format a Markdown table with the columns that any of the rows has."""
     shown = [name for name in COLUMNS if any(name in row for row in rows)]
     lines = [
         "| " + " | ".join(COLUMNS[name][language] for name in shown) + " |",
@@ -169,12 +172,12 @@ SPEED_NAMES = {
 
 
 def where(row: Mapping[str, Any], language: str) -> str:
-    """Return what to add to a row's name if it is not of the targets' machine and path."""
+    """Return a note on a row's machine or MKL path; "" for the usual ones."""
     return MKL[row["mkl"]][language] if "mkl" in row else ""
 
 
 def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a Markdown table comparing with PyTorch: medians, and the ratios' quartiles."""
+    """Format the comparison with PyTorch: medians, and the quartiles of ratios."""
     lines = [SPEED_HEADS[language], "|---|---:|---:|---:|"]
 
     def add(kind: str, what: Any, ours: float, theirs: float, ratio: Sequence[float]) -> None:
@@ -222,7 +225,7 @@ RATES = ("sgemm_gflops", "own_product_gflops", "torch_product_gflops", "multiply
 
 
 def bound_ms(row: Mapping[str, Any]) -> float:
-    """Return what a step's matrix products take at the best rate measured, and nothing else."""
+    """Compute the least time of a step's matrix products, at the best measured rate."""
     best = max(row[name] for name in RATES if name in row)
     work = row["utilisation_of_own_product"] * row["own_product_gflops"]
     return float(work * row["pellucid_ms"][1] / best)
@@ -232,7 +235,7 @@ TIMES = {"en": "times PyTorch's speed", "ko": "PyTorch의 몇 배 빠른가"}
 
 
 def step_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a step of ours, of PyTorch's, and the least that the machine allows; then the lead."""
+    """Format the times of a step: Pellucid, PyTorch, the machine's limit, and the ratio."""
     settings = (None, *MKL)
     steps = {
         (row.get("mkl"), row["length"]): row for row in rows if row["benchmark"] == "train_step"
@@ -254,7 +257,7 @@ def step_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
 
 def drop_in_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a Markdown table of torch's classes with torch's masks, compared with PyTorch."""
+    """Format the comparison of torch's classes with masks, in Pellucid and in PyTorch."""
     lines = [
         "| torch's class, its masks | Pellucid, ms | PyTorch, ms | times PyTorch's speed "
         "| time over no mask's |",
@@ -272,7 +275,7 @@ def drop_in_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
 
 def bfloat16_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a Markdown table of training on real data in bfloat16, compared with PyTorch."""
+    """Format the comparison of training in bfloat16 on real data."""
     lines = [
         "| useful tokens a second | Pellucid | in bfloat16 | PyTorch | in bfloat16 "
         "| bfloat16 over float32, ours | times PyTorch's better |",
@@ -293,7 +296,7 @@ def bfloat16_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
 
 def shares_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a Markdown table of where a step on real data spends its time, by threads."""
+    """Format where the time of a step on real data goes, by number of threads."""
     found = [row for row in rows if row["benchmark"] == "shares"]
     columns = [(row, n) for row in found for n in ("1", "2")]
     heads = [f"{row['corpus']}, threads: {n}" for row, n in columns]
@@ -308,7 +311,7 @@ def shares_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
 
 def rules_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a Markdown table of attention's rules by length: our kernel against all others."""
+    """Format the comparison of attention rules by length: Pellucid's kernel against others."""
     others = ("reference", "torch", "flex")
     lines = [
         "| tokens | rule | kernel, ms | times the reference op's speed | times PyTorch's speed "
@@ -334,25 +337,25 @@ def rules_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
 
 def quartiles(found: Sequence[float]) -> str:
-    """Write a median and its quartiles."""
+    """Format a median with its quartiles."""
     low, middle, high = found
     return f"{middle:.2f} ({low:.2f}–{high:.2f})"
 
 
 def attention_lengths(row: Mapping[str, Any]) -> list[int]:
-    """Return the lengths over which a row of the memory benchmark measured attention."""
+    """Return the sequence lengths in a row of the memory benchmark."""
     names = (name.removeprefix("attention_") for name in row)
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 Measured = tuple[str, str]
-"""What is measured, and its result."""
+"""The name of a measurement, and its result as text."""
 
 
 def measured_table(
     rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]], language: str = "en"
 ) -> str:
-    """Return a Markdown table of the newest result of every measurement."""
+    """Format the newest result of every measurement."""
     lines = ["| | measured |", "|---|---:|"]
     lines += [f"| {what} | {found} |" for what, found in measured_of_all(rows, results)]
     table = "\n".join(lines)
@@ -362,7 +365,7 @@ def measured_table(
 def measured_of_all(
     rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]
 ) -> list[Measured]:
-    """Return the measurements of all rows, by the number of their section."""
+    """Return the measurements in all rows, sorted by the number of their section."""
     found_all = [each for row in rows for each in measured_of(row)]
     for row in results:
         if row["recipe"] == "g2p-demo":
@@ -372,7 +375,7 @@ def measured_of_all(
 
 
 def measured_of(row: Mapping[str, Any]) -> list[Measured]:
-    """Return what one row of the benchmarks measured."""
+    """Return the measurements in one row of the benchmarks."""
     mkl = f", MKL {row['mkl']}" if "mkl" in row else ""
     match row["benchmark"]:
         case "train_step":
@@ -447,13 +450,13 @@ def measured_of(row: Mapping[str, Any]) -> list[Measured]:
 
 
 def median(what: str, found: Sequence[float]) -> Measured:
-    """Return a measurement's median, with its quartiles if they are given."""
+    """Format the median of a measurement, with its quartiles if they are given."""
     spread = f" ({found[0]:.2f}–{found[2]:.2f})" if len(found) == 3 else ""
     return what, f"{found[len(found) // 2]:.2f}{spread}"
 
 
 def seconds(what: str, found: Sequence[float], digits: int = 1) -> Measured:
-    """Return a median of seconds with its quartiles."""
+    """Format a median of seconds with its quartiles."""
     low, middle, high = (f"{each:.{digits}f}" for each in found)
     return what, f"{middle} s ({low}–{high})"
 
@@ -469,7 +472,7 @@ SAME = "int8 answers equal to float32's: Pellucid, CTranslate2"
 
 
 def decoding_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a Markdown table of generated tokens per second, compared with other engines."""
+    """Format generated tokens per second, compared with other engines."""
     lines = [
         f"| | Pellucid | Pellucid int8 | {' | '.join(PEERS.values())} | {SAME} |",
         "|---|---:|---:" + "|---:" * len(PEERS) + "|---:|",
@@ -492,21 +495,21 @@ def decoding_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
 
 def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float]) -> str:
-    """Return an engine's tokens per second and a ratio."""
+    """Format an engine's tokens per second with a ratio."""
     return f"{row['tokens_per_s'][engine][1]:,.0f}: {quartiles(ratio)}"
 
 
 def answers_to_markdown(findings: Findings, level: str = "##") -> str:
-    """Return the first part of a study's report: what was asked, the verdicts, and every value.
+    """Write the first part of a study's report in English: question, verdicts, values.
 
-    It is in English. level: of its headings.
+    level: Markdown of its headings.
     """
     with speaking("en"):
         return document.render("answers.md", **answers(findings) | {"level": level})
 
 
 def study_text(name: str, language: str) -> str:
-    """Return a study's picture, and folded below it its state, claims and values, as Markdown."""
+    """Write a study for docs/findings.md: its picture, and folded below it state and claims."""
     study = load_study(name)
     lines = lab_results.read_results(STUDIES / f"{name}.jsonl")
     found = gather(study, lines)
@@ -530,7 +533,7 @@ def study_text(name: str, language: str) -> str:
 
 
 def claims_table(found: Findings) -> str:
-    """Return a Markdown table of a study's primary comparisons: differences, agreement, p."""
+    """Format a study's primary comparisons: differences, agreement, p."""
     rows = [
         "| claim | contrast | median difference | all differences | same sign | p (Holm) |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
@@ -564,7 +567,7 @@ ARTICLE_003 = {
 
 
 def curves_table(language: str) -> str:
-    """Return a Markdown table of article 003's printed losses and the range of our runs."""
+    """Format the losses printed in article 003 next to the range of Pellucid's runs."""
     lines = read_results(STUDIES / f"{CURVES}.jsonl")
     epochs = list(next(iter(ARTICLE_003.values())))
     rows = [
@@ -587,7 +590,7 @@ def curves_table(language: str) -> str:
 
 
 def decimals(value: float) -> str:
-    """Write a loss with the digits that its size deserves.
+    """Format a loss with as many digits as its size deserves.
 
     >>> decimals(39.3914), decimals(0.33405)
     ('39.4', '0.334')
@@ -596,7 +599,7 @@ def decimals(value: float) -> str:
 
 
 def faults_table(campaigns: Mapping[str, Any], language: str) -> str:
-    """Return what became of every case of benchmarks/faults, a row for each kind of case."""
+    """Format the results of benchmarks/faults, a row for each kind of case."""
     rows = ["| campaign | kind | what became of it | failures |", "|---|---|---|---:|"]
     for record in campaigns.values():
         head = f"{record['units']:,} {record['units_are']}"
@@ -619,7 +622,7 @@ def faults_table(campaigns: Mapping[str, Any], language: str) -> str:
 
 
 def cell(name: str, value: Any, language: str) -> str:
-    """Write one value; a value that was not measured stays empty."""
+    """Format one value; "" for one that was not measured."""
     if value is None:
         return ""
     if language == "ko" and isinstance(value, str) and " " in value and name != "recipe":
@@ -657,7 +660,7 @@ PROOF = {
         "{words:,}개에서 틀린 음소는 {per:.1f} %입니다.",
     ),
 }
-"""What the first screen claims; the figures are the newest of the results' files."""
+"""The claims in the README's first screen; figures are the newest in the results."""
 
 
 def proof(
@@ -666,7 +669,7 @@ def proof(
     language: str,
     docs: str = "docs/",
 ) -> str:
-    """Return the three claims of the first screen; docs: the folder of its links."""
+    """Write the three claims of the first screen; docs: the folder of its links."""
     steps = {
         (row.get("mkl"), row["length"]): row for row in rows if row["benchmark"] == "train_step"
     }
@@ -691,7 +694,7 @@ def proof(
 
 
 def render(text: str, language: str, names: Sequence[str] = README) -> str:
-    """Return a page with the blocks of these names regenerated."""
+    """Regenerate the named blocks of a page."""
     measured, benchmarks = read_results(), newest(read_results(BENCHMARKS))
     for name in names:
         match name:

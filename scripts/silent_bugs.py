@@ -54,11 +54,11 @@ FIRST = (
     ("causal_weights", "mask_missing"),
     ("layer_norm", "unbiased"),
 )
-"""Trained before all others: the model as it is, and one or two of each exercise."""
+"""Trained first: the model without a mistake, and one or two mistakes of each exercise."""
 
 
 def stored() -> list[dict[str, Any]]:
-    """Return the runs that are done."""
+    """Return the finished runs."""
     if not FILE.exists():
         return []
     return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
@@ -71,7 +71,7 @@ def mistakes() -> list[tuple[str, str]]:
 
 
 def run(name: str, mistake: str, seed: int) -> dict[str, Any]:
-    """Train with one mistake."""
+    """Train with one mistake and one random seed; return its results."""
     change = read(name)["mistakes"][mistake]["change"] if name else {}
     began = process_time()
     try:
@@ -91,12 +91,15 @@ def run(name: str, mistake: str, seed: int) -> dict[str, Any]:
 
 
 def page(language: Language, suffix: str = ".md") -> Path:
-    """Return the page with the table, or its picture."""
+    """Return the path of the page with the table, or of its picture."""
     return ROOT / "docs" / f"museum{'.ko' if language == 'ko' else ''}{suffix}"
 
 
 def complete() -> list[tuple[str, str, list[dict[str, Any]]]]:
-    """Return (exercise, mistake, its runs) where all seeds are done: who learns most first."""
+    """Return (exercise, mistake, runs) for mistakes with all seeds.
+
+    Best learners first.
+    """
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in stored():
         runs.setdefault((one["exercise"], one["mistake"]), []).append(one)
@@ -105,18 +108,21 @@ def complete() -> list[tuple[str, str, list[dict[str, Any]]]]:
 
 
 def learnt(lines: list[dict[str, Any]]) -> float:
-    """Return the mean share of new numbers that are right; below 0 where it stops with an error."""
+    """Return the mean share of new numbers answered right.
+
+    Below 0 if the run has an error.
+    """
     return float(np.mean([one.get("right", -1) / one.get("of", 1) for one in lines]))
 
 
 def off(one: dict[str, Any]) -> str:
-    """Return how far a run's slope along a random direction is from the right one."""
+    """Format the error of a run's slope along a random direction."""
     error = abs(one["by_hand"] / one["by_difference"] - 1)
     return f"{error:.0%}".replace("%", " %")
 
 
 def table(language: Language) -> str:
-    """Return the table of the museum, as Markdown."""
+    """Format the table of the museum as Markdown."""
     head = Text(
         "| exercise | mistake | right of the numbers that it never saw | last loss "
         "| its slope is off by |",
@@ -147,7 +153,7 @@ def table(language: Language) -> str:
 
 
 def picture(language: Language) -> str:
-    """Return the picture: a row for each mistake, and a dot for each seed, as SVG."""
+    """Draw a row for each mistake and a dot for each seed, as SVG."""
     rows = [each for each in complete() if "error" not in each[2][0]]
     title = Text(
         "Right of the numbers that the model never saw, three random seeds",
@@ -177,7 +183,7 @@ def picture(language: Language) -> str:
 
 
 def learnt_table() -> str:
-    """Return exercises/learnt.toml."""
+    """Write the text of exercises/learnt.toml."""
     parts: dict[str, list[str]] = {}
     for name, mistake, found in complete():
         if "error" not in found[0]:
@@ -190,7 +196,7 @@ def learnt_table() -> str:
 
 
 def write_tables() -> None:
-    """Write what is made from the runs."""
+    """Write the tables, pictures and learnt.toml from the finished runs."""
     LEARNT.write_text(learnt_table(), encoding="utf-8")
     for language in ("en", "ko"):
         path = page(language)
@@ -202,7 +208,7 @@ def write_tables() -> None:
 
 
 def main() -> None:
-    """Do the runs that are missing."""
+    """Do the missing runs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--limit", type=int, default=10**6)
     limit = parser.parse_args().limit

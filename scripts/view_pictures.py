@@ -42,9 +42,9 @@ class Shot(NamedTuple):
     height: int
     language: str = "en"
     state: str = "{}"
-    """What else the page is set to, as JavaScript."""
+    """Further state of the page, as JavaScript."""
     after: str = "0"
-    """What is done then, as JavaScript."""
+    """JavaScript to run before the picture is taken."""
 
 
 SHOTS = {
@@ -71,36 +71,36 @@ MEASURED = """new Promise(done => {
     const look = () => pellucid.trial.measured ? done() : setTimeout(look, 50);
     look();
 })"""
-"""Ends when every part has been switched off in turn."""
+"""JavaScript that ends when every part has been switched off in turn."""
 OFF = f"{MEASURED}.then(() => pellucid.trial.toggle(['decoder.5', 'decoder.4.1']))"
 TRY = Shot("run", "light", 1280, 1180, after=OFF)
-"""That of the pronunciation model, which runs in its page."""
+"""Picture of the pronunciation model, which runs in its page."""
 
 FILM = Shot("attention", "light", 1280, 900, after="location.hash = '#at=203'")
-"""That of a run's film, while the diagonal forms."""
+"""Picture of a run's film while the diagonal forms."""
 
 # The pictures that move
 
 SIZE = {"width": 1200, "height": 750}
 SHRUNK = 0.8
-"""Pixels of the picture for each of the page's."""
+"""Pixels of the picture per pixel of the page."""
 QUALITY = 62
 LARGEST = 1_500_000
 SLIDES = 16
 
 
 class Scene(NamedTuple):
-    """One picture of the film."""
+    """One picture of the moving picture."""
 
     script: str
-    """What is done to the page, as JavaScript."""
+    """JavaScript to run on the page."""
     milliseconds: int
     top: str = "nav"
-    """What the picture begins with."""
+    """Selector of the element at the top of the picture."""
 
 
 def scenes() -> Iterator[Scene]:
-    """The opening, the whole model, heads, the slider, backward, the search, parts switched off."""
+    """Yield all scenes: the whole model, heads, the slider, backward, search, parts off."""
     yield Scene("model.store.set({tab: 'attention', form: 'matrix'})", 1200, "header.page")
     yield Scene("model.store.set({tab: 'whole', query: 1, key: 1})", 1400, ".course")
     for role in ("queries", "softmax", "projection", "residual", "feed_forward"):
@@ -126,7 +126,7 @@ def scenes() -> Iterator[Scene]:
 
 
 def film(browser: Browser, file: Path, scheme: str, path: Path) -> None:
-    """Write the film as an animated WebP, which loops."""
+    """Write the scenes as an animated WebP that loops."""
     context = browser.new_context(
         viewport=SIZE,
         device_scale_factor=SHRUNK,
@@ -156,6 +156,7 @@ def film(browser: Browser, file: Path, scheme: str, path: Path) -> None:
 
 
 def _frame(page: Page, scene: Scene) -> Image.Image:
+    """Run a scene's script and take its picture."""
     page.evaluate(f"(async () => {{ const {{ model }} = pellucid; {scene.script} }})()")
     page.wait_for_timeout(250)
     page.locator(scene.top).first.evaluate(
@@ -169,6 +170,7 @@ def _frame(page: Page, scene: Scene) -> Image.Image:
 
 
 def take(browser: Browser, file: Path, shot: Shot, path: Path) -> None:
+    """Take one picture of the page."""
     page = browser.new_page(
         viewport={"width": shot.width, "height": shot.height},
         color_scheme="dark" if shot.scheme == "dark" else "light",
@@ -188,6 +190,7 @@ def take(browser: Browser, file: Path, shot: Shot, path: Path) -> None:
 
 
 def main() -> None:
+    """Take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("docs/view"))
     parser.add_argument(

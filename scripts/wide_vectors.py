@@ -1,11 +1,11 @@
-"""Kernels for a processor with AVX-512, on one that does not have it.
+"""Run kernels for a processor with AVX-512 on one that does not have it.
 
     NUMBA_CPU_NAME=… NUMBA_CPU_FEATURES=… python -m pytest -p wide_vectors tests/kernels
 
-Their text in LLVM's language is made and optimised for the processor that is named. The machine
-code is for this one: LLVM makes two vectors of 8 numbers of one of 16. Only the products of int8
-and bfloat16 by missing instructions have to be written out, below. Those of AMX, whose tiles are
-memory here, are right in one thread only (PELLUCID_THREADS=1).
+Their LLVM text is made and optimised for the named processor, the machine code for this one: LLVM
+splits a vector of 16 numbers into two of 8. Only the products of int8 and bfloat16 by missing
+instructions have to be replaced by functions, below. Those for AMX keep the tiles in memory, and
+are right on one thread only (PELLUCID_THREADS=1).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pellucid.kernels.backend import amx, machine_code
 
 
 def _neighbours(lanes: int) -> str:
-    """Return a function that adds neighbours: of 2 · lanes numbers it makes `lanes`."""
+    """Return the LLVM function that adds neighbours: 2 · lanes numbers become `lanes`."""
     both = f"<{2 * lanes} x i32>"
     halves = ""
     for first in (0, 1):
@@ -36,7 +36,10 @@ def _neighbours(lanes: int) -> str:
 
 
 def _dots(lanes: int) -> str:
-    """Return vpdpbusd: to each sum are added four products of a byte ≥ 0 and a signed byte."""
+    """Return the LLVM function for vpdpbusd.
+
+    It adds to each sum four products of an unsigned and a signed byte.
+    """
     sums, bytes_, wide = (f"<{n} x {kind}>" for n, kind in
                           ((lanes, "i32"), (4 * lanes, "i8"), (4 * lanes, "i32")))  # fmt: skip
     return f"""
@@ -119,7 +122,7 @@ define <16 x float> @wide.dpbf16ps.512(
 
 
 def _of_rows(head: str, first: str, body: str) -> str:
-    """Return a function that does something for every row of tile %t, after something else."""
+    """Return an LLVM function that runs `first`, then `body` for every row of tile %t."""
     return f"""
 define void {head} alwaysinline {{
 entry:
@@ -199,7 +202,7 @@ WRITTEN_OUT = "".join(
 
 
 def written_out(text: str) -> str:
-    """Return a module that calls functions of its own in the place of missing instructions."""
+    """Replace missing instructions in a module by calls of functions defined in it."""
     for name in INSTRUCTIONS:
         own = re.sub(r"avx512(bf16)?\.", "", name)
         text = text.replace(f"@llvm.x86.{name}(", f"@wide.{own}(")
@@ -212,7 +215,7 @@ def written_out(text: str) -> str:
 
 
 def install() -> None:
-    """Compile for this processor from now on, if it lacks what the named one has."""
+    """Make Numba compile for this processor if it lacks features of the named one."""
     here = llvm.get_host_cpu_features()
     if all(here.get(one[1:]) for one in machine_code.FEATURES if one.startswith("+")):
         return

@@ -1,25 +1,24 @@
-"""What kills, crashes, damage, bad input and sharing do.
+"""Fault campaigns: kills, crashes, damaged files, bad input, and shared models.
 
     python -m benchmarks.faults [MODE …] [--cases N] [--seconds 60] [--keep]
 
-kills      training killed (SIGKILL) at random moments and resumed: the same bits
-crashes    training ended before or half way through every operation on the disk: the same bits
-corpora    fuzzed training data: a model, or one message
-commands   command lines made from the help texts: an answer, or one message
-models     models with one damaged file: refused, or the same answers
-anew       models changed under new digests: an answer, or one message
-runs       runs with one damaged file, or an edited state.json under new digests, resumed
-kernels    a damaged file in the cache of compiled kernels: the same answers
-gradients  layers with one wrong gradient: `gradient_check` sees it
-arguments  layers with one wrong argument: computed, or refused with a message
-requests   a server with wrong requests, and stopped right after right ones
-shared     one model in 8 threads for `--seconds`, and in 4 processes each by spawn, fork and loky
+    kills      training killed (SIGKILL) at random moments and resumed: the same bits
+    crashes    training ended before or half way through every operation on the disk: the same bits
+    corpora    fuzzed training data: a model, or one message
+    commands   command lines made from the help texts: an answer, or one message
+    models     models with one damaged file: refused, or the same answers
+    anew       models changed with new checksums: an answer, or one message
+    runs       runs with one damaged file, or an edited state.json with new checksums, resumed
+    kernels    a damaged file in the cache of compiled kernels: the same answers
+    gradients  layers with one wrong gradient: `gradient_check` sees it
+    arguments  layers with one wrong argument: computed, or refused with a message
+    requests   a server with wrong requests, and stopped right after right ones
+    shared     one model in 8 threads for `--seconds`, and in 4 processes by spawn, fork or loky
 
-Without a MODE all of them run. Each case is a function of its number, and of --seed where it is
-random: the numbers of another seed begin at another million. At the end the cases are counted. What
-became of them is added up in results/faults.json with --keep, else in a file of this machine's,
-after every case: a campaign that was stopped goes on where it was. The exit code is 1 after a
-failure.
+Without a MODE all of them run. Each case is a function of its number, and of --seed if it is
+random: the numbers of another seed begin at another million. The outcomes are counted and added up
+after every case, in results/faults.json with --keep, else in a local file, so that a stopped
+campaign continues where it was. The exit code is 1 after a failure.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def modes(seconds: float) -> dict[str, Mode]:
 
 
 def new_record(units: str) -> Record:
-    """Return the record of a campaign that has not begun."""
+    """Return the empty record of a campaign."""
     return {
         "version": __version__, **machine(), "units_are": units, "cases": 0, "units": 0,
         "counts": {}, "slowest_s": 0.0, "figures": [], "failures": [],
@@ -79,7 +78,7 @@ def new_record(units: str) -> Record:
 
 
 def add(record: Record, case: Case, number: int) -> None:
-    """Add what became of one case."""
+    """Add the outcome of one case to a record."""
     of_kind = record["counts"].setdefault(case.kind, {})
     of_kind[case.became] = of_kind.get(case.became, 0) + case.weight
     record["cases"], record["units"] = record["cases"] + 1, record["units"] + case.weight
@@ -93,7 +92,7 @@ def add(record: Record, case: Case, number: int) -> None:
 def campaign(
     mode: Mode, records: dict[str, Record], cases: int | None, file: Path, seed: int = 0
 ) -> None:
-    """Run the cases of a mode that are still to be done."""
+    """Run the remaining cases of a campaign."""
     with tempfile.TemporaryDirectory() as place:
         prepared = mode.prepare(Path(place))
         count: int = cases or mode.cases or prepared.count  # type: ignore[attr-defined]

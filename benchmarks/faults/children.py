@@ -1,4 +1,4 @@
-"""Commands in forked children: the imports are paid for once, and nothing a child does stays."""
+"""Run commands in forked children, which start fast and leave no trace in the parent."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pathlib import Path
 from pellucid.apps.cli.main import main
 
 MOST_SECONDS = 10.0
-"""What counts as a hang: seconds of work and of waiting, but for waiting while others have the
-processors."""
+"""Time limit of a command, in seconds of work and of waiting; waiting for a processor does not
+count."""
 MOST_MEMORY = 6 * 2**30
 KILLED = 137
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended: its exit code, what it printed, and its seconds."""
+    """How a child ended: exit code, output, and seconds."""
 
     code: int
     out: str
     err: str
     seconds: float
     slow: bool
-    """It had to be stopped."""
+    """Whether it had to be stopped."""
 
 
 def run(
@@ -69,7 +69,7 @@ def command(words: list[str], place: Path, stdin: bytes = b"", most: float = MOS
 
 
 def start(body: Callable[[], int], place: Path) -> int:
-    """Run a function in a forked child that says nothing; return its number."""
+    """Start a function in a forked child without output; return its process id."""
     sys.stdout.flush()
     child = os.fork()
     if not child:
@@ -87,6 +87,7 @@ def warm(place: Path, *commands: list[str]) -> None:
 
 
 def _in_child(body: Callable[[], int], place: Path, given: Path, out: Path, err: Path) -> None:
+    """Run the function in the child, and exit."""
     code = KILLED
     try:
         os.setpgid(0, 0)
@@ -112,7 +113,7 @@ def _in_child(body: Callable[[], int], place: Path, given: Path, out: Path, err:
 
 
 def _waited(child: int) -> float:
-    """Return the seconds that a running child was ready to work and had no processor."""
+    """Return the seconds that a running child was ready to run but had no processor."""
     try:
         return int(Path(f"/proc/{child}/schedstat").read_text().split()[1]) / 1e9
     except OSError:  # it has just ended
@@ -120,7 +121,7 @@ def _waited(child: int) -> float:
 
 
 def verdict(ended: Ended) -> str:
-    """Say what became of a command: in capitals what must not happen."""
+    """Describe how a command ended; capitals mark a failure."""
     if ended.slow:
         return "SLOW"
     if "Traceback" in ended.err or "This is a bug" in ended.err:

@@ -1,4 +1,4 @@
-"""Corpora and command lines of every kind, right and wrong: an answer or one message, in time."""
+"""Corpora and command lines, valid and invalid: an answer or one message, in time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXTS = [
 
 
 def pairs(draw: Draw, kind: str, count: int) -> bytes:
-    """Return a corpus of `count` pairs as a file of this kind has it."""
+    """Make a corpus of `count` pairs in a file format."""
     letters = list("abcdefg éß가")
     texts = [
         ("".join(draw.choice(letters, draw.integers(1, 9))) or "a").strip() or "a"
@@ -46,9 +46,10 @@ def pairs(draw: Draw, kind: str, count: int) -> bytes:
 
 
 def spoilt(data: bytes, draw: Draw) -> bytes:
-    """Put in, take out, change, repeat or cut off something, up to three times.
+    """Insert, delete, change, repeat or cut off bytes, up to three times.
 
-    Mostly whole characters: a file that is not UTF-8 is refused before anything is read in it.
+    They are mostly whole characters, because a file that is not UTF-8 is refused before its content
+    matters.
     """
     changed = bytearray(data)
     for _ in range(draw.integers(4)):
@@ -76,7 +77,7 @@ def spoilt(data: bytes, draw: Draw) -> bytes:
 
 
 def _boundary(data: bytes, at: int) -> int:
-    """Return the next place between two characters."""
+    """Return the next position between two characters."""
     while at < len(data) and data[at] & 0xC0 == 0x80:
         at += 1
     return at
@@ -135,13 +136,13 @@ OPTION = re.compile(
     r"(?: (?:INT|FLOAT|PATH|STR)\b)?))?",
     re.MULTILINE,
 )
-"""An option in a help text, and what the help shows for its value."""
+"""An option in a help text, and the placeholder of its value."""
 LONG = ("demo", "check", "lab", "serve")
-"""Commands that may work for more than 10 s: Ctrl-C must end them."""
+"""Commands that may run for more than 10 s; Ctrl-C must end them."""
 PATIENCE = 1.0
-"""Seconds after which such a command gets its Ctrl-C."""
+"""Seconds after which such a command gets Ctrl-C."""
 OFTEN = {"train": 6, "generate": 6, "view": 4, "evaluate": 3, "quantize": 2, "serve": 2, "lab": 2}
-"""How many times as often as the others a command is used: those with the most options."""
+"""How often a command is used relative to others: those with more options, more often."""
 NUMBERS = (["1", "2", "3", "7"], ["-1", "0", "1000000000", "99999999999999999999", "x", "", "1.5"])
 FRACTIONS = (
     ["0.5", "1", "0.1", "2"],
@@ -167,12 +168,12 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
         (["model", "run"], ["damaged", "none", "words.tsv", ".", ""]),
     ),
 }
-"""What follows a command: right and wrong. So are the values above; the right ones come oftener."""
+"""Arguments after a command: (valid, invalid)."""
 STDIN = [b"", b"abc\n", b"abc\nabd\n\n", b"\xff\n", b"a[MASK]c\n", b"\0\n", b"a" * 9000]
 
 
 class Commands:
-    """Each case is a command line made from the help of one command, options right and wrong."""
+    """Each case is a command line made from a help text, with valid and invalid options."""
 
     units = "command lines"
 
@@ -209,7 +210,7 @@ class Commands:
         return Case(name, became, seconds=ended.seconds, figures=told)
 
     def words(self, name: str, draw: Draw) -> list[str]:
-        """Return one command line."""
+        """Make one command line."""
         subject = _one_of(SUBJECTS[name], draw).split() if name in SUBJECTS else []
         texts = {"generate": draw.integers(3), "view": min(1, draw.integers(8))}.get(name, 0)
         subject += [_one_of(WORDS, draw) for _ in range(texts)]
@@ -225,7 +226,7 @@ class Commands:
         return words
 
     def values(self, shown: str, draw: Draw) -> list[str]:
-        """Return values for an option, by what the help shows after its name."""
+        """Return values for an option, by the placeholder in the help."""
         if not shown:
             return []  # a switch
         if shown.startswith("{"):
@@ -235,7 +236,7 @@ class Commands:
 
 
 def _one_of(values: tuple[list[str], list[str]], draw: Draw) -> str:
-    """Return a right value three times of four, else a wrong one."""
+    """Return a valid value in three cases of four, else an invalid one."""
     right, wrong = values
     return _pick(wrong if draw.integers(4) == 0 else right, draw)
 

@@ -1,4 +1,4 @@
-"""Layers with one wrong gradient, which the check must see, and with one wrong argument."""
+"""Layers with one wrong gradient, which the check must find, and with one wrong argument."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def forgotten(parameter: Parameter, add: Accumulate, gradient: Array) -> None:
 
 
 def of_the_last_use(parameter: Parameter, add: Accumulate, gradient: Array) -> None:
-    """Replace what came before."""
+    """Replace the gradients added before."""
     parameter.grad = gradient
 
 
 def with_one_wrong_number(parameter: Parameter, add: Accumulate, gradient: Array) -> None:
-    """Add 1 % too much of the largest number."""
+    """Add the gradient with its largest number 1 % too large."""
     wrong = gradient.copy()
     wrong.flat[np.abs(gradient).argmax()] *= 1.01
     add(wrong)
@@ -110,7 +110,7 @@ JUNK: dict[str, tuple[Callable[[Array], Any], ...]] = {
 
 
 class Arguments:
-    """Each case gives a layer one argument of another kind: an answer, or an error that says so."""
+    """Each case gives a layer an argument of another type: an answer, or a clear error."""
 
     units = "wrong arguments"
 

@@ -1,4 +1,4 @@
-"""What a campaign is: numbered cases, each of which becomes something."""
+"""A fault campaign: numbered cases, each with an outcome."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ from typing import NamedTuple, Protocol
 
 
 class Case(NamedTuple):
-    """What became of one case: its kind, and in capitals what must not happen."""
+    """The outcome of one case; an outcome in capitals is a failure."""
 
     kind: str
     became: str
     weight: int = 1
-    """How many of the units that the campaign counts it was."""
+    """Number of the campaign's units that the case counts for."""
     seconds: float = 0.0
-    """How long its command took (`children.MOST_SECONDS`), where there is one."""
+    """Duration of its command, if there is one."""
     figures: str = ""
-    """What was measured besides."""
+    """Further measurements."""
 
     @property
     def failed(self) -> bool:
-        """Whether it must not happen."""
+        """Whether the outcome is a failure."""
         return self.became[:1].isupper()
 
 
 class Campaign(Protocol):
-    """Prepared in a folder, then called with the number of a case, always the same for a number."""
+    """A function from the number of a case to its outcome.
+
+    The same number gives the same case.
+    """
 
     units: str
 
@@ -35,9 +38,9 @@ class Campaign(Protocol):
 
 
 class Mode(NamedTuple):
-    """One campaign by name."""
+    """A campaign with its name."""
 
     name: str
     prepare: Callable[[Path], Campaign]
     cases: int | None
-    """How many there are unless the command says otherwise; None: the campaign knows."""
+    """Default number of cases; None: the campaign has a fixed number."""

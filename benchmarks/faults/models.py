@@ -1,7 +1,7 @@
-"""Models with one damaged file: refused in words, or the same answers.
+"""Models with one damaged file: refused with a message, or the same answers.
 
-Under digests that are written anew, which is malice and not damage, a model may answer otherwise;
-it may still not end in a traceback, take for ever, or fill the memory.
+If the checksums are rewritten, which is malice and not damage, answers may differ; but there must
+be no traceback, endless run or full memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Damage = Callable[[Path, np.random.Generator], None]
 
 
 def sum_anew(folder: Path) -> None:
-    """Write the digests of a folder's files again, as `sha256sum` does."""
+    """Rewrite the checksums of a folder's files, as `sha256sum` does."""
     paths = (path for path in sorted(folder.iterdir()) if path.is_file())
     sums = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
@@ -74,7 +74,7 @@ def truncated(folder: Path, draw: np.random.Generator, files: Sequence[str] = FI
 
 
 def zeroed(folder: Path, draw: np.random.Generator, files: Sequence[str] = FILES) -> None:
-    """Overwrite a piece of one file with zeros, as a lost block of a disk is read."""
+    """Overwrite a part of one file with zeros, as a lost block of a disk appears."""
     path = folder / draw.choice(files)
     data = bytearray(path.read_bytes() or b"\1")
     first = int(draw.integers(len(data)))
@@ -83,7 +83,7 @@ def zeroed(folder: Path, draw: np.random.Generator, files: Sequence[str] = FILES
 
 
 def exchanged(folder: Path, draw: np.random.Generator) -> None:
-    """Exchange two tensors of one shape."""
+    """Exchange two tensors of the same shape."""
     weights = load_file(folder / WEIGHTS)
     by_shape: dict[Any, list[str]] = {}
     for name, array in weights.items():
@@ -95,7 +95,7 @@ def exchanged(folder: Path, draw: np.random.Generator) -> None:
 
 
 def other_values(folder: Path, draw: np.random.Generator) -> None:
-    """Give one tensor other values: huge, zero, NaN, or of another dtype."""
+    """Set a tensor to other values: huge, zero, NaN, or of another dtype."""
     weights = load_file(folder / WEIGHTS)
     name = draw.choice(list(weights))
     value = draw.choice([1e38, 0.0, np.nan, np.inf, -1.0])
@@ -106,7 +106,7 @@ def other_values(folder: Path, draw: np.random.Generator) -> None:
 
 
 def other_setting(folder: Path, draw: np.random.Generator) -> None:
-    """Give one setting another value."""
+    """Set one setting to another value."""
     path = folder / CONFIG
     settings = json.loads(path.read_text("utf-8"))
     values = [0, 1, -1, 7, 1e300, 0.5, None, "post", "pre", "gelu", "none", True, [], "x" * 9999]
@@ -115,7 +115,7 @@ def other_setting(folder: Path, draw: np.random.Generator) -> None:
 
 
 def replaced(folder: Path, draw: np.random.Generator, files: Sequence[str] = FILES) -> None:
-    """Put a pipe, a device, a folder, a link to nothing or to itself, or nothing for one file."""
+    """Replace one file by a pipe, a device, a folder, a broken link, or nothing."""
     path = folder / draw.choice(files)
     path.unlink()
     what = draw.integers(6)
@@ -130,7 +130,7 @@ def replaced(folder: Path, draw: np.random.Generator, files: Sequence[str] = FIL
 
 
 def multiplied(folder: Path, draw: np.random.Generator) -> None:
-    """Let the tokenizer's normaliser write each letter several times, again and again."""
+    """Make the tokenizer's normaliser write each letter several times, repeatedly."""
     path = folder / "tokenizer.json"
     file = json.loads(path.read_text("utf-8"))
     content = str(draw.integers(10)) + "e" * int(draw.integers(2, 9))
@@ -141,7 +141,7 @@ def multiplied(folder: Path, draw: np.random.Generator) -> None:
 
 
 def other_positions(folder: Path, draw: np.random.Generator) -> None:
-    """Let the model have room for many tokens."""
+    """Give the model room for very many tokens."""
     path = folder / CONFIG
     settings = json.loads(path.read_text("utf-8"))
     settings["max_position_embeddings"] = int(2 ** draw.uniform(0, 70))
@@ -157,7 +157,10 @@ MALICE: tuple[Damage, ...] = (
 
 
 class Models:
-    """Each case damages one file of a model, loads it and asks it; `anew` under new digests."""
+    """Each case damages one file of a model, loads it and asks it.
+
+    anew: the checksums are rewritten after the damage.
+    """
 
     def __init__(self, place: Path, anew: bool = False) -> None:
         self.folder, self.place, self.anew = place / "model", place, anew
@@ -196,7 +199,10 @@ class Models:
 
 
 class Kernels:
-    """Each case damages one file of the cache of compiled kernels, and a new process answers."""
+    """Each case damages one file in the cache of compiled kernels.
+
+    A new process must answer.
+    """
 
     units = "damaged kernel files"
 
@@ -208,7 +214,7 @@ class Kernels:
             raise RuntimeError(f"exit code {self.expected.returncode}: {self.expected.stderr}")
 
     def ask(self, cache: str) -> subprocess.CompletedProcess[str]:
-        """Let a new process, whose kernels are in this folder, answer."""
+        """Answer texts in a new process with this cache."""
         command = [sys.executable, "-m", "pellucid", "generate", str(self.place / "model"), *TEXTS]
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(self.place / cache)}
         return subprocess.run(

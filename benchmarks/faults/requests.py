@@ -1,4 +1,4 @@
-"""Requests to a server that are wrong in one way, and a stop right after many right ones."""
+"""Send requests that are wrong in one way, and stop the server after many right ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KNOWN: dict[str, tuple[bytes, str]] = {
 
 
 class Requests:
-    """Each case starts a server: one known request, a stop, or many that are changed at random."""
+    """Each case starts a server: one known wrong request, a stop, or many fuzzed requests."""
 
     units = "requests"
 
@@ -46,7 +46,7 @@ class Requests:
         models.write(self.model)
 
     def __call__(self, number: int) -> Case:
-        """Run one case; the server must stop in good order."""
+        """Run one case; the server must exit with 0."""
         seed, number = number, number % 10**6  # the known ones are sent with every seed
         if number == len(KNOWN):
             return self.stopped()
@@ -61,7 +61,7 @@ class Requests:
         return Case("changed at random", became, MANY, figures=str(dict(seen)) if wrong else "")
 
     def stopped(self) -> Case:
-        """Send many right requests, and SIGTERM a moment later: each must have an answer."""
+        """Send many right requests and SIGTERM a moment later: all must have an answer."""
         command = [sys.executable, "-m", "pellucid", "serve", f"model={self.model}", "--port", "0"]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -87,7 +87,7 @@ class Requests:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Return what comes until the other end closes, or for a moment after the first of it."""
+    """Return the bytes received until the connection is closed, or shortly after the first."""
     found = b""
     with suppress(OSError), connection:
         while part := connection.recv(65536):

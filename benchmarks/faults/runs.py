@@ -1,4 +1,4 @@
-"""Runs with one damaged file, or a checkpoint's state edited under new digests, and resumed."""
+"""Resume runs with one damaged file, or with an edited state and new checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.faults.training import RUN, contents, difference, write
 
 Draw = np.random.Generator
 Damage = Callable[[Path, Draw], bool]
-"""Damages a run; returns whether what comes of it may have other bits."""
+"""Function that damages a run; it returns whether the result may have other bits."""
 STEPS = 6
 JUNK: list[Any] = [
     None, True, -1, 0, 7, 10**9, 10**30, -5, 0.5, 1e300, float("nan"), "7", "x" * 999, [], [3],
@@ -25,19 +25,19 @@ JUNK: list[Any] = [
 
 
 def files(run: Path) -> list[str]:
-    """Return the names of a run's files, those of its checkpoints too."""
+    """Return the names of a run's files, those of checkpoints included."""
     return sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
 
 
 def damaged_file(run: Path, draw: Draw) -> bool:
-    """Damage one file as it is: a bit, its end, a block, or something else in its place."""
+    """Damage one file: a bit, its end, a block, or another thing in its place."""
     damages = (models.flipped_bit, models.truncated, models.zeroed, models.replaced)
     damages[draw.integers(len(damages))](run, draw, files(run))
     return False
 
 
 def edited_state(run: Path, draw: Draw) -> bool:
-    """Give one key of the newest state.json another value, or take it away; write new digests."""
+    """Change or delete one key of the newest state.json; write new checksums."""
     newest = max((run / "checkpoints").iterdir())
     values = json.loads((newest / "state.json").read_bytes())
     table = values
@@ -56,7 +56,7 @@ def edited_state(run: Path, draw: Draw) -> bool:
 
 
 def changed_line(run: Path, draw: Draw) -> bool:
-    """Change one digit of one line of the metrics."""
+    """Change one digit in one line of the metrics."""
     path = run / "metrics.jsonl"
     data = bytearray(path.read_bytes())
     digits = [match.start() for match in re.finditer(rb"\d", data)]
@@ -67,7 +67,7 @@ def changed_line(run: Path, draw: Draw) -> bool:
 
 
 def file_for_a_folder(run: Path, draw: Draw) -> bool:
-    """Put a file where the run has a folder, or will have one."""
+    """Put a file in place of one of the run's folders."""
     path = run / draw.choice(["model", "checkpoints"])
     shutil.rmtree(path, ignore_errors=True)
     path.write_text("the user's own", "utf-8")
@@ -79,7 +79,7 @@ DAMAGES: tuple[Damage, ...] = (damaged_file, edited_state, damaged_file, edited_
 
 
 class Runs:
-    """Each case damages a run that has a step to go, and resumes it."""
+    """Each case damages a run that has one step left, and resumes it."""
 
     units = "damaged runs"
 

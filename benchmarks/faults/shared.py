@@ -1,4 +1,4 @@
-"""One model answering from many threads and many processes: equal answers, no growing memory."""
+"""One model that answers in many threads and processes: equal answers, constant memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDS = 64
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
 
@@ -41,7 +41,7 @@ class Shared:
         return self.threads() if number == 0 else self.processes(WAYS[number].split()[-1])
 
     def threads(self) -> Case:
-        """Answer from 8 threads for `seconds`; the memory of the first third is what it needs."""
+        """Answer in 8 threads for `seconds`; memory must not grow after the first third."""
         counts, wrong = [0] * 8, [0] * 8
         ends = time.monotonic() + self.seconds
 
@@ -69,7 +69,7 @@ class Shared:
         return Case(WAYS[0], became, figures=told)
 
     def processes(self, way: str) -> Case:
-        """Answer from 4 processes."""
+        """Answer in 4 processes."""
         ask = partial(type(self.trained).generate, self.trained)
         jobs = [models.TEXTS] * ROUNDS
         if way == "loky":

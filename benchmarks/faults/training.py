@@ -1,4 +1,4 @@
-"""Training that is stopped at any moment, resumed, and compared with a run never stopped."""
+"""Stop training at any moment, resume it, and compare with a run that was never stopped."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write(place: Path, steps: int, validate: int, checkpoint: int) -> None:
 
 
 def contents(run: Path) -> dict[str, Any]:
-    """Return all that a run left, but for times: what a resumed run must have, bit for bit."""
+    """Return everything that a run wrote, except times; a resumed run must equal it."""
     found: dict[str, Any] = {}
     for path in sorted(path for path in run.rglob("*") if path.is_file()):
         name = str(path.relative_to(run))
@@ -86,7 +86,7 @@ def _without_times(state: Any) -> Any:
 
 
 def difference(run: Path, reference: dict[str, Any]) -> str:
-    """Return "same bits", or in capitals what differs first."""
+    """Return "same bits", or the first difference in capitals."""
     found = contents(run)
     for name in sorted({*found, *reference}):
         if found.get(name) != reference.get(name):
@@ -137,13 +137,13 @@ class Kills:
 
 
 def _words(folder: Path) -> list[str]:
-    """Return the command that begins a run, or resumes it if there is one."""
+    """Return the command that starts a run, or resumes it if it exists."""
     begun = (folder / RUN / "config.toml").exists()
     return ["train", *(["--resume", RUN] if begun else ["tiny.toml", "--run", RUN])]
 
 
 def _train(folder: Path, crash: int | None, *, watched: bool = False) -> children.Ended:
-    """Begin or resume a run, and finish it unless it ends at a crash point."""
+    """Start or resume a run; it ends at the crash point, or when it is done."""
 
     def body() -> int:
         if watched:
@@ -157,7 +157,7 @@ def _train(folder: Path, crash: int | None, *, watched: bool = False) -> childre
 
 
 class Crashes:
-    """Each case ends a run at one point; together they are all the points of a run."""
+    """Each case ends a run at one point; the cases together are all points of a run."""
 
     units = "crash points"
 
@@ -189,10 +189,11 @@ class Crashes:
 
 
 def watch(folder: Path, crash: int | None) -> None:
-    """Count the operations that change files in `folder`; end the process at number `crash`.
+    """Count the operations that change files in `folder`.
 
-    Their names are appended to the file `points`. For a file that is flushed and for a line of the
-    metrics there is a point before and one half way: the second half of the bytes is not there.
+    End the process at number `crash`. Their names are appended to the file `points`. Flushing a
+    file and writing a line of metrics have two points each: before, and with half of the bytes
+    written.
     """
     points, count, root = os.open(folder / "points", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 0, ""
     root = str((folder / RUN).resolve())

@@ -1,7 +1,7 @@
-"""Write each article as one HTML file that needs no network: all that the repository has for it.
+"""Write each article as one HTML file that needs no network.
 
-The text is that of the notebook, with its stored output, of docs/articles.md, docs/findings.md,
-docs/articles/map.md and `pellucid explain`. Nothing is computed and no text is written twice.
+It has the text of the notebook with its stored output, of docs/articles.md, docs/findings.md,
+docs/articles/map.md and of `pellucid explain`. Nothing is computed, and no text is written twice.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ FIGURES: dict[str, dict[str, str]] = {
         "relu": "ops.relu(",
     },
 }
-"""The working figures of an article: a topic, and the code of the cell that its figure follows."""
+"""The interactive figures of an article: a topic, and the code of the cell that its figure
+follows."""
 WORDS = {
     "contents": ("Contents", "차례"),
     "derivation": ("The derivation, step by step", "유도 과정, 한 단계씩"),
@@ -120,7 +121,7 @@ def file_of(number: str, language: Language) -> str:
 
 
 def links(number: str, here: str, language: Language) -> str:
-    """Return the line of a page of the site that leads to an article's file and to its cells."""
+    """Return the line with links to an article's file and cells, for a page of the site."""
     target = pages.relative(f"articles/{file_of(number, language)}", here)
     cells = pages.relative("workbench/workbench.html", here)
     opened, saved, offline, runs = (
@@ -132,7 +133,10 @@ def links(number: str, here: str, language: Language) -> str:
 
 
 def page(number: str, language: Language) -> str:
-    """Return the whole file of one article. Raises `ValueError` for a figure without its cell."""
+    """Write the file of one article.
+
+    Raises `ValueError` for a figure without its cell.
+    """
     toc = {"slugify": slugify_unicode, "toc_depth": "2-2", "title": word("contents", language)}
     markdown = Markdown(extensions=EXTENSIONS, extension_configs={"toc": toc})
     body = markdown.convert("\n\n".join(_parts(number, language)))
@@ -149,7 +153,7 @@ def page(number: str, language: Language) -> str:
 
 
 def write(site: Path) -> None:
-    """Write all files below a built site."""
+    """Write the files of all articles into a built site."""
     for language in pages.LANGUAGES:
         folder = site / ("" if language == "en" else language) / "articles"
         for number in FIGURES:
@@ -157,7 +161,7 @@ def write(site: Path) -> None:
 
 
 def _parts(number: str, language: Language) -> list[str]:
-    """Return the Markdown of an article's parts, in the order of its page."""
+    """Return the Markdown of an article's parts, in their order."""
     suffix, name = ("", "Article") if language == "en" else (".ko", "글")
     notebook = ROOT / "examples" / f"article_{number}{suffix}.ipynb"
     first, _, setup, *cells = json.loads(notebook.read_text("utf-8"))["cells"]  # _ installs
@@ -194,7 +198,7 @@ def _parts(number: str, language: Language) -> list[str]:
 
 
 def _lesson(number: str, cells: list[dict[str, Any]], language: Language) -> Iterator[str]:
-    """Yield a notebook's text, code, output and pictures, and the figures that belong to them."""
+    """Yield a notebook's text, code, output and pictures, with the figures that follow."""
     missing = dict(FIGURES[number])
     for cell in cells:
         source = "".join(cell["source"])
@@ -218,7 +222,7 @@ def _lesson(number: str, cells: list[dict[str, Any]], language: Language) -> Ite
 
 @cache
 def _text(path: str, language: Language) -> str:
-    """Return a page of docs/ with its pictures named from the root, and its sessions as such."""
+    """Read a page of docs/; paths of pictures become relative to the root."""
     file = DOCS / f"{path}{'' if language == 'en' else '.ko'}.md"
 
     def rooted(match: re.Match[str]) -> str:
@@ -230,12 +234,13 @@ def _text(path: str, language: Language) -> str:
 
 
 def _sections(path: str, number: str, language: Language) -> list[str]:
-    """Return a page's sections on one article."""
+    """Return the sections of a page on one article."""
     sections = re.split(r"^(?=## )", _text(path, language), flags=re.MULTILINE)
     return [s for s in sections if re.match(rf"## (?:Article|글) {number}\b", s)]
 
 
 def _found(pattern: str, text: str) -> str:
+    """Return what a pattern matches. Raises `ValueError` if it does not."""
     match = re.search(pattern, text, re.DOTALL | re.MULTILINE)
     if match is None:
         raise ValueError(f"docs/articles.md has no {pattern}")
@@ -253,7 +258,7 @@ def _folded(name: str, lines: list[str], language: Language) -> str:
 
 @cache
 def _figure(topic: str, language: Language) -> list[str]:
-    """Return a topic's working figure, and below it the derivation, without checks and examples."""
+    """Return a topic's interactive figure, and its derivation without checks and examples."""
     title, about, *blocks = read(topic, language)
     sections = [[about]]
     for block in blocks:
@@ -276,7 +281,7 @@ def _figure(topic: str, language: Language) -> list[str]:
 
 
 def _picture(match: re.Match[str], shown: set[str]) -> str:
-    """Return a picture with its bytes in the page; nothing where the page has it already."""
+    """Embed a picture in the page; "" if the page has it already."""
     before, path, after = match.groups()
     if path in shown:
         return ""
@@ -286,7 +291,7 @@ def _picture(match: re.Match[str], shown: set[str]) -> str:
 
 
 def _scheme(match: re.Match[str]) -> str:
-    """Return a palette of the site that follows the system instead of a button."""
+    """Make a colour palette of the site follow the system instead of a button."""
     if match[1] == "default":
         return f":root {match[2]}"
     return f"@media screen and (prefers-color-scheme: dark) {{ :root {match[2]} }}"

@@ -1,8 +1,8 @@
-"""examples/transformer.py in two columns: each forward, and its backward mirrored beside it.
+"""Show examples/transformer.py in two columns: forward, and backward next to it.
 
 A statement of a forward and the statements of its backward that undo it are in one row. So the left
-column is read downwards, as it runs, and the right one upwards. A name shows its shape, taken from
-a run with sizes of which no two are the same.
+column is read downwards, as it runs, and the right one upwards. A name shows its shape, from a run
+in which no two sizes are equal.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pellucid.apps.teach import course_file
 
 FILE = course_file("transformer.py")
 E, H, NUMBERS = 28, 4, (456_788, 60_000, 300_023)
-"""Sizes for the shapes that are shown, of which no two are the same: in the file N = E = 64."""
+"""Parts of the output that may differ from the stored one: times, rounding, and column widths."""
 
 
 class Function(NamedTuple):
-    """A function of the file with a backward inside."""
+    """A function of the file that contains its backward."""
 
     name: str
     about: str
     signature: str
     backward: str
-    """The first line of its backward."""
+    """First line of the backward."""
     rows: list[tuple[list[ast.stmt], list[ast.stmt]]]
-    """Statements of the forward, and those of the backward that undo them."""
+    """(Statements of the forward, statements of the backward that undo them)."""
 
 
 def functions(source: str) -> Iterator[Function]:
-    """Yield the functions that have a backward, in the order of the file."""
+    """Yield the functions that contain a backward, in the order of the file."""
     lines = source.splitlines()
     for node in ast.parse(source).body:
         if not isinstance(node, ast.FunctionDef):
@@ -62,10 +62,10 @@ def functions(source: str) -> Iterator[Function]:
 def rows(
     forward: list[ast.stmt], backward: list[ast.stmt], lines: list[str]
 ) -> list[tuple[list[ast.stmt], list[ast.stmt]]]:
-    """Return the statements of a forward, each with those of the backward that undo it.
+    """Match each statement of a forward with the statements of the backward that undo it.
 
-    A statement of the backward belongs to the forward's that has the same number in its comment,
-    or that made the backward which it calls. What has neither stays with the one before it.
+    They have the same number in their comments, or the backward calls a function that the forward
+    statement made. Any other statement stays with the one before it.
     """
     made: list[list[ast.stmt]] = [[] for _ in forward]
     at = max(i for i, each in enumerate(forward) if not names_alone(each))
@@ -81,14 +81,14 @@ def rows(
 
 
 def names_alone(statement: ast.stmt) -> bool:
-    """Whether a statement returns names, and so computes nothing."""
+    """Return whether a statement only returns names, and so computes nothing."""
     value = getattr(statement, "value", None)
     names = value.elts if isinstance(value, ast.Tuple) else [value]
     return isinstance(statement, ast.Return) and all(isinstance(each, ast.Name) for each in names)
 
 
 def numbers(statement: ast.stmt, lines: list[str]) -> set[str]:
-    """Return the numbers of steps in the comments of a statement, and in the line above it."""
+    """Return the step numbers in the comments of a statement and of the line above it."""
     first = statement.lineno - 1
     above = lines[first - 1].strip()
     own = lines[first : statement.end_lineno]
@@ -99,7 +99,7 @@ def numbers(statement: ast.stmt, lines: list[str]) -> set[str]:
 
 
 def stored(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement assigns, or writes a part of."""
+    """Return an article's cells of code as the page gets them."""
     return {
         name
         for node in ast.walk(statement)
@@ -111,7 +111,7 @@ def stored(statement: ast.stmt) -> set[str]:
 
 
 def called(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement calls, alone or as parts of a dictionary."""
+    """Return the names that a statement calls, alone or as entries of a dictionary."""
     functions = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
     parts = [each.value if isinstance(each, ast.Subscript) else each for each in functions]
     return {each.id for each in parts if isinstance(each, ast.Name)}
@@ -129,6 +129,8 @@ def module(file: Path = FILE) -> Any:
 
 def shapes(file: Path = FILE) -> dict[tuple[str, str], str]:
     """Return the shape of each name in each function, in letters.
+
+    Of several calls, the one of the decoder's last layer counts: L queries and S keys.
 
     >>> shapes()["attention", "w"], shapes()["attention.backward", "dv"]
     ('(N, H, L, S)', '(N, H, S, D)')
@@ -197,7 +199,7 @@ def as_text(array: np.ndarray) -> str:
 
 
 def caller(frame: FrameType) -> str:
-    """Return the name of the function that called one."""
+    """Return the name of the function that called a frame."""
     return frame.f_back.f_code.co_name if frame.f_back else ""
 
 
@@ -205,7 +207,7 @@ TOKEN = re.compile(r"(#.*)|(\"[^\"\n]*\")|([^\W\d]\w*)")
 
 
 def code(text: str, known: dict[str, str]) -> str:
-    """Return Python as HTML, its comments apart, its names with their shapes.
+    """Format Python as HTML: comments in italics, names with their shapes.
 
     >>> code("y = f(x)  # 1.", {"x": "(N, E)"})
     'y = f(<span title="x: (N, E)">x</span>)  <i># 1.</i>'
@@ -227,7 +229,7 @@ def code(text: str, known: dict[str, str]) -> str:
 
 
 def piece(statements: list[ast.stmt], lines: list[str]) -> str:
-    """Return the lines of statements, with the comments right above them."""
+    """Return the lines of statements with the comments above them."""
     found = []
     for each in statements:
         first = each.lineno - 1
@@ -277,7 +279,7 @@ WORDS = {
 
 
 def page(language: Literal["en", "ko"], link: str) -> str:
-    """Return the page, as Markdown with HTML in it; `link` leads to the file."""
+    """Write the page as Markdown with HTML; `link` leads to the file."""
     source, words, known = FILE.read_text(encoding="utf-8"), WORDS[language], shapes()
     lines = source.splitlines()
     out = [f"# {words['title']}", words["about"].replace("{source}", link), live(language)]
@@ -317,6 +319,6 @@ def live(language: Literal["en", "ko"]) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a docstring's first paragraph as Markdown shows it."""
+    """Return a docstring's first paragraph, escaped for Markdown.@@ scripts/test_course.py"""
     first = " ".join(text.split("\n\n")[0].split())
     return re.sub(r"([\\`*_<>\[\]])", r"\\\1", first)

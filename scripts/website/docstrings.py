@@ -1,4 +1,4 @@
-"""Griffe's extension: the examples of a docstring become code blocks of the API reference."""
+"""Griffe extension: turn the examples in docstrings into code blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = re.compile(r"^ *>>> .*(?:\n.*\S.*)*", re.MULTILINE)
 
 
 def fenced(text: str) -> str:
-    r"""Return a docstring with fences around its examples.
+    r"""Put Markdown fences around the examples of a docstring.
 
     >>> fenced("Add.\n\n>>> 1 + 1\n2")
     'Add.\n\n```pycon\n>>> 1 + 1\n2\n```'
@@ -21,7 +21,7 @@ def fenced(text: str) -> str:
 
 
 class Examples(griffe.Extension):
-    """Fences the examples of every docstring as it is read."""
+    """Puts fences around the examples of every docstring."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of one object."""

@@ -1,7 +1,8 @@
-"""The formulas of `pellucid explain` as MathML, made when the site is built: no script, no network.
+"""Convert the formulas of `pellucid explain` to MathML when the site is built.
 
 A formula is written once, on one line, as the terminal prints it: `A / B` with spaces is a
-fraction, `x_i` has a subscript, `√(…)` a root; two spaces separate clauses. `mathml` reads that.
+fraction, `x_i` has a subscript, `√(…)` is a root; two spaces separate clauses. The site then needs
+no script and no network.
 """
 
 from __future__ import annotations
@@ -35,28 +36,29 @@ TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    """One piece of a formula."""
+    """One token of a formula."""
 
     kind: str
     text: str
     spaced: bool
-    """Whether a space is before it."""
+    """Whether a space precedes it."""
 
 
 class Part(NamedTuple):
-    """A piece of MathML, and how it joins its neighbours."""
+    """A piece of MathML, and how it combines with its neighbours."""
 
     kind: str
-    """"factor", "sum" (it takes what follows), "over" (a fraction's bar) or "operator"."""
+    """"factor", "sum" (a sum sign, which takes the parts after it), "over" (the bar of a fraction)
+    or "operator"."""
     xml: str
     inside: str = ""
-    """Of a factor that is one group alone: its content without the parentheses."""
+    """Content without parentheses of a factor that is a single group."""
     word: bool = False
-    """A name of several letters, such as log: it keeps a distance from its neighbours."""
+    """Whether it is a name of several letters, such as log, which needs space around it."""
 
 
 def clauses(formula: str) -> list[str]:
-    """Return the parts that two or more spaces separate; each may go on a line of its own.
+    """Split a formula at two or more spaces; each clause may have its own line.
 
     >>> clauses("A = s · Q Kᵀ,  s = 1 / √D")
     ['A = s · Q Kᵀ,', 's = 1 / √D']
@@ -65,7 +67,9 @@ def clauses(formula: str) -> list[str]:
 
 
 def mathml(clause: str) -> str:
-    """Return one clause as a `<math>` element. Raises `ValueError` for what it cannot read.
+    """Convert one clause to a `<math>` element.
+
+    Raises `ValueError` if it cannot be parsed.
 
     >>> print(mathml("y_t / 2"))
     <math alttext="y_t / 2" display="block"><mfrac><msub><mi>y</mi><mi>t</mi></msub><mn>2</mn>\
@@ -80,6 +84,7 @@ def mathml(clause: str) -> str:
 
 
 def _tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of a clause. Raises `ValueError` for an unknown character."""
     spaced = False
     for match in TOKEN.finditer(text):
         kind = match.lastgroup or ""
@@ -91,7 +96,7 @@ def _tokens(text: str) -> Iterator[Token]:
 
 
 class _Reader:
-    """Reads tokens from left to right, a group at a time."""
+    """Parses tokens from left to right."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens, self.at = tokens, 0
@@ -100,7 +105,7 @@ class _Reader:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def read(self, closing: str, script: bool = False) -> str:
-        """Return what stands before the closing bracket; in a script `/` stays a slash."""
+        """Parse up to a closing bracket; in a script `/` stays a slash."""
         parts: list[Part] = []
         while (token := self._next()) and token.text != closing:
             if token.kind == "close":
@@ -111,6 +116,7 @@ class _Reader:
         return _side_by_side(_with_fractions(parts))
 
     def _part(self, script: bool) -> Part:
+        """Parse one part."""
         token = self.tokens[self.at]
         self.at += 1
         match token.kind:
@@ -134,7 +140,7 @@ class _Reader:
         return self._scripts(Part("factor", xml, inside, word))
 
     def _group(self, opening: Token) -> tuple[str, str]:
-        """Return the content of a bracket that has been read, without it and with it."""
+        """Parse a bracket after its opening; return its content without and with brackets."""
         inside = self.read(CLOSING[opening.text])
         self.at += 1
         grows = "true" if re.search("<mfrac>|<msqrt>|<munder>", inside) else "false"
@@ -145,6 +151,7 @@ class _Reader:
         return inside, f"<mrow>{open_}{inside}{close}</mrow>"
 
     def _sign(self, token: Token, script: bool) -> Part:
+        """Parse a sign such as √, ∂ or an operator."""
         following = self._next()
         if token.text == "Σ":
             return self._sum()
@@ -163,6 +170,7 @@ class _Reader:
         return Part("operator", f"<mo>{escape(token.text)}</mo>")
 
     def _sum(self) -> Part:
+        """Parse a sum sign with its index."""
         following = self._next()
         if following and following.kind == "sub":
             self.at += 1
@@ -170,7 +178,7 @@ class _Reader:
         return Part("sum", "<mo>∑</mo>")
 
     def _scripts(self, part: Part) -> Part:
-        """Add the subscript and the superscript that follow, and further groups: `E[x]²`."""
+        """Add the subscript and superscript that follow, and further groups, as in `E[x]²`."""
         below, above = "", ""
         while (token := self._next()) and token.kind in ("sub", "sup") and not token.spaced:
             self.at += 1
@@ -200,7 +208,7 @@ class _Reader:
 
 
 def _side_by_side(parts: list[Part]) -> str:
-    """Return the parts in a row, with a gap between a word and the factor next to it."""
+    """Put parts in a row, with a gap between a word and the factor next to it."""
     xml = parts[0].xml if parts else ""
     for before, part in itertools.pairwise(parts):
         words = before.kind == part.kind == "factor" and (before.word or part.word)
@@ -210,11 +218,12 @@ def _side_by_side(parts: list[Part]) -> str:
 
 
 def _row(xml: str) -> str:
+    """Wrap MathML in `<mrow>` unless it is one already."""
     return xml if xml.startswith("<mrow>") and xml.count("<mrow>") == 1 else f"<mrow>{xml}</mrow>"
 
 
 def _atom(token: Token) -> str:
-    """Return a number or a name: one letter slants, `dx` is d and x, a word is upright."""
+    """Format a number or a name: a single letter is italic, `dx` is d and x, a word upright."""
     if token.kind == "number":
         return f"<mn>{token.text}</mn>"
     if token.kind == "half":
@@ -230,6 +239,7 @@ def _atom(token: Token) -> str:
 
 
 def _index(token: Token) -> str:
+    """Format a subscript."""
     letters = "".join(SUBSCRIPTS.get(letter, letter) for letter in token.text.removeprefix("_"))
     if letters.isdigit():
         return f"<mn>{letters}</mn>"
@@ -238,7 +248,7 @@ def _index(token: Token) -> str:
 
 
 def _with_fractions(parts: list[Part]) -> list[Part]:
-    """Join what a tight dot or slash joins, then put what is before and after ` / ` on its bar."""
+    """Join factors around tight dots and slashes, then make fractions of ` / `."""
     parts = _joined(parts)
     while any(part.kind == "over" for part in parts):
         bar = next(i for i, part in enumerate(parts) if part.kind == "over")
@@ -256,6 +266,7 @@ def _with_fractions(parts: list[Part]) -> list[Part]:
 
 
 def _joined(parts: list[Part]) -> list[Part]:
+    """Join the parts around tight dots and slashes."""
     joined: list[Part] = []
     for part in parts:
         bar = joined.pop() if joined and joined[-1].kind.startswith("tight") else None
@@ -269,6 +280,7 @@ def _joined(parts: list[Part]) -> list[Part]:
 
 
 def _fraction(above: list[Part], below: list[Part]) -> Part:
+    """Make a fraction of the parts above and below its bar."""
     sides = []
     for side in (above, below):
         alone = side[0].inside if len(side) == 1 else ""

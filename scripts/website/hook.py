@@ -1,10 +1,9 @@
-"""MkDocs' hook: adds the generated pages, and makes links of docs/ lead to pages of the site.
+"""MkDocs hook: add the generated pages, and adapt links in docs/ to the site.
 
-The pages in docs/ are written for a reader of the repository. Here a link to a file outside docs/
-becomes a link to the page with that file's text, a command that prints what a page shows becomes a
-link to that page, and links between the languages are left to the
-language menu. The page of the pronunciation model, which runs it, is written next to them, and one
-file for each article.
+The pages in docs/ are written for readers of the repository. Here a link to a file outside docs/
+becomes a link to the page with that file's text, and a command whose output a page shows becomes a
+link to that page. Links between the languages are removed, since the site has a language menu. Also
+written are the page that runs the pronunciation model, and one file for each article.
 """
 
 from __future__ import annotations
@@ -36,24 +35,25 @@ SHOWN = {
     "`pellucid recipes`": "recipes.md",
     "`pellucid train g2p-en --help-all`": "settings.md",
 }
-"""Commands, and the generated pages that show what they print."""
+"""Commands, and the generated pages with their output."""
 SYNONYMS: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("synonyms.toml").read_text(encoding="utf-8")
 )
-"""Words that people search for and a page does not use, by page and language."""
+"""Further words by which the search finds a page, by page and language."""
 EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
 LIVE, LEARNS = "<!-- the model itself -->", "<!-- the page that learns -->"
-"""Where docs/view.md has a link to the page that runs it, and to the one that trains a model."""
+"""Places in docs/view.md for links to the page that runs a model, and to the one that trains
+one."""
 FIGURE = re.compile("<!-- figure (\\w+) -->")
-"""Where a page of docs/ has a working figure of viewer/src/figures."""
+"""Place of an interactive figure of viewer/src/figures in a page of docs/."""
 ARTICLE = re.compile(r"^## (?:Article|글) (\d{3})\b.*$", re.MULTILINE)
-"""On the pages of the articles, the heading below which the file of an article is linked."""
+"""Heading of an article on the pages about articles; a link to the article's file follows it."""
 OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
 
 
 @event_priority(100)  # before the plugin that chooses a page for each language
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages, and the pictures and notebooks that pages lead to."""
+    """Add the generated pages, and the pictures and notebooks that pages link to."""
     for path in GENERATED:
         files.append(File(path, config.docs_dir, config.site_dir, config.use_directory_urls))
     for path in pages.assets():
@@ -65,13 +65,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
-    """Return the text of a generated page."""
+    """Return the text of a generated page; None for a file."""
     write = GENERATED.get(page.file.src_uri)
     return write() if write else None
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Make links out of docs/ lead to the pages of those files."""
+    """Adapt a page's links, and add figures, links to files, and words for the search."""
     here = page.file.src_uri
 
     def inside(match: re.Match[str]) -> str:
@@ -105,7 +105,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def found_as(path: str, korean: bool) -> str:
-    """Return the end of a page: the other words by which the search finds it."""
+    """Return the end of a page: further words by which the search finds it."""
     words = SYNONYMS.get(path.replace(".ko.md", ".md"))
     if words is None:
         return ""
@@ -114,16 +114,14 @@ def found_as(path: str, korean: bool) -> str:
 
 
 TRY, MODEL, LEARN = "view/try.html", "view/model.js", "view/learn.html"
-"""Where the site has the pronunciation model's page, the model by itself, the page that learns."""
+"""Site paths of the pronunciation model's page, of the model, and of the page that trains."""
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Name the search dialog, which the theme leaves without a name; search one language.
+    """Name the search dialog, limit the search to one language, and add a link preview.
 
-    A published page has a card too, which others show beside a link to it.
-
-    The page looks for the search index, and for what it finds, below its base. The base of a Korean
-    page is the Korean site.
+    The search index and its results are addressed relative to the base of the page, which for a
+    Korean page is the Korean site.
     """
     korean = str(config.theme["language"]) == "ko"
     name = "검색" if korean else "Search"
@@ -133,9 +131,9 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 
 def card(page: Page, config: MkDocsConfig) -> str:
-    """Return what others show beside a link to a page: title, sentence and picture (Open Graph).
+    """Return the Open Graph tags of a page, for link previews: title, description, picture.
 
-    A picture needs a whole address, so without `site_url` there is none.
+    A picture needs an absolute address, so without `site_url` there is none.
     """
     about = {"type": "article", "site_name": config.site_name, "title": page.title or ""}
     about["description"] = str(page.meta.get("description") or config.site_description or "")
@@ -148,14 +146,17 @@ def card(page: Page, config: MkDocsConfig) -> str:
 
 
 CARD = "view/try.png"
-"""The picture of every card: the model in a page."""
+"""The picture of all link previews: the model in a page."""
 BASE = re.compile(r'(?<="base": ")(?:\.\.|(\.\.(?:/\.\.)*)/\.\.)(?=")')
-"""The base in the settings of a page, as far as the Korean site: one level less."""
+"""The base in a page's settings, and the part of it that leads to the Korean site."""
 
 
 @event_priority(-200)  # after the plugins have written the index of all languages
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write an index for each language, also as a script: a page from the disk reads no JSON."""
+    """Write further files into the site, and a search index for each language.
+
+    The index is also written as a script, because a page opened from the disk cannot read JSON.
+    """
     if config.plugins["i18n"].building:  # type: ignore[attr-defined]
         return
     site = Path(config.site_dir)

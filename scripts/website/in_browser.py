@@ -1,7 +1,7 @@
-"""The workbench's Python side: docs/workbench/worker.js calls these inside the browser.
+"""The Python side of the workbench.
 
-It runs in Pyodide, with NumPy and the library next to it, and nothing else. What an answer hears is
-made by the same functions as `pellucid exercise` prints it with.
+Docs/workbench/worker.js calls it in the browser. It runs in Pyodide with NumPy and the library
+alone. The messages come from the functions that `pellucid exercise` uses.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ from pellucid.system.language import Language, Text, speaking
 
 FOLDER = Path("exercises")
 MOST_PRINTED = 4000
-"""Characters that are shown of what a learner's code prints."""
+"""The most characters to show of a learner's output."""
 
 BATCH = 32
-"""Half of the file's numbers in a step: NumPy multiplies matrices more slowly here."""
+"""Numbers per step, half as many as in the file, because NumPy is slower in the browser."""
 
 Say = Callable[[str], Any]
 
 
 def about() -> str:
-    """Return which Python and NumPy this is."""
+    """Return the versions of Python and NumPy."""
     return f"Python {platform.python_version()}, NumPy {np.__version__}"
 
 
 def check(name: str, answers: str, language: Language) -> str:
-    """Check one answer; `answers` is all of them, as JSON: a later one may import an earlier one.
+    """Check one answer.
 
-    Returns, as JSON: `lines`, what is said; `marks`, whether each of them is of something right;
-    `solved`; `printed`, what the code printed; `line`, where an error is.
+    `answers` is all of them as JSON, since one may import another. Returns JSON: `lines`, the
+    messages; `marks`, whether each is about a right result; `solved`; `printed`, the output of the
+    code; `line`, the line of an error.
     """
     path = _written(json.loads(answers)) / f"{name}.py"
     with speaking(language), redirect_stdout(io.StringIO()) as printed:
@@ -72,7 +73,7 @@ def check(name: str, answers: str, language: Language) -> str:
 
 
 def _written(answers: dict[str, str]) -> Path:
-    """Write the answers as files, where each can import the others."""
+    """Write the answers as files that can import each other; return their folder."""
     FOLDER.mkdir(exist_ok=True)
     for each, code in answers.items():
         path = FOLDER / f"{each}.py"
@@ -89,6 +90,7 @@ def _said(
     printed: io.StringIO | None = None,
     line: int | None = None,
 ) -> str:
+    """Encode the result of a check as JSON."""
     out = printed.getvalue()[:MOST_PRINTED] if printed else ""
     said = {"lines": lines, "marks": marks, "solved": solved, "printed": out, "line": line}
     return json.dumps(said, ensure_ascii=False)
@@ -98,19 +100,19 @@ def _said(
 
 
 def rows_of(op: str) -> list[OpCase]:
-    """Return the rows of `pellucid check` of an op."""
+    """Return the rows of `pellucid check` for an op."""
     return [case for case in op_cases() if case.op == op]
 
 
 def pair_of_op(op: str) -> Pair:
-    """Return the forward and backward that an op's rows check."""
+    """Return the forward and backward of an op."""
     from pellucid import ops
 
     return rows_of(op)[0].of or pair_of(getattr(ops, op))
 
 
 def change(op: str, source: str, language: Language) -> str:
-    """Check an op with another text of its backward: what `check` returns, a line for each row."""
+    """Check an op with a changed backward; return the same as `check`, a line per row."""
     pair = pair_of_op(op)
     file = f"{pair.backward.__name__}.py"
     scope = dict(vars(sys.modules[pair.backward.__module__]))
@@ -132,6 +134,7 @@ def change(op: str, source: str, language: Language) -> str:
 def _checked_rows(
     op: str, backward: Callable[..., Any], language: Language
 ) -> Iterator[tuple[str, bool]]:
+    """Yield (message, whether it is right) for each row of an op with a backward."""
     for row in rows_of(op):
         pair = Pair(pair_of_op(op).forward, backward)
         case = OpCase(row.op, row.note, row.arrays, row.fixed, pair)
@@ -166,7 +169,10 @@ trained: dict[str, Any] = {}
 
 
 def train(answers: str, language: Language, say: Say) -> str:
-    """Train transformer.py with the right answers in it; `say` is told every line at once."""
+    """Train transformer.py with the right answers in it.
+
+    `say` receives each line at once.
+    """
     folder = _written(json.loads(answers))
     course = Path(exercise.__file__).parent / "course" / "your_transformer.py"
     yours = runpy.run_path(str(course))
@@ -195,7 +201,7 @@ def train(answers: str, language: Language, say: Say) -> str:
 
 
 def ask(number: int) -> str:
-    """Translate a number with the model that was trained, and say where it looked."""
+    """Translate a number with the trained model; return answer and attention as JSON."""
     t, p = trained["module"], trained["parameters"]
     (answer,) = t.answer(p, [number])
     with redirect_stdout(io.StringIO()) as looked:

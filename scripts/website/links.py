@@ -1,7 +1,6 @@
-"""Check a built site: every link leads to a file and an anchor of it, and nothing is loaded from
-elsewhere.
+"""Check a built site: all links have a target, and nothing is loaded from elsewhere.
 
-    python scripts/website/links.py build/site
+python scripts/website/links.py build/site
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "srcset"}
-"""The elements that make a browser load something, and the attribute with its address."""
+"""Elements that make a browser load a file, and the attribute with its address."""
 NAVIGATION = ("canonical", "alternate", "prev", "next")
-"""Values of `rel` with which a `<link>` loads nothing."""
+"""Values of `rel` for which a `<link>` loads nothing."""
 
 
 class _Page(HTMLParser):
@@ -38,7 +37,7 @@ class _Page(HTMLParser):
 
 
 def faults(site: Path) -> Iterator[str]:
-    """Yield what is wrong with a site: links to nothing, and requests that leave it."""
+    """Yield the errors in a site: links without a target, and files loaded from elsewhere."""
     pages = {path.resolve(): _read(path) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         where = path.relative_to(site.resolve())
@@ -63,13 +62,14 @@ def faults(site: Path) -> Iterator[str]:
 
 
 def _read(path: Path) -> _Page:
+    """Parse a page."""
     page = _Page()
     page.feed(path.read_text(encoding="utf-8"))
     return page
 
 
 def main() -> int:
-    """Print the faults of the site that is named; return 1 if there are any."""
+    """Print the errors of a site; return 1 if there are any."""
     found = list(faults(Path(sys.argv[1])))
     print("\n".join(found) or "every link leads somewhere, and nothing is loaded from elsewhere")
     return bool(found)

@@ -1,7 +1,7 @@
 """The pages of the site that are made from the code: topics, recipes, settings, parts, sources.
 
-`generated()` maps each page's path to the function that writes it; the hook calls them while the
-site is built, so nothing generated is kept in the repository and nothing can be out of date.
+`generated()` maps each page's path to the function that writes it. The hook calls them while the
+site is built, so that generated pages are not in the repository and cannot be out of date.
 """
 
 from __future__ import annotations
@@ -147,24 +147,24 @@ WORDS: dict[str, tuple[str, str]] = {
 
 
 def word(name: str, language: Language) -> str:
-    """Return a heading in one language."""
+    """Return one of this file's headings in one language."""
     return WORDS[name][LANGUAGES.index(language)]
 
 
 @cache
 def korean() -> dict[str, str]:
-    """Return the Korean of the English texts that the code has."""
+    """Return the Korean of the texts in the code, by their English."""
     own = tomllib.loads(Path(__file__).with_name("korean.toml").read_text(encoding="utf-8"))
     return {**language_of_the_command_line.korean(), **own}
 
 
 def said(english: str, language: Language) -> str:
-    """Return a text of the code in one language; in English where it has no Korean yet."""
+    """Translate a text of the code; it stays English if it has no Korean yet."""
     return korean().get(english, english) if language == "ko" else english
 
 
 def generated() -> dict[str, Write]:
-    """Return the pages by their path below docs/, each with the function that writes it."""
+    """Return the function that writes each generated page, by its path below docs/."""
     pages: dict[str, Write] = {}
     file = relative(source_page("examples/transformer.py"), "columns.md")
     for language in LANGUAGES:
@@ -187,7 +187,7 @@ def generated() -> dict[str, Write]:
 
 
 def topics(language: Language) -> str:
-    """Return the list of the topics."""
+    """Write the list of the topics."""
     rows = [
         (f"[{title.text}]({name}.md)", escaped(about.text))
         for name in TOPICS
@@ -209,17 +209,20 @@ FIGURES = {
     "cross_entropy": ("cross_entropy", ""),
     "dropout": ("dropout", ""),
 }
-"""Topics that end in a working figure: its name in viewer/src/figures, and how it starts."""
+"""Topics with an interactive figure: its name in viewer/src/figures, and its initial state."""
 
 
 def figure(name: str, language: Language, **data: str) -> str:
-    """Return the place of a working figure in a page."""
+    """Return the placeholder of an interactive figure in a page."""
     given = "".join(f' data-{key}="{value}"' for key, value in data.items() if value)
     return f'<div class="pf" data-figure="{name}"{given}><p>{word("script", language)}</p></div>'
 
 
 def explained(name: str, language: Language) -> str:
-    """Return the page of one topic; its checks run here, and a failing one stops the build."""
+    """Write the page of one topic.
+
+    Its checks run here, and a failed one stops the build.
+    """
     lines: list[str] = []
     for checks, group in itertools.groupby(
         read(name, language), lambda block: block.kind in ("check", "gradients")
@@ -242,7 +245,10 @@ def explained(name: str, language: Language) -> str:
 
 
 def _check(name: str, block: Block) -> tuple[str, str, str]:
-    """Return a row of a topic's table of checks."""
+    """Return a row of a topic's table of checks.
+
+    Raises `ValueError` if the check fails.
+    """
     error, limit = measured(block.kind, block.of)
     if not error <= limit:
         raise ValueError(f"topic {name}: {block.text}: {error:.1e} is over {limit}")
@@ -250,7 +256,7 @@ def _check(name: str, block: Block) -> tuple[str, str, str]:
 
 
 def shown(block: Block, here: str, language: Language) -> Iterator[str]:
-    """Yield what a block of a topic is on the site."""
+    """Yield the Markdown of one block of a topic."""
     match block.kind:
         case "title":
             yield f"# {block.text}"
@@ -275,7 +281,7 @@ def shown(block: Block, here: str, language: Language) -> Iterator[str]:
 
 
 def _paragraph(text: str) -> str:
-    """Return a topic's paragraph with its links, and links from the articles' numbers.
+    """Format a topic's paragraph: its links, links from articles' numbers, and symbols.
 
     >>> _paragraph("From q_i to [Softmax](softmax.md); article 003")[:65]
     'From <math><msub><mi>q</mi><mi>i</mi></msub></math> to [Softmax]('
@@ -299,11 +305,11 @@ SYMBOL = re.compile(
     rf"`[^`]+`|(?<![\w/.'’])(?:−?(?:{LETTER} )*{INDEXED}|{LETTER}·{LETTER})"
     rf"(?:(?: ?[=·] ?| )(?:{INDEXED}|{LETTER}))*"
 )
-"""Code, or a term in a paragraph, as in "W_ls", "√d_k", "q·k" or "Z_lj = Σ_s W_ls V_sj"."""
+"""Code, or a term in a paragraph, such as "W_ls", "√d_k", "q·k" or "Z_lj = Σ_s W_ls V_sj"."""
 
 
 def _with_symbols(text: str) -> str:
-    """Return a paragraph's text for Markdown, its letters with indices as MathML."""
+    """Format a paragraph's text for Markdown, its letters with indices as MathML."""
     found = [each if each.startswith("`") else symbol(each) for each in SYMBOL.findall(text)]
     texts = [escaped(part) for part in SYMBOL.split(text)]
     whole = "".join(part + math for part, math in zip(texts, [*found, ""], strict=True))
@@ -312,7 +318,7 @@ def _with_symbols(text: str) -> str:
 
 
 def symbol(text: str) -> str:
-    """Return one symbol as MathML within a line.
+    """Convert one symbol to inline MathML.
 
     >>> symbol("W_ls")
     '<math><msub><mi>W</mi><mrow><mi>l</mi><mi>s</mi></mrow></msub></math>'
@@ -322,13 +328,13 @@ def symbol(text: str) -> str:
 
 
 def formula(text: str, before: str = "") -> str:
-    """Return a formula as HTML with MathML, a clause to a line where the page is narrow."""
+    """Convert a formula to HTML with MathML; narrow pages break it between clauses."""
     parts = "".join(f"<span>{mathml(clause)}</span>" for clause in clauses(text))
     return f'<div class="formula">{before}{parts}</div>'
 
 
 def source_of(file: str) -> str:
-    """Return where a file that a topic quotes is in the repository.
+    """Return the path in the repository of a file that a topic quotes.
 
     >>> source_of("ops/gelu.py"), source_of("transformer.py")
     ('src/pellucid/ops/gelu.py', 'examples/transformer.py')
@@ -337,7 +343,7 @@ def source_of(file: str) -> str:
 
 
 def _quoted(of: str, here: str, language: Language) -> Iterator[str]:
-    """Yield the lines of code that a topic quotes, those that follow each other together."""
+    """Yield the code that a topic quotes; successive lines are in one block."""
     for _, group in itertools.groupby(
         enumerate(quoted(of)), lambda numbered: (numbered[1].file, numbered[1].number - numbered[0])
     ):
@@ -352,7 +358,7 @@ def _quoted(of: str, here: str, language: Language) -> Iterator[str]:
 
 
 def changed(functions: Iterable[str], here: str, language: Language) -> list[str]:
-    """Return links to the workbench with a backward in it, of each op among the functions."""
+    """Return links that open the backward of each op among the functions in the workbench."""
     known = {case.op for case in op_cases()}
     names = dict.fromkeys(name.removeprefix("ops.").removesuffix("_backward") for name in functions)
     target = f"{relative('workbench/workbench.md', here)}#op="
@@ -364,7 +370,7 @@ def changed(functions: Iterable[str], here: str, language: Language) -> list[str
 
 
 def recipes(language: Language) -> str:
-    """Return the recipes that ship, with the text of their files, and the origin of their data."""
+    """Write the list of shipped recipes, with their files and the origin of their data."""
     say = partial(word, language=language)
     rows, listings = [], []
     for name in recipe_names():
@@ -408,12 +414,12 @@ def recipes(language: Language) -> str:
 
 @cache
 def _package() -> griffe.Object | griffe.Alias:
-    """Return the package as griffe reads it, with the docstrings of attributes."""
+    """Return the package as parsed by griffe, with docstrings of attributes."""
     return griffe.load("pellucid", search_paths=[str(ROOT / "src")])
 
 
 def settings(language: Language) -> str:
-    """Return every setting of a recipe with its type, default and docstring."""
+    """Write all settings of a recipe with type, default and docstring."""
     say = partial(word, language=language)
     heads = [say("setting"), say("type"), say("default"), say("meaning")]
     lines = [f"# {say('settings')}", say("settings_about")]
@@ -439,7 +445,7 @@ SECTIONS = {
     "search.constraints": ("models.decoding.Constraints",),
     "evaluation": ("training.config.EvaluationConfig",),
 }
-"""The dataclasses that a section of a recipe is made of."""
+"""The dataclasses of each section of a recipe."""
 
 
 def sections(language: Language = "en") -> dict[str, list[tuple[str, ...]]]:
@@ -470,7 +476,7 @@ def sections(language: Language = "en") -> dict[str, list[tuple[str, ...]]]:
 
 
 def parts(language: Language) -> str:
-    """Return the registries as tables."""
+    """Write the registries as tables."""
     say = partial(word, language=language)
     yes = {True: say("yes"), False: say("no")}
     known = []
@@ -537,7 +543,7 @@ def parts(language: Language) -> str:
 
 
 def summary(function: Callable[..., Any]) -> str:
-    """Return what a function returns, by the first sentence of its docstring.
+    """Describe a function's result by the first sentence of its docstring.
 
     >>> from pellucid import ops
     >>> summary(ops.relu)
@@ -559,7 +565,7 @@ API = {
 
 
 def public(page: str) -> dict[str, str]:
-    """Return the names of a module's `__all__`, each with the path of what it is."""
+    """Return the names in a module's `__all__`, each with the path of its definition."""
     module = importlib.import_module(API[page])
     found = {name: getattr(module, name) for name in module.__all__}
     return {
@@ -570,9 +576,9 @@ def public(page: str) -> dict[str, str]:
 
 
 def reference(page: str) -> str:
-    """Return the reference of one module: a directive of mkdocstrings for each public name.
+    """Write the reference of one module: a mkdocstrings directive for each public name.
 
-    The names are given by the file that defines them: `ops.attention` is a file as well.
+    A name is given with the file that defines it, because `ops.attention` is a file as well.
     """
     about = inspect.getdoc(importlib.import_module(API[page])) or ""
     here = f"api/{page}.md"
@@ -584,7 +590,7 @@ def reference(page: str) -> str:
 
 
 def names_of(page: str) -> str:
-    """Return the Korean list of a module's names, each with a link to the English reference."""
+    """Write the Korean list of a module's names, with links to the English reference."""
     english = f"../../api/{page}.html"
     links = (
         f'- <a href="{english}#{path}" hreflang="en"><code>{name}</code></a>'
@@ -601,7 +607,7 @@ def names_of(page: str) -> str:
 
 
 LINK = re.compile(r"(?<=\]\()(?:\.\./)+([^)#\s]+)(?=[)#])")
-"""A link in docs/*.md that may lead out of docs/."""
+"""A link in docs/*.md that may lead outside docs/."""
 
 
 @cache
@@ -619,7 +625,9 @@ def linked() -> tuple[str, ...]:
 
 
 def outside(link: str, page: str) -> str:
-    """Return what a page's link leads to, relative to the root; "" if it is within docs/.
+    """Return the target of a page's link, relative to the root.
+
+    "" if it is within docs/.
 
     >>> outside("../../src/pellucid/ops/gelu.py", "articles/map.md")
     'src/pellucid/ops/gelu.py'
@@ -629,9 +637,9 @@ def outside(link: str, page: str) -> str:
 
 
 def source_page(path: str) -> str:
-    """Return where the site shows a file or folder of the repository.
+    """Return the site's path for a file or folder of the repository.
 
-    A dot in the name would be read as a language.
+    A dot in the name is replaced, because it would be read as a language.
 
     >>> source_page("src/pellucid/ops/gelu.py")
     'source/src/pellucid/ops/gelu_py.md'
@@ -642,7 +650,7 @@ def source_page(path: str) -> str:
 
 
 def assets() -> Iterator[str]:
-    """Yield the files outside docs/ that the site holds as they are: notebooks and pictures."""
+    """Yield the files outside docs/ that the site contains unchanged: notebooks and pictures."""
     for path in linked():
         if path.endswith(".ipynb"):
             yield path
@@ -656,7 +664,7 @@ FRONT = "---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n\n"
 
 
 def source(path: str) -> str:
-    """Return the page of a file with its lines numbered, of a report, or of a folder's names."""
+    """Write the page of a file with line numbers, of a report, or of a folder."""
     place = ROOT / path
     if place.is_dir():
         rows = []
@@ -674,9 +682,9 @@ def source(path: str) -> str:
 
 
 def _relinked(text: str, path: str) -> str:
-    """Return a page of the repository with its links as the site needs them.
+    """Adapt the links in a page of the repository to the site.
 
-    A picture next to it stays; a link to what the site does not show becomes plain text.
+    A picture next to it stays; a link to a file that the site does not have becomes plain text.
     """
 
     def link(match: re.Match[str]) -> str:
@@ -695,7 +703,7 @@ def _relinked(text: str, path: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return plain text so that Markdown leaves its characters alone; `code` stays code.
+    """Escape plain text for Markdown; `code` stays code.
 
     >>> escaped("dP_ij * [x > 0], `a_b`")
     'dP\\\\_ij \\\\* \\\\[x &gt; 0\\\\], `a_b`'
@@ -708,7 +716,7 @@ def escaped(text: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
+    """Format a Markdown table."""
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
