@@ -484,7 +484,7 @@ function attributed(trial: Trial, { t }: Names): HTMLElement[] {
     const chips = shares.map((share, i) =>
       el(
         "span",
-        { class: share < 0 ? "share less" : "share", style: `--share:${((60 * Math.abs(share)) / most).toFixed(1)}%` },
+        { class: share < 0 ? "share less" : "share", style: `--share:${((40 * Math.abs(share)) / most).toFixed(1)}%` },
         token(labels[i]!),
         " ",
         el("span", { class: "p" }, change(share)),
