@@ -436,10 +436,10 @@ def test_labels_are_those_of_transformers_in_both_directions(family: str, tmp_pa
     [
         ({"problem_type": "regression"}, "only 'single_label_classification'"),
         ({"problem_type": "multi_label_classification"}, "problem_type = 'multi_label"),
-        ({"id2label": {"0": "score"}}, "id2label = .*expected two labels or more"),
-        ({"id2label": {"0": "yes", "1": "yes", "2": "no"}}, "all different"),
-        ({"id2label": {"0": "yes", "2": "no", "3": "perhaps"}}, "numbered from 0"),
-        ({"id2label": {"0": "yes", "1": "<unk>", "2": "no"}}, "all different"),
+        ({"id2label": {"0": "score"}}, "id2label = .*expected 2 or more"),
+        ({"id2label": {"0": "yes", "1": "yes", "2": "no"}}, "different texts"),
+        ({"id2label": {"0": "yes", "2": "no", "3": "perhaps"}}, "from 0 on"),
+        ({"id2label": {"0": "yes", "1": "<unk>", "2": "no"}}, "different texts"),
         ({"id2label": ["yes", "no", "perhaps"]}, "id2label"),
         ({"id2label": None}, "does not fit its config"),  # two labels, then
     ],

@@ -79,8 +79,9 @@ def test_a_run_labels_as_its_data(run: tuple[str, Path], capsys: Any) -> None:
     assert np.mean([a == b for a, b in zip(found, expected, strict=True)]) > 0.9
     seen = model.attention("owl pink")["encoder.layers.0.self_attn"]
     assert (seen.queries, seen.weights.shape) == (seen.keys, (2, *[len(seen.keys)] * 2))
-    with pytest.raises(UserError, match="list of texts"):
-        model.generate("owl pink")
+    for method in ("generate", "labels"):
+        with pytest.raises(UserError, match=rf"{method} takes a list of texts: write {method}\("):
+            getattr(model, method)("owl pink")
     with pytest.raises(UserError, match="best must be at least 1"):
         model.labels(["owl pink"], best=0)
     (blanks,) = model.labels(["owl pink"], best=9)

@@ -94,7 +94,8 @@ class ClassifierTask(Task):
 
         Labels of tokens are separated by spaces. A tuple is a pair of texts.
         """
-        return [" ".join(token[0].token for token in tokens) for tokens in self.labels(texts)]
+        found = self.labels(checked_texts(texts, "generate", self.columns))
+        return [" ".join(token[0].token for token in tokens) for tokens in found]
 
     def check_columns(self, text: str) -> None:
         """Raise `UserError` for a text without the columns that the model learnt to read."""

@@ -214,9 +214,7 @@ class Foreign:
         names = [given.get(str(i)) for i in range(len(given))] if isinstance(given, dict) else []
         ids: Any = {name: i for i, name in enumerate((*SPECIALS, *names))}
         if not 2 <= len(names) == len(ids) - len(SPECIALS) or not all(type(x) is str for x in ids):
-            raise self.fault(
-                f"id2label = {given!r}; expected two labels or more, numbered from 0, all different"
-            )
+            raise self.fault(f"id2label = {given!r}; expected 2 or more different texts, from 0 on")
         return Tokenizer(KINDS["label"].file(ids, ()), "label")
 
     def activation(self, name: str, default: str) -> Activation:
