@@ -103,7 +103,10 @@ def _drawn(x: np.ndarray) -> Exact:
 
 
 def _drawn_again(x: Exact, places: np.ndarray) -> Exact:
-    """Draw those rows of an input again that have one of these places (of the same axes)."""
+    """Draw an input again: the rows in which a place is True, or all if it has other axes.
+
+    places: bool, where a root did not exist in the array of which the root was taken.
+    """
     new = _drawn(x.real)
     if x.ndim != places.ndim:
         return new

@@ -243,7 +243,7 @@ class _Weights:
         return self.product(weight.T, walk.array(out.bias))
 
     def _norm(self, norm: Norm) -> int:
-        """Pack a norm over rows."""
+        """Pack the weight and bias of a norm over rows."""
         return self._norms(_weight(norm)[None], walk.array(norm.bias), WIDTH)
 
     def _norms(self, weight: Array, bias: Array | None, to: int) -> int:

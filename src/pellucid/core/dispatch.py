@@ -148,6 +148,6 @@ def kernel_of(op: str, family: str = _PACKAGE) -> Callable[[Call], Result | Decl
 
 
 def compiled(module: str) -> Any:
-    """Import a module of compiled kernels, under the lock that only one thread can hold."""
+    """Import a module of compiled kernels, while no other thread imports or compiles any."""
     with import_module(_PACKAGE).compiling:
         return import_module(module)

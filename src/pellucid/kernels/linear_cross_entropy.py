@@ -68,7 +68,10 @@ def kernel(call: Call) -> Result | Declined:
 
 
 def slices(rows: int) -> int:
-    """Return the number of slices of at most HEIGHT rows, a multiple of the number of threads."""
+    """Return the number of slices, of at most HEIGHT rows, into which to divide a chunk.
+
+    It is a multiple of the number of threads if there are enough rows.
+    """
     count = threads.count()
     wanted = -(-rows // (HEIGHT * count)) * count
     return max(1, min(wanted, rows // ROWS))

@@ -72,7 +72,10 @@ class Model(nn.Module):
         return loss, single_use(lambda scale=1.0: rows_backward(loss_backward(scale)))
 
     def logits(self, rows: Array, rows_backward: Callable[[Array], Any]) -> Forward:
-        """Apply the output layer to rows; return (logits, backward), continuing `rows_backward`."""
+        """Apply the output layer to rows; return (logits, backward).
+
+        backward(dlogits) computes the gradient of the rows, and passes it to `rows_backward`.
+        """
         logits, output_backward = self.output.forward(rows)
         return logits, single_use(lambda dlogits: rows_backward(output_backward(dlogits)))
 

@@ -55,7 +55,10 @@ class Linear(Module):
     def run(
         self, x: Annotated[Array, "T E"], path: str = ""
     ) -> tuple[Annotated[Array, "T F"], Backward]:
-        """Compute the layer on rows (T, E) without checks; return (y, backward)."""
+        """Compute the layer on rows (T, E) without checks; return (y, backward).
+
+        `path` is the name of the calling layer, for observers.
+        """
         result = dispatch(ops.linear, x, *self.arrays(), path=path)
         return learning((self.weight, self.bias), *result)
 
@@ -92,7 +95,10 @@ class Norm(Module):
     def run(
         self, x: Annotated[Array, "… E"], path: str = ""
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Compute the layer on rows (T, E) without checks; return (y, backward)."""
+        """Compute the layer on rows (T, E) without checks; return (y, backward).
+
+        `path` is the name of the calling layer, for observers.
+        """
         op = NORMS[self.kind].op.forward
         result = dispatch(op, x, *self.arrays(), self.eps, path=path)
         return learning((self.weight, self.bias), *result)

@@ -74,9 +74,9 @@ def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
 
 
 def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | None:
-    """Return the numbers for dropout of rows of this shape; None if the kernel cannot draw them.
+    """Return the `Bits` for dropout of rows of this shape; None if a kernel cannot draw them.
 
-    That is if p is 1 or not a probability, or if `rng` has keys for rows of another shape.
+    It cannot if p is 1 or not a probability, or if `rng` has keys for rows of another shape.
     """
     if p == 0.0 or rng is None:
         return KEEP_ALL
@@ -85,9 +85,9 @@ def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | Non
 
 
 def bits_of(p: float, rng: Rng | None, names: Array | None) -> Bits | None:
-    """Return the numbers for dropout of rows with these keys; None if the kernel cannot draw them.
+    """Return the `Bits` for dropout of rows with these keys; None if a kernel cannot draw them.
 
-    That is if p is 1 or not a probability, or `names` is None. The reference op then runs.
+    It cannot if p is 1 or not a probability, or if `names` is None. The reference op then runs.
     """
     if p == 0.0 or rng is None:
         return KEEP_ALL
