@@ -66,6 +66,11 @@ def __getattr__(name: str) -> Any:
     raise NoFormError(f"{name} has no form in a finite field")
 
 
+def _comparison(by: Callable[[Any, Any], Any]) -> Any:
+    """Return an operator of `Exact` arrays that compares their `real` values."""
+    return lambda x, y: Exact(by(x.real, y.real if isinstance(y, Exact) else y))
+
+
 class Exact:
     """An array of exact numbers or, without `fields`, of integers or truth values."""
 
@@ -136,26 +141,12 @@ class Exact:
     def __int__(self) -> int:
         return int(self.real)
 
-    def _compared(self, other: Any, by: Callable[[Any, Any], Any]) -> Exact:
-        return Exact(by(self.real, other.real if isinstance(other, Exact) else other))
-
-    def __lt__(self, other: Any) -> Exact:
-        return self._compared(other, operator.lt)
-
-    def __le__(self, other: Any) -> Exact:
-        return self._compared(other, operator.le)
-
-    def __gt__(self, other: Any) -> Exact:
-        return self._compared(other, operator.gt)
-
-    def __eq__(self, other: Any) -> Any:
-        return self._compared(other, operator.eq)
-
-    def __ne__(self, other: Any) -> Any:
-        return self._compared(other, operator.ne)
-
-    def __and__(self, other: Any) -> Exact:
-        return self._compared(other, operator.and_)
+    __lt__ = _comparison(operator.lt)
+    __le__ = _comparison(operator.le)
+    __gt__ = _comparison(operator.gt)
+    __eq__ = _comparison(operator.eq)
+    __ne__ = _comparison(operator.ne)
+    __and__ = _comparison(operator.and_)
 
 
 @cache
