@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pellucid.core.array import Array, locked, namespace
-from pellucid.core.batch import pad_rows
+from pellucid.core.array import Array, locked
 from pellucid.core.vjp import Call, Observing, Result, Run, composite
 from pellucid.ops import rules
 from pellucid.ops.attention import Saved, score_gradient
 from pellucid.ops.dropout import dropout_backward
+from pellucid.ops.packed_attention import padded_heads
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Recorder(Observing):
         q, scale = saved.q, saved.scale
         if call.path in self._unscaled:
             q, scales = self._unscaled.pop(call.path)
-            q, scale = _padded_heads(q, call.cu_q), scales[:, None, None]
+            q, scale = padded_heads(q, call.cu_q), scales[:, None, None]
         probabilities, weights = locked(saved.probabilities), locked(saved.weights)
         causal = set(rules.causal.allowed) <= set(call.rule.allowed)
         seen = AttentionMap(
@@ -122,7 +122,7 @@ class Recorder(Observing):
 
         def recorded(dy: Array) -> Any:
             given = self._dweights.pop(call.path, None)
-            seen.doutputs = _padded_heads(dy, call.cu_q)
+            seen.doutputs = padded_heads(dy, call.cu_q)
             seen.dweights, seen.dscores = score_gradient(seen.doutputs, saved, given)
             seen.dprobabilities = dropout_backward(seen.dweights, saved.dropout)
             return backward(dy)
@@ -161,8 +161,3 @@ class Recorder(Observing):
             return dx
 
         return y, recorded
-
-
-def _padded_heads(x: Array, cu_seqlens: Array) -> Array:
-    """Pad rows (T, H, D) to (N, H, L, D)."""
-    return namespace(x).permute_dims(pad_rows(x, cu_seqlens), (0, 2, 1, 3))

@@ -5,12 +5,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from pellucid.core.array import Array, namespace
-from pellucid.core.batch import pack_rows
 from pellucid.core.rng import Rng
 from pellucid.ops.attention import Saved as AttentionSaved
 from pellucid.ops.attention import rule_backward
 from pellucid.ops.dropout import dropout_backward
-from pellucid.ops.packed_attention import packed_attention
+from pellucid.ops.packed_attention import packed_attention, packed_heads
 from pellucid.ops.rule import EVERYTHING, Rule
 from pellucid.ops.softmax import Saved as SoftmaxSaved
 from pellucid.ops.softmax import softmax_backward
@@ -77,5 +76,4 @@ def attention_weights_backward(dw: Annotated[Array, "N … L S"], saved: Saved) 
     da, *learnt = rule_backward(softmax_backward(dp, SoftmaxSaved(p)), dp, inner)
     dq = inner.scale * (da @ inner.k)
     dk = inner.scale * (xp.matrix_transpose(da) @ inner.q)
-    rows = (pack_rows(xp.permute_dims(x, (0, 2, 1, 3)), cu) for x, cu in ((dq, cu_q), (dk, cu_k)))
-    return *rows, *learnt
+    return packed_heads(dq, cu_q), packed_heads(dk, cu_k), *learnt

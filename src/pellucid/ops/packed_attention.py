@@ -53,31 +53,31 @@ def packed_attention(
     if rng is not None and rng.rows is not None:
         rng = rng.at(pad_rows(rng.rows, cu_q)[:, None, :])
     out, saved = attention(
-        _heads(q, cu_q),
-        _heads(k, cu_k),
-        _heads(v, cu_k),
+        padded_heads(q, cu_q),
+        padded_heads(k, cu_k),
+        padded_heads(v, cu_k),
         rule=_without_padding(rule, cu_q, cu_k, offset),
         offset=offset,
         scale=scale,
         dropout=dropout,
         rng=rng,
     )
-    return _rows(out, cu_q), Saved(cu_q, cu_k, saved)
+    return packed_heads(out, cu_q), Saved(cu_q, cu_k, saved)
 
 
 def packed_attention_backward(dout: Annotated[Array, "T H Dv"], saved: Saved) -> tuple[Array, ...]:
     """Return dq (T, H, D), dk (U, H, D), dv (U, H, Dv), and those of the rule's parameters."""
     cu_q, cu_k, inner = saved
-    dq, dk, dv, *learnt = attention_backward(_heads(dout, cu_q), inner)
-    return _rows(dq, cu_q), _rows(dk, cu_k), _rows(dv, cu_k), *learnt
+    dq, dk, dv, *learnt = attention_backward(padded_heads(dout, cu_q), inner)
+    return packed_heads(dq, cu_q), packed_heads(dk, cu_k), packed_heads(dv, cu_k), *learnt
 
 
-def _heads(rows: Array, cu_seqlens: np.ndarray) -> Array:
+def padded_heads(rows: Array, cu_seqlens: np.ndarray) -> Array:
     """Pad rows (T, H, D) to (N, H, L, D)."""
     return namespace(rows).permute_dims(pad_rows(rows, cu_seqlens), (0, 2, 1, 3))
 
 
-def _rows(x: Array, cu_seqlens: np.ndarray) -> Array:
+def packed_heads(x: Array, cu_seqlens: np.ndarray) -> Array:
     """Pack (N, H, L, D) to rows (T, H, D)."""
     return pack_rows(namespace(x).permute_dims(x, (0, 2, 1, 3)), cu_seqlens)
 
