@@ -4,7 +4,11 @@ A page of this checkout's workbench is served on this machine alone, with the of
 Pyodide. tests/course/drive.html uses it in every installed browser as a learner does: each exercise
 with each named mistake and a right answer, in English and Korean. Every sentence must be the one
 that `pellucid exercise` prints. Every op's backward must be right as it is, and wrong when changed.
-With --train, the answers then train a Transformer in the page.
+The articles' notebooks run from their first cell to their last, and print what is stored. The page
+in two columns shows the values that are computed here. With --train, the answers then train a
+Transformer in the page, and all Korean notebooks run too, instead of one.
+
+    python scripts/test_course.py [Chromium] [Firefox] [--train] [--only=notebooks,train,...]
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import textwrap
 import threading
 import time
 from collections import Counter
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from queue import Empty, Queue
@@ -201,11 +205,21 @@ def faults(message: dict[str, Any], native: dict[tuple[str, str, str], list[str]
             if "14/14" not in said or not lines[0].endswith("사십오만육천칠백팔십팔"):
                 return [f"train: {said} {lines}"]
         case {"kind": "ready"}:
-            about, seconds = message["about"], message["ms"] / 1000
-            print(f"  {about}, {message['language']}: ready after {seconds:.1f} s", flush=True)
+            spent = f"{message['ms'] / 1000:.1f} s, {message['spent']:.1f} s of processor time"
+            print(f"  {message['about']}, {message['language']}: ready after {spent}", flush=True)
         case {"kind": "end", "error": error}:
             return [error]
     return []
+
+
+def processor_time(session: int) -> float:
+    """Return the seconds that a browser's processes have computed so far; 0.0 but on Linux."""
+    spent = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            fields = path.read_text().rpartition(") ")[2].split()
+            spent += sum(map(int, fields[11:13])) if int(fields[3]) == session else 0
+    return spent / os.sysconf("SC_CLK_TCK") if spent else 0.0
 
 
 def tried(program: str, options: tuple[str, ...], address: str, native: Any) -> list[str]:
@@ -219,6 +233,7 @@ def tried(program: str, options: tuple[str, ...], address: str, native: Any) -> 
         try:
             while True:
                 message = Handler.said.get(timeout=SILENT)
+                message["spent"] = processor_time(running.pid)
                 seen[message["kind"]] += 1
                 found += faults(message, native)
                 if message["kind"] == "end":
@@ -257,6 +272,7 @@ def main() -> int:
     train = "--train" in sys.argv[1:] or "train" in only
     answers = [case for case in cases() if not case["mistake"]] if train else []
     everything = cases() if wanted("exercises") else answers
+    korean = articles.FIGURES if train else ["003"]  # the same code as in English
     languages: tuple[Language, ...] = ("en", "ko")
     native = {
         (case["name"], case["mistake"], language): natively(case, language)
@@ -275,8 +291,8 @@ def main() -> int:
             "titles": titles,
             "ops": list(workbench.ops()) if wanted("ops") else [],
             "notebooks": {
-                language: list(articles.FIGURES) if wanted("notebooks") else []
-                for language in languages
+                language: list(notebooks) if wanted("notebooks") else []
+                for language, notebooks in zip(languages, (articles.FIGURES, korean), strict=True)
             },
             "train": train,
         }

@@ -267,7 +267,6 @@ def cell(name: str, source: str, language: Language, anew: bool) -> str:
                 value = eval(compile(shown, file, "eval"), notebook.names)
                 if value is not None:
                     print(repr(value), end="")
-            notebook.lacking -= defined
         except ElsewhereError:
             elsewhere = True
         except (Exception, SystemExit) as found:
