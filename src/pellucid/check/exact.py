@@ -43,7 +43,10 @@ DRAWS = 400
 
 
 def check_exact(case: Case) -> Result:
-    """Compare every gradient of a row exactly; the result's error is the number of wrong ones."""
+    """Compare every gradient of a row exactly.
+
+    The result's error is the number of wrong ones.
+    """
     name = f"{case.kind} {case.name}"
     if name.startswith("layer Transformer"):
         return Result("exact", name, 0, 0.0, 0.0, "a norm's root has no form as an exponent")

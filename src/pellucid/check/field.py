@@ -210,7 +210,10 @@ def _tangent(x: Exact) -> np.ndarray:
 
 
 def _lifted(x: Any) -> Exact:
-    """Convert integers and truth values to exact numbers; return exact numbers unchanged."""
+    """Convert integers and truth values to exact numbers.
+
+    Returns exact numbers unchanged.
+    """
     x = asarray(x)
     return x if x.fields else asarray(x.real.astype(np.float64))
 
@@ -323,7 +326,10 @@ def log(x: Exact) -> Exact:
 
 
 def sqrt(x: Exact) -> Exact:
-    """Return the square root that is itself a square; raise `RedrawError` if there is none."""
+    """Return the square root that is itself a square.
+
+    Raises `RedrawError` if there is none.
+    """
     x, p = _lifted(x), PRIMES[0]
     roots = _objects(x.fields[0], lambda v: pow(v, (p + 1) // 4, p))
     wrong = np.asarray(roots * roots % p != x.fields[0], np.bool_)

@@ -17,7 +17,9 @@ Forward = Callable[..., tuple[Any, Callable[..., Any]]]
 def gradient_check(
     forward: Module | Forward, inputs: Sequence[Array], **fixed: Any
 ) -> dict[str, float]:
-    """Compare each gradient with central differences; return the relative errors by array name.
+    """Compare each gradient with central differences.
+
+    Returns the relative errors by array name.
 
     forward: a layer, or a function like a layer's `forward`. The arrays are named "input 0",
     "input 1", …; those of a layer also include its learned parameters, by full name. (If a function
@@ -99,7 +101,10 @@ def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> For
 
 
 def _of_inputs(dx: Any, count: int) -> list[Array]:
-    """Return the gradients that a backward returned; raise `ValueError` unless one per input."""
+    """Return the gradients that a backward returned.
+
+    Raises `ValueError` unless one per input.
+    """
     given = listed(dx)
     found = [g for g in given if g is not None]
     if len(found) > count:

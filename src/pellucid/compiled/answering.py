@@ -221,7 +221,10 @@ class Answering:
             self.keys.reserve(max(2 * self.keys.capacity, self.keys.used + 16 * rows))
 
     def _await_memory(self, new: Source) -> int:
-        """Queue sources to be encoded by the next `run`; return the memory row where they begin."""
+        """Queue sources to be encoded by the next `run`.
+
+        Returns the memory row where they begin.
+        """
         before, used, more = self._source, self.memory.used, len(new.tokens)
         if used + more > self.memory.capacity and not len(before.tokens):
             self._leave_out_memory()

@@ -44,7 +44,10 @@ def choose(log_p, i, output):
 
 @inner()
 def log_probabilities(x, rounded, width, w, output, log_p):
-    """Write the log-probabilities (m, padded V) of rows x; padding has a bias that makes p = 0."""
+    """Write the log-probabilities (m, padded V) of rows x.
+
+    Padding has a bias that makes p = 0.
+    """
     m, wide = log_p.shape
     prepare(x, width, w, rounded)
     fill(x, rounded, width, w, output.weight, output.bias, log_p, wide // WIDTH)
@@ -150,7 +153,10 @@ def constrain(log_p, i, generated, row, length, beam):
 
 @inner(signature=(ANSWERS, "i8,f8,f8,i8,i4[:,::1],i8,b1"))
 def keep(answers, i, log_p, score, length, generated, row, ended):
-    """Insert an answer of input i if it is among the best; equal scores keep their order."""
+    """Insert an answer of input i if it is among the best.
+
+    Equal scores keep their order.
+    """
     scores, log_ps, ends, tokens = answers.scores, answers.log_p, answers.ends, answers.tokens
     last = scores.shape[1]
     place = last
@@ -170,7 +176,9 @@ def keep(answers, i, log_p, score, length, generated, row, ended):
 
 @inner()
 def advance(m, current, candidates, beam, inputs, answers, following):
-    """Extend m hypotheses by a token; write the survivors to `following`, return their number.
+    """Extend m hypotheses by a token.
+
+    Writes the survivors to `following` and returns their number.
 
     Inputs without survivors are finished; their answers are in `answers`.
     """

@@ -57,7 +57,9 @@ class Scratch(NamedTuple):
 
 @inner()
 def norm_row(x, at, width, row, w, w_at, eps, centred, y, y_at):
-    """Normalise one row of `width` numbers, padded with zeros to `row`; write it to y (may be x).
+    """Normalise one row of `width` numbers, padded with zeros to `row`.
+
+    Writes it to y (may be x).
 
     It is LayerNorm if `centred`, else RMSNorm. The weight is at w[w_at], the bias `row` later.
     """
@@ -111,7 +113,9 @@ def turn_heads(x, at, heads, row, turns, i, half):
 
 @inner()
 def bias_and_softcap(scores, count, softcap, w, at, reach, distance):
-    """Apply the soft cap and the distance bias to one head's scores; return their maximum.
+    """Apply the soft cap and the distance bias to one head's scores.
+
+    Returns their maximum.
 
     `at` is the offset in w of the bias of distance 0, or negative for none; the first key is
     `distance` positions before the query.

@@ -65,7 +65,10 @@ def kernels_of(activation: str) -> Kernels:
 
     @inner()
     def encode_rows(model, source, rows, capacity, first):
-        """Run the encoder on sources; write the memory's keys and values from row `first` on."""
+        """Run the encoder on sources.
+
+        Writes the memory's keys and values from row `first` on.
+        """
         stack, w, starts = model.encoder, model.w, source.starts
         u = len(source.tokens)
         x = empty((u, stack.padded_width), np.float32)
@@ -102,7 +105,9 @@ def kernels_of(activation: str) -> Kernels:
         encode_rows(model, source, rows, np.int64(len(source.tokens)), np.int64(0))
 
     def step(model, tokens, positions, own, visible, memory, log_p):
-        """Feed one token to every hypothesis; write log p of the next tokens, (m, padded V).
+        """Feed one token to every hypothesis.
+
+        Writes log p of the next tokens, (m, padded V).
 
         visible.keys[i, counts[i] − 1] must be row i itself. If `log_p` has no rows, only keys and
         values are written, which is enough to read a prompt.

@@ -82,7 +82,10 @@ class _Cache:
 
 @dataclass(frozen=True)
 class EngineState:
-    """The decoding state of B hypotheses between two tokens; `step` does not change it."""
+    """The decoding state of B hypotheses between two tokens.
+
+    `step` does not change it.
+    """
 
     cache: _Cache
     names: Array
@@ -180,7 +183,10 @@ class Engine:
         return EngineState(cache, names, counts, memory, spans)
 
     def step(self, state: EngineState, tokens: Array) -> tuple[Array, EngineState]:
-        """Feed a token to every hypothesis; return the next log-probabilities and the state."""
+        """Feed a token to every hypothesis.
+
+        Returns the next log-probabilities and the state.
+        """
         target, output = self.packed.target, self.packed.output
         tokens = _within(tokens, target)
         check_positions(state.counts, self.config)
@@ -275,7 +281,10 @@ class Engine:
 
 
 def _within(tokens: Array, inputs: PackedInputs) -> Array:
-    """Return tokens as contiguous int64; raise `IndexError` for one outside the vocabulary."""
+    """Return tokens as contiguous int64.
+
+    Raises `IndexError` for one outside the vocabulary.
+    """
     tokens = np.ascontiguousarray(tokens, np.int64)
     entries = len(inputs.tokens) + len(inputs.rounded)  # one of the two is empty
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < entries:

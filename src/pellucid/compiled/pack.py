@@ -54,7 +54,9 @@ _ANYWHERE = 1 << 31  # a window that no sequence fills
 
 
 def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
-    """Pack the weights of a model; return them, and the kernel module of its activation.
+    """Pack the weights of a model.
+
+    Returns them, and the kernel module of its activation.
 
     For int8 arithmetic every matrix is rounded as in `models.quantize` (which changes nothing if
     the model was stored in int8). The module's name is relative to `pellucid.kernels`.
@@ -189,7 +191,10 @@ class _Weights:
         )
 
     def product(self, weight: Array, bias: Array | None, fill: float = 0.0) -> tuple[int, int]:
-        """Pack the weight and bias of a product x Wᵀ + b; `fill` pads the bias to whole panels."""
+        """Pack the weight and bias of a product x Wᵀ + b.
+
+        `fill` pads the bias to whole panels.
+        """
         n = len(weight)
         padded = np.full(_up(n, WIDTH), fill, np.float32)
         padded[:n] = 0.0 if bias is None else bias
@@ -217,7 +222,10 @@ class _Weights:
         return *at, self._head_norms(attention, which)
 
     def _distances(self, stack: ModelStack) -> tuple[int, int]:
-        """Pack the biases of the scores by distance; return their offset (−1: none) and reach."""
+        """Pack the biases of the scores by distance.
+
+        Returns their offset (−1: none) and reach.
+        """
         found = next((stack.distances(each) for each in stack.attentions()), None)
         return (-1, 0) if found is None else (self._floats.add(found[0]), found[1])
 
@@ -254,7 +262,9 @@ class _Weights:
         return self._floats.add(both)
 
     def _head_norms(self, attention: Attention, which: str) -> int:
-        """Pack a norm for every query and key head, of those in `which`; return −1 without norms.
+        """Pack a norm for every query and key head, of those in `which`.
+
+        Returns −1 without norms.
 
         A learned scale of the heads is multiplied into the weights of the query heads.
         """

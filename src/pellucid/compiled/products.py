@@ -40,7 +40,10 @@ def room(w, rows, k):
 
 @inner()
 def prepare(x, k, w, rounded):
-    """Round X[:, :k] to int8 if the model is in int8; X must be zero from k up to whole panels."""
+    """Round X[:, :k] to int8 if the model is in int8.
+
+    X must be zero from k up to whole panels.
+    """
     if in_int8(w):
         int8.round_rows(x, k, rounded.rows, rounded.scales)
 

@@ -93,7 +93,9 @@ def namespace(*arrays: Array | None) -> Any:
 
 
 def like(values: np.ndarray, x: Array) -> Array:
-    """Convert the NumPy array `values` to the library and device of `x`; its dtype is kept.
+    """Convert the NumPy array `values` to the library and device of `x`.
+
+    Its dtype is kept.
 
     >>> like(np.arange(3), np.ones(2))
     array([0, 1, 2])
@@ -105,7 +107,9 @@ def like(values: np.ndarray, x: Array) -> Array:
 
 
 def to_host(x: Array) -> np.ndarray:
-    """Convert an array of any library to a NumPy array; a NumPy array is returned unchanged.
+    """Convert an array of any library to a NumPy array.
+
+    A NumPy array is returned unchanged.
 
     NumPy has no bfloat16, so a bfloat16 tensor becomes float32.
 
@@ -301,7 +305,10 @@ _ONE_OVER_SQRT_PI = 5.6418958354775628695e-1
 
 
 def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
-    """Evaluate a polynomial by Horner's rule; the coefficient of the highest power comes first."""
+    """Evaluate a polynomial by Horner's rule.
+
+    The coefficient of the highest power comes first.
+    """
     total = coefficients[0] * x + coefficients[1]
     for coefficient in coefficients[2:]:
         total = total * x + coefficient

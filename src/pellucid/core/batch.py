@@ -107,7 +107,9 @@ class Packed:
         return Packed(tokens, self.cu_seqlens + other.cu_seqlens, self.examples)
 
     def select(self, index: np.ndarray | Sequence[int]) -> Packed:
-        """Return the sequences named by `index`, in that order; they keep their example numbers.
+        """Return the sequences named by `index`, in that order.
+
+        They keep their example numbers.
 
         `index` works as in NumPy: negative numbers count from the end, a bool mask selects.
         Raises `IndexError` for numbers that are out of range or not whole.
@@ -119,7 +121,10 @@ class Packed:
 
 @dataclass(frozen=True)
 class Batch:
-    """Source and target sequences for training; each target has its begin and end tokens."""
+    """Source and target sequences for training.
+
+    Each target has its begin and end tokens.
+    """
 
     source: Packed
     target: Packed
@@ -133,7 +138,9 @@ class Batch:
         return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
 
     def split(self, parts: int) -> list[Batch]:
-        """Split the pairs into at most `parts` smaller batches; pairs keep their example numbers.
+        """Split the pairs into at most `parts` smaller batches.
+
+        Pairs keep their example numbers.
 
         >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))
         >>> [part.source.examples.tolist() for part in batch.split(2)]

@@ -63,7 +63,9 @@ class Registry(dict[str, T]):
         return super().get(name, default) if name in self else default
 
     def find(self, name: str, setting: str) -> T:
-        """Return the part of this name; raise `UsageError` listing the known names if absent.
+        """Return the part of this name.
+
+        Raises `UsageError` listing the known names if absent.
 
         `setting` is what the error calls the setting that had the name.
 

@@ -35,7 +35,9 @@ def _mix_int(h: int) -> int:
 
 
 def row_keys(example: np.ndarray, position: np.ndarray) -> UInt32Array:
-    """Hash example and position to a 32-bit key for each row of a batch; the two broadcast.
+    """Hash example and position to a 32-bit key for each row of a batch.
+
+    The two broadcast.
 
     >>> row_keys(np.array([[0], [1]]), np.arange(3)).shape
     (2, 3)
@@ -88,7 +90,9 @@ class Rng:
         return _mix_int((key + seed) & _MASK)
 
     def row_names(self, shape: tuple[int, ...]) -> UInt32Array:
-        """Return a key for each row of an array; `shape` is the array's without the last axis.
+        """Return a key for each row of an array.
+
+        `shape` is the array's without the last axis.
 
         The keys are `rows`, or else derived from the row numbers. Raises `ValueError` when `rows`
         does not broadcast to the shape.

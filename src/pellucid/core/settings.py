@@ -82,7 +82,9 @@ def from_mapping(
     key: str = "",
     beside: Sequence[str] = (),
 ) -> T:
-    """Build the dataclass `kind` from a mapping; keys that are absent are taken from `base`.
+    """Build the dataclass `kind` from a mapping.
+
+    Keys that are absent are taken from `base`.
 
     `source` names the file in errors, `key` the table within it. `beside` lists keys that are not
     fields, to be named among the known ones in an error.
@@ -215,7 +217,9 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 def changes(
     before: Mapping[str, Any], now: Mapping[str, Any], absent: str = "unknown"
 ) -> list[str]:
-    """List the values that differ, as `name: before -> now`; a missing value is `absent`.
+    """List the values that differ, as `name: before -> now`.
+
+    A missing value is `absent`.
 
     >>> changes({"blas threads": "2"}, {"blas threads": "4", "numba": "0.61"})
     ['blas threads: 2 -> 4', 'numba: unknown -> 0.61']
@@ -244,7 +248,10 @@ def plain(value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
-    """Check a value against the type `kind`; convert it to a dataclass, tuple, path or float."""
+    """Check a value against the type `kind`.
+
+    Converts it to a dataclass, tuple, path or float.
+    """
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(value, Mapping):
         kind = _table(kind, value, source, key, base)

@@ -45,7 +45,10 @@ def pair_of(f: Callable[..., tuple[Any, Any]]) -> Pair:
 
 
 class Declined(NamedTuple):
-    """The answer of a kernel to a call that it does not take; the reference op then runs."""
+    """The answer of a kernel to a call that it does not take.
+
+    The reference op then runs.
+    """
 
     reason: str
 
@@ -196,7 +199,9 @@ def _around(observer: Observer, run: Run) -> Run:
 
 
 def composite(x: Any) -> tuple[Any, Any]:
-    """Mark a `Call` as a part made of several ops, such as a residual step; it cannot be called.
+    """Mark a `Call` as a part made of several ops, such as a residual step.
+
+    It cannot be called.
 
     Observers recognise such a part by `call.op is composite`.
     """

@@ -57,7 +57,10 @@ class Ensemble:
         return EnsembleState(tuple(model.start(source) for model in self.models))
 
     def step(self, state: EnsembleState, tokens: Array) -> tuple[Array, EnsembleState]:
-        """Feed a token to every hypothesis; return the next log-probabilities and the state."""
+        """Feed a token to every hypothesis.
+
+        Returns the next log-probabilities and the state.
+        """
         steps = [
             model.step(each, tokens) for model, each in zip(self.models, state.states, strict=True)
         ]

@@ -48,7 +48,9 @@ class SampleConfig:
 
 
 def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array]:
-    """Apply temperature, top-k, top-p and min-p; return (tokens, probabilities) to draw from.
+    """Apply temperature, top-k, top-p and min-p.
+
+    Returns (tokens, probabilities) to draw from.
 
     log_p: (V,). Tokens are sorted, likeliest first, equal ones by number; probabilities sum to 1.
     Source: Fan et al. 2018 (top-k); Holtzman et al. 2020 (top-p); Nguyen et al. 2024 (min-p).
@@ -112,7 +114,9 @@ def sample_stream(
     prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> Iterator[list[tuple[int, int]]]:
-    """Sample answers token by token; yield the (input, token) pairs of each step, without ends.
+    """Sample answers token by token.
+
+    Yields the (input, token) pairs of each step, without ends.
 
     Draws depend on the inputs' numbers `source.examples`. `prefixes` and `first` are as in
     `search`.
@@ -154,7 +158,10 @@ def sample(
     prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> list[tuple[int, ...]]:
-    """Sample an answer to each input; return their tokens. Arguments are as in `sample_stream`."""
+    """Sample an answer to each input; return their tokens.
+
+    Arguments are as in `sample_stream`.
+    """
     generated: list[list[int]] = [[] for _ in range(len(source))]
     for kept in sample_stream(model, source, config, prefixes, first):
         for i, token in kept:

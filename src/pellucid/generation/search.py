@@ -31,7 +31,10 @@ from pellucid.models.prefix import Prefix
 
 @runtime_checkable
 class Searches(Protocol):
-    """A model that searches by itself; its results do not depend on the batch, bit for bit."""
+    """A model that searches by itself.
+
+    Its results do not depend on the batch, bit for bit.
+    """
 
     def search(
         self,
@@ -145,7 +148,9 @@ def search_once(
 def extend(
     one: Search, log_p: Array, eos: int, config: SearchConfig, length: int
 ) -> list[tuple[int, int]]:
-    """Extend one input's hypotheses to `length` tokens; return (parent row, token) of each.
+    """Extend one input's hypotheses to `length` tokens.
+
+    Returns (parent row, token) of each.
 
     log_p: (rows, V), the log-probabilities of the token after each hypothesis. Returns an empty
     list when the input is finished.

@@ -25,7 +25,10 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.attention` for float32 (…, H, L, D); dropout needs row keys of the queries."""
+    """Compute `ops.attention` for float32 (…, H, L, D).
+
+    Dropout needs row keys of the queries.
+    """
     q, k, v = call.q, call.k, call.v
     if not (
         all(

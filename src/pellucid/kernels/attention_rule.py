@@ -44,7 +44,10 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class FunctionStep:
-    """A user's function as a step of a rule; functions with equal code are equal steps."""
+    """A user's function as a step of a rule.
+
+    Functions with equal code are equal steps.
+    """
 
     column: int
     """Column of the first parameter."""
@@ -106,7 +109,9 @@ def prepared(
     offset: Array | None,
     scores: tuple[int, ...],
 ) -> Prepared | Declined:
-    """Prepare a rule for a batch; `scores` is the shape (…, H, L, S) to which its masks broadcast.
+    """Prepare a rule for a batch.
+
+    `scores` is the shape (…, H, L, S) to which its masks broadcast.
 
     Returns `Declined` for parts that the kernels do not support, or not in this order.
     """
@@ -183,7 +188,10 @@ def digest(steps: Steps) -> str:
 
 
 def _steps(parts: tuple[Score, ...]) -> Steps | Declined:
-    """Return the steps that a rule applies to scores; adjacent additions of a kind are merged."""
+    """Return the steps that a rule applies to scores.
+
+    Adjacent additions of a kind are merged.
+    """
     steps: list[str | FunctionStep] = []
     columns = 0
     for part in parts:

@@ -210,7 +210,10 @@ def _op(row: OpCase, prepare: Any) -> _Results | Declined:
 
 
 def _single(x: Any, prepare: Any) -> Any:
-    """Convert a float64 array to float32 and prepare it; return anything else unchanged."""
+    """Convert a float64 array to float32 and prepare it.
+
+    Returns anything else unchanged.
+    """
     if isinstance(x, np.ndarray) and x.dtype == np.float64:
         return prepare(x.astype(np.float32))
     return x

@@ -42,7 +42,10 @@ def in_float64(x: Any) -> Any:
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """Round float32 numbers to the nearest bfloat16, ties to even; the result is float32."""
+    """Round float32 numbers to the nearest bfloat16, ties to even.
+
+    The result is float32.
+    """
     bits = x.view(np.uint32)
     to_even = (bits >> 16 & 1) + np.uint32(0x7FFF)
     return (bits + to_even & np.uint32(0xFFFF0000)).view(np.float32)

@@ -600,7 +600,10 @@ def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
 
 @lru_cache(maxsize=64)
 def _problem(steps: Steps) -> Declined | None:
-    """Compile the kernels for a rule's steps; return `Declined` if that fails, else None."""
+    """Compile the kernels for a rule's steps.
+
+    Returns `Declined` if that fails, else None.
+    """
     try:
         for kernel in (_forward, _backward):
             with_steps(kernel, steps).compile()

@@ -13,7 +13,10 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.packed_attention` for float32 heads; dropout needs a key for each row."""
+    """Compute `ops.packed_attention` for float32 heads.
+
+    Dropout needs a key for each row.
+    """
     q, k, v, cu_q, cu_k = call.q, call.k, call.v, call.cu_q, call.cu_k
     if not (
         all(flash.is_heads(x) for x in (q, k, v))

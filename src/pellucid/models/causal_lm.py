@@ -44,7 +44,9 @@ class CausalLM(GenerativeModel):
         cache: nn.Cache | None = None,
         inference: bool = False,
     ) -> Forward:
-        """Compute the hidden states; return (rows (T, E), backward). Row t predicts token t + 1.
+        """Compute the hidden states; return (rows (T, E), backward).
+
+        Row t predicts token t + 1.
 
         With a cache, the keys and values of the text are appended to it. `inference` switches
         dropout off even in training mode.
@@ -52,7 +54,10 @@ class CausalLM(GenerativeModel):
         return self.stacks()["decoder"].run(text, rng, cache=cache, inference=inference)
 
     def forward(self, text: Packed, *, rng: Rng | None = None) -> Forward:
-        """Return (logits (T, V), backward); row t has the logits of the token after token t."""
+        """Return (logits (T, V), backward).
+
+        Row t has the logits of the token after token t.
+        """
         return self.logits(*self.rows(text, rng))
 
     def reads(self, batch: Batch) -> dict[str, Packed]:
@@ -77,7 +82,9 @@ class CausalLM(GenerativeModel):
         return room
 
     def start(self, source: Packed) -> State:
-        """Run the sources, which may be empty; return the state for the first generated token.
+        """Run the sources, which may be empty.
+
+        Returns the state for the first generated token.
 
         Raises `ValueError` if a source is longer than the model's positions.
         """

@@ -78,7 +78,9 @@ class Decodes(Protocol):
         """Return the state before the first token, with one hypothesis per source."""
 
     def step(self, state: Any, tokens: Array) -> tuple[Array, Any]:
-        """Append a token to each hypothesis; return the next token's log-probabilities and state.
+        """Append a token to each hypothesis.
+
+        Returns the next token's log-probabilities and state.
 
         tokens: (B,). The log-probabilities are (B, V), possibly on another device
         (`core.array.to_host`).

@@ -150,7 +150,9 @@ class MaskedLM(Model):
         return self.logits(y, lambda dy: rows_backward(head_backward(dy)))
 
     def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
-        """Mask tokens of the targets; return the rows that predict them, these tokens, backward.
+        """Mask tokens of the targets.
+
+        Returns the rows that predict them, these tokens, backward.
 
         Which tokens are masked depends on `rng`, the example numbers and the positions; without an
         rng the choice is always the same.

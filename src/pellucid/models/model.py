@@ -131,7 +131,9 @@ class GenerativeModel(Model):
         """Return the state before the first token, with one hypothesis per source."""
 
     def step(self, state: State, tokens: Array) -> tuple[Array, State]:
-        """Feed a token to every hypothesis; return the next log-probabilities (B, V) and the state.
+        """Feed a token to every hypothesis.
+
+        Returns the next log-probabilities (B, V) and the state.
 
         tokens: (B,). The given state does not change, so that several continuations can start from
         it. Raises `ValueError` after the model's last position.

@@ -24,7 +24,9 @@ class QuantizeError(UserError):
 
 
 def quantize(state: Mapping[str, Array], weights: WeightFormat) -> dict[str, Array]:
-    """Convert a state dict to another format; names that share an array share the result.
+    """Convert a state dict to another format.
+
+    Names that share an array share the result.
 
     float16 rounds to nearest. int8 stores every matrix as round(w / s), with a float32 scale
     s = max|w| / 127 for each row under the name + ".int8_scale"; the error of a weight is at most
@@ -74,7 +76,9 @@ def int8_rows(w: Array) -> tuple[Array, Array]:
 
 
 def dequantize(stored: Mapping[str, Array]) -> dict[str, Array]:
-    """Convert a quantized state dict to float32; names that share an array share the result.
+    """Convert a quantized state dict to float32.
+
+    Names that share an array share the result.
 
     Raises `QuantizeError` naming an int8 array that is not a matrix, or whose scale is missing or
     has the wrong shape.

@@ -73,7 +73,10 @@ def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
 
 
 def _read(step: Step) -> Iterator[nn.Module]:
-    """Yield the modules of a residual step; raise `UnsupportedError` for an unknown sublayer."""
+    """Yield the modules of a residual step.
+
+    Raises `UnsupportedError` for an unknown sublayer.
+    """
     body = step.block.body
     yield step.block.norm
     if isinstance(body, FeedForward):

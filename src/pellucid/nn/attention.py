@@ -122,7 +122,9 @@ class Attention(Projected):
         offset: Array | None = None,
         weights: Literal["average", "each"] | None = None,
     ) -> Forward:
-        """Attend with the given heads, project to width E; return ((y, weights), backward).
+        """Attend with the given heads, project to width E.
+
+        Returns ((y, weights), backward).
 
         y is (T, E). `weights` selects the weights returned: "each" head's (N, H, L, S), their
         "average" (N, L, S), or None. `backward(dy, dweights=None)` returns dq, dk, dv.

@@ -120,7 +120,9 @@ def run_blocks(
 
 
 def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array | None]:
-    """Run the backwards in reverse order; return (dx, dmemory), dmemory summed over all of them.
+    """Run the backwards in reverse order.
+
+    Returns (dx, dmemory), dmemory summed over all of them.
 
     dmemory is None if none of them uses a memory. `backwards` is emptied, which frees the arrays.
     """

@@ -64,7 +64,9 @@ class Linear(Module):
 
 
 class Norm(Module):
-    """A norm of `ops.norms.NORMS` over the last axis, of size `width`; `kind` is its name.
+    """A norm of `ops.norms.NORMS` over the last axis, of size `width`.
+
+    `kind` is its name.
 
     >>> import numpy as np
     >>> Norm("layer_norm", 4)(np.arange(8, dtype=np.float32).reshape(2, 4)).shape

@@ -21,7 +21,10 @@ _accumulating = threading.Lock()
 
 
 class StateError(UserError, KeyError):
-    """The names or shapes of a state dict do not fit the module; the message lists all of them."""
+    """The names or shapes of a state dict do not fit the module.
+
+    The message lists all of them.
+    """
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -233,7 +236,10 @@ class Module:
         return self.train(False)
 
     def initialise(self, seed: int | None) -> Self:
-        """Initialise every parameter from (seed, its full name); None does nothing. Return self."""
+        """Initialise every parameter from (seed, its full name); None does nothing.
+
+        Returns self.
+        """
         if seed is not None:
             for name, parameter in self.named_parameters():
                 value = parameter.init(generator(seed, name), parameter.shape)
@@ -257,7 +263,9 @@ class Module:
         return self
 
     def narrow(self, dtype: Any) -> Self:
-        """Compute with copies of the parameters in a narrower dtype, such as bfloat16; return self.
+        """Compute with copies of the parameters in a narrower dtype, such as bfloat16.
+
+        Returns self.
 
         The learned arrays keep their dtype (`Parameter.master`).
         """

@@ -89,7 +89,9 @@ class MultiheadAttention(Attention):
         return (self.bias_k is not None) + self.add_zero_attn
 
     def _extend(self, k: Array, v: Array, cu_k: Array) -> tuple[Array, Array, Array, Backward]:
-        """Append the extra keys and values to every sequence; return them, cu_k and the backward.
+        """Append the extra keys and values to every sequence.
+
+        Returns them, cu_k and the backward.
 
         `add_bias_kv` adds the learned rows `bias_k` and `bias_v`, `add_zero_attn` a row of zeros.
         """

@@ -96,7 +96,9 @@ class Projected(Module):
         *inputs: tuple[Array, int, int],
         then: Callable[[Array, tuple[int, int]], Forward],
     ) -> tuple[Heads, Backward]:
-        """Project rows to the heads of q, k and v, (T, H, D) each; return (heads, backward).
+        """Project rows to the heads of q, k and v, (T, H, D) each.
+
+        Returns (heads, backward).
 
         inputs: tuples (x, first, end) of rows x (T, width) and the projections first … end − 1 to
         apply to them (0 = q, 1 = k, 2 = v), by one matrix product.

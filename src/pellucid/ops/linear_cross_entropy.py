@@ -58,7 +58,10 @@ def linear_cross_entropy(
 def linear_cross_entropy_backward(
     dloss: Annotated[Array, ""], saved: Saved
 ) -> tuple[Annotated[Array, "T E"], Annotated[Array, "V E"], Annotated[Array, "V"] | None]:
-    """Return dx, dweight, dbias; the logits are computed again, `CHUNK` rows at a time."""
+    """Return dx, dweight, dbias.
+
+    The logits are computed again, `CHUNK` rows at a time.
+    """
     x, weight, bias, target, ignore_index, label_smoothing = saved
     xp = namespace(x, weight)
     dx = []

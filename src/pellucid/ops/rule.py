@@ -152,7 +152,9 @@ def forbidden(first: np.ndarray, last: np.ndarray, keys: int) -> np.ndarray:
 def applied(
     rule: Rule, a: Annotated[Array, "… L S"], offset: np.ndarray | None = None
 ) -> tuple[Annotated[Array, "… L S"], list[Any]]:
-    """Apply a rule to the scores a, (…, H, L, S); return them and what each part saved.
+    """Apply a rule to the scores a, (…, H, L, S).
+
+    Returns them and what each part saved.
 
     offset (N,): the number of keys of each sequence before its query 0.
     """
@@ -222,7 +224,10 @@ def check_heads(parameters: tuple[Array, ...], heads: int) -> None:
 
 
 def moved(mask: Array, a: Array) -> Array:
-    """Move a NumPy mask to the library and device of the scores; return any other unchanged."""
+    """Move a NumPy mask to the library and device of the scores.
+
+    Any other mask is returned unchanged.
+    """
     return like(mask, a) if isinstance(mask, np.ndarray) else mask
 
 

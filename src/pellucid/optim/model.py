@@ -199,7 +199,10 @@ class ModelOptimizer:
         return state
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Restore a state of `state_dict`; raise `UserError` naming arrays that do not fit."""
+        """Restore a state of `state_dict`.
+
+        Raises `UserError` naming arrays that do not fit.
+        """
         own = {name: f"{x.dtype}{x.shape}" for name, x in self.state_dict().items()}
         given = {name: f"{x.dtype}{x.shape}" for name, x in state.items()}
         if errors := changes(own, given, "none"):

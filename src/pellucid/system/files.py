@@ -135,7 +135,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder with these files completely or not at all; it replaces an older one.
+    """Write a folder with these files completely or not at all.
+
+    It replaces an older one.
 
     Raises `UserError` if it cannot be written; an older folder then stays as it was.
     """
@@ -174,7 +176,9 @@ def folder_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_temporary(folder: Path, *names: str) -> None:
-    """Remove the temporary files that interrupted writes have left; names may contain *.
+    """Remove the temporary files that interrupted writes have left.
+
+    Names may contain *.
 
     If the replacement of a folder was interrupted, the older folder gets its name back.
     """

@@ -47,7 +47,10 @@ def to_safetensors(state: Mapping[str, Array]) -> bytes:
 
 
 def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
-    """Put metadata into a file's header, in a fixed order; the library's order is random."""
+    """Put metadata into a file's header, in a fixed order.
+
+    The library's order is random.
+    """
     header, start = _header(content)
     text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -10,7 +10,9 @@ NEVER, LARGEST = -1, 32 << 20  # the largest that glibc takes
 
 @cache
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep the memory that this process frees; return whether that succeeded.
+    """Tell glibc to keep the memory that this process frees.
+
+    Returns whether that succeeded.
 
     A training step frees its arrays, and the next step allocates the same sizes again. By default
     glibc returns much of that memory to the system, and every page allocated again costs a page

@@ -128,7 +128,9 @@ def pack(task, tasks, b, packed):
 
 @inner()
 def block(a, at, a_row, a_step, transposed, height, depth, copy):
-    """Round a block of A to bfloat16 in `copy`; return its address, row step and k step.
+    """Round a block of A to bfloat16 in `copy`.
+
+    Returns its address, row step and k step.
 
     `copy` is (DEPTH, HEIGHT). The result is what `product` takes. If A is `transposed`, it is
     contiguous along its columns, otherwise along its rows.

@@ -140,7 +140,10 @@ def code_digest(modules: frozenset[str]) -> str:
 
 @cache
 def _known() -> dict[str, tuple[str, list[str]]]:
-    """Return cached results of `_read`, by file digest; this halves the time of a start."""
+    """Return cached results of `_read`, by file digest.
+
+    This halves the time of a start.
+    """
     found: dict[str, tuple[str, list[str]]] = json.loads(_load(_KNOWN, _KNOWN) or b"{}")
     return found
 

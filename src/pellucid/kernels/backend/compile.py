@@ -114,7 +114,9 @@ def announce(what: str = _ANY) -> None:
 
 
 class Kernel:
-    """A compiled function of arrays and numbers with one signature; it runs without the GIL.
+    """A compiled function of arrays and numbers with one signature.
+
+    It runs without the GIL.
 
     It is compiled, or loaded from the cache, when first called, from Python or by name from another
     kernel. A call raises `TypeError` for an array of another type than in the signature, and
@@ -164,7 +166,10 @@ class Kernel:
             self._again(status, _parts(args))
 
     def compile(self) -> Callable[..., int]:
-        """Return the compiled function; the first call compiles it or loads it from the cache."""
+        """Return the compiled function.
+
+        The first call compiles it or loads it from the cache.
+        """
         with compiling:
             if self._compiled is None:
                 self._plain = len(self.values) == len(self.arguments)
@@ -259,7 +264,9 @@ def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
 def inner(
     flags: frozenset[str] = FAST, signature: Any = None, always_inline: bool = False
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator for a function that only kernels call; it is compiled into them.
+    """Return a decorator for a function that only kernels call.
+
+    It is compiled into them.
 
     Without a signature it is compiled into every kernel, separately for each combination of
     argument types (constants 0 and 1 are types of their own). With a signature it is compiled once,

@@ -95,7 +95,9 @@ def _put_bytes(builder, array, at, vector):
 
 @inner(_EXACT, signature="f4[:,:],i8,u1[:,::1],f4[::1]")
 def round_rows(x, k, bytes_, scales):
-    """Round X[:, :k] to int8 in `bytes_` (m, at least padded k); write the scale of every row.
+    """Round X[:, :k] to int8 in `bytes_` (m, at least padded k).
+
+    Writes the scale of every row.
 
     X must be zero from column k to the next multiple of LANES. A row with inf or NaN gets the scale
     NaN.

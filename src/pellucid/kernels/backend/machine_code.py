@@ -98,7 +98,9 @@ _TYPE = re.compile(r"(\w\d)(?:\[([^]]*)\])?")
 
 
 def kinds(*given: Any) -> tuple[Any, ...]:
-    """Parse types in Numba's notation, such as "i8,f4[:,::1]"; other arguments are kept.
+    """Parse types in Numba's notation, such as "i8,f4[:,::1]".
+
+    Other arguments are kept.
 
     >>> kinds("i8,f4[:,::1]")
     (Value(dtype='int64', ndim=0, contiguous=True), Value(dtype='float32', ndim=2, contiguous=True))
@@ -153,7 +155,10 @@ def wrong(wanted: Sequence[Value], args: Sequence[Any]) -> str:
 
 
 def own_arrays(args: Sequence[Any]) -> list[Any] | None:
-    """Convert arrays of subclasses (`np.memmap`) to `np.ndarray`; return None if there are none."""
+    """Convert arrays of subclasses (`np.memmap`) to `np.ndarray`.
+
+    Returns None if there are none.
+    """
     own = [np.asarray(x) if isinstance(x, np.ndarray) else x for x in args]
     return own if any(a is not b for a, b in zip(own, args, strict=True)) else None
 
@@ -295,7 +300,10 @@ def _refuse_unless(builder: Any, condition: Any) -> None:
 
 
 def _number(builder: Any, x: Any, dtype: str) -> Any:
-    """Emit the conversion of an object to a number; Python sets an error if it is not one."""
+    """Emit the conversion of an object to a number.
+
+    Python sets an error if it is not one.
+    """
     kind = _NUMBERS[dtype]
     if dtype == "bool":
         return builder.trunc(call_named(builder, "PyObject_IsTrue", _i32, x), kind)

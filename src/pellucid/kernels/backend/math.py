@@ -72,7 +72,10 @@ def inverse_root(x):
 
 @instruction(_narrow := lambda x: uints if str(x) == str(uints) else "u4", _narrow)
 def _uint(builder, x):
-    """Truncate a number to 32 bits, since Numba widens integers; a vector stays unchanged."""
+    """Truncate a number to 32 bits, since Numba widens integers.
+
+    A vector stays unchanged.
+    """
     return x
 
 

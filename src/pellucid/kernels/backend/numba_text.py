@@ -224,7 +224,10 @@ def _operation(
 
 
 def _numba_type(kind: Any, given: tuple[Any, ...] = ()) -> Any:
-    """Return Numba's type for a type in a signature; a callable computes it from `given`."""
+    """Return Numba's type for a type in a signature.
+
+    A callable computes it from `given`.
+    """
     match kind:
         case "void":
             return types.void
@@ -345,7 +348,9 @@ def empty(_context, shape, dtype):
 
 
 def text(f: Callable[..., Any], takes: tuple[Any, ...], flags: frozenset[str], name: str) -> str:
-    """Translate f for these argument types; return a module whose function is called `name`.
+    """Translate f for these argument types.
+
+    Returns a module whose function is called `name`.
 
     Raises `RefusedError` if Numba cannot compile f.
     """

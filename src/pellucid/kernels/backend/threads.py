@@ -88,7 +88,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def pool() -> int:
-    """Return the address of the pool's fields; start the pool, or wake its workers, if needed."""
+    """Return the address of the pool's fields.
+
+    Starts the pool, or wakes its workers, if needed.
+    """
     global _pool
     if _pool is None:
         with _starting:

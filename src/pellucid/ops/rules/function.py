@@ -53,7 +53,9 @@ class PerHead:
 
 @dataclass(frozen=True)
 class Table:
-    """A parameter that is a learned table (H, size); each score uses the entry at index(at).
+    """A parameter that is a learned table (H, size).
+
+    Each score uses the entry at index(at).
 
     The index is truncated to an integer and clipped to 0 … size − 1. It is computed from integers,
     which are exact. An index function that yields floats (by `/`, 0.5 or `exp`) is limited to
@@ -107,7 +109,10 @@ class Function:
         return f"the function {getattr(self.forward, '__name__', self.forward)}"
 
     def __call__(self, *parameters: Array) -> Rule:
-        """Return the rule with these parameters; raise `ValueError` if their shapes are wrong."""
+        """Return the rule with these parameters.
+
+        Raises `ValueError` if their shapes are wrong.
+        """
         found = [tuple(p.shape) for p in parameters]
         heads = found[0][0] if found and found[0] else 0
         wanted = [each.shape(heads) for each in self.learnt.values()]
@@ -211,7 +216,9 @@ def _flat_index(each: PerHead | Table, heads: int, at: At) -> np.ndarray:
 
 
 def _moved(index: np.ndarray, a: Array) -> Array:
-    """Move an index to the scores' library; raise `ValueError` if its integers are too narrow.
+    """Move an index to the scores' library.
+
+    Raises `ValueError` if its integers are too narrow.
 
     JAX has 32-bit integers by default.
     """
