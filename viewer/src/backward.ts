@@ -13,6 +13,7 @@ import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
 import { unpackHead } from "./record.ts";
 import type { Label, Rows } from "./record.ts";
+import { furthest } from "./run/forward.ts";
 import type { Trial } from "./run/trial.ts";
 import type { State } from "./store.ts";
 import { vectors } from "./strips.ts";
@@ -82,10 +83,10 @@ export class Backward {
     this.opened = true;
     if (!opens || opens.query !== state.query || opens.key !== state.key) return;
     const { values, columns } = head.scoreGradient;
-    const cell = largest(values);
+    const cell = furthest(values);
     const query = Math.floor(cell / columns);
     const { width, values: gradient } = head.queryGradient;
-    const entry = largest(gradient.subarray(query * width, (query + 1) * width));
+    const entry = furthest(gradient.subarray(query * width, (query + 1) * width));
     store.set({ query, key: cell % columns, entry });
   }
 
@@ -333,10 +334,6 @@ function labels(side: "above" | "before", tokens: Label[], chosen: number): HTML
       return shown;
     }),
   );
-}
-
-function largest(values: Float32Array): number {
-  return values.reduce((at, x, i) => (Math.abs(x) > Math.abs(values[at]!) ? i : at), 0);
 }
 
 /** What a click on a cell of a step's picture chooses. */

@@ -4,6 +4,7 @@ import { clamp, el, labelled, number, offer, percent, svg, token } from "../dom.
 import type { Model } from "../model.ts";
 import { unpackHead } from "../record.ts";
 import type { Candidate, Flow, FlowStage, PackedArray, Side } from "../record.ts";
+import { largest } from "../run/forward.ts";
 import type { Trial } from "../run/trial.ts";
 import { Step } from "./step.ts";
 import { TEXTS } from "./text.ts";
@@ -393,10 +394,6 @@ function totals({ edges }: FlowStage, keys: number): Float64Array {
 function bow(at: number, top: number, bottom: number, out: number): string {
   const third = (bottom - top) / 3;
   return `M${at} ${top}C${at + out} ${top + third} ${at + out} ${bottom - third} ${at} ${bottom}`;
-}
-
-function largest(values: Float32Array): number {
-  return values.reduce((most, d, i) => (d > values[most]! ? i : most), 0);
 }
 
 function shortened(text: string, col: number): string {

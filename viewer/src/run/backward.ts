@@ -5,7 +5,7 @@
 import { GATES, activationOf } from "../activations.ts";
 import { scores as scoring, slopeOf } from "../attention.ts";
 import type { Rows } from "../record.ts";
-import { NOTHING, activate, added, byHead, dot, loss, piecesOf, placesIn, spread, turn } from "./forward.ts";
+import { NOTHING, activate, added, byHead, dot, loss, piecesOf, placesIn, rowOf, spread, turn } from "./forward.ts";
 import type { Looks, Memory, Off, Run, Runner, Starts } from "./forward.ts";
 import type { Attention, Linear, Network, Norm, StackName } from "./model.ts";
 
@@ -73,9 +73,7 @@ export interface Between {
 
 /** ℓ_token − ℓ_other. */
 export function apart(runner: Runner, { rows }: Run, { row, token, other }: Between): number {
-  const { values, width } = rows;
-  const one = { values: values.subarray(row * width, (row + 1) * width), count: 1, width };
-  const logits = runner.logits(runner.record.labels === "text" ? rows : one).values;
+  const logits = runner.logits(runner.record.labels === "text" ? rows : rowOf(rows, row)).values;
   return logits[token]! - (other === null ? 0 : logits[other]!);
 }
 

@@ -4,7 +4,7 @@
 import { GATES, activationOf } from "../activations.ts";
 import { unpackHead } from "../record.ts";
 import type { Derivation, Derived, PackedArray, Part, Rows, Side } from "../record.ts";
-import { indices, loss, spread } from "./forward.ts";
+import { furthest, indices, loss, rowOf, spread } from "./forward.ts";
 import { lastOf } from "./model.ts";
 import type { Linear, Norm } from "./model.ts";
 import { lazy } from "./recorded.ts";
@@ -88,37 +88,35 @@ function rowsOf(packed: PackedArray): Rows {
   return { values, count: shape[0], width: shape[2] };
 }
 
-function rowOf({ values, width }: Rows, row: number): Float64Array {
-  return Float64Array.from(values.subarray(row * width, (row + 1) * width));
-}
+const doubles = (x: Rows, row: number) => Float64Array.from(rowOf(x, row).values);
 
 /** dy → g = dy ⊙ γ → dx, dγ, dβ. */
 function normSteps(norm: Norm, gain: Float32Array | null, shift: Float32Array | null, x: Rows, dy: Rows, row: number): Derived[] {
   const { kind, eps } = norm;
   const width = x.width;
   const gamma = Float64Array.from({ length: width }, (_, i) => gain?.[i] ?? 1);
-  const units = indices(x.count).map((t) => normed(rowOf(x, t), kind, eps));
-  const dys = indices(x.count).map((t) => rowOf(dy, t));
-  const [own, dyOwn, unit] = [rowOf(x, row), dys[row]!, units[row]!];
+  const units = indices(x.count).map((t) => normed(doubles(x, t), kind, eps));
+  const dys = indices(x.count).map((t) => doubles(dy, t));
+  const [own, dyOwn, unit] = [doubles(x, row), dys[row]!, units[row]!];
   const g = dyOwn.map((d, i) => d * gamma[i]!);
   const inverse = spread(own as unknown as Float32Array, 0, width, kind, eps).inverse;
   const [meanG, along] = [kind === "rms_norm" ? 0 : sum([...g]) / width, dot(g, unit) / width];
   const dx = g.map((d, i) => inverse * (d - meanG - unit[i]! * along));
   const steps: Derived[] = [];
-  let e = largest(g);
+  let e = furthest(g);
   steps.push(step("g", g, e, (moved) => sum(indices(width).map((i) => dyOwn[i]! * gamma[i]! * moved[i]!)), unit, [dyOwn[e]!, gamma[e]!]));
-  e = largest(dx);
+  e = furthest(dx);
   const numbers = kind === "layer_norm" ? [g[e]!, meanG, unit[e]!, along, inverse] : [g[e]!, unit[e]!, along, inverse];
   steps.push(step("dx", dx, e, (moved) => dot(g, normed(Float64Array.from(moved), kind, eps)), own, numbers));
   if (gain) {
     const d = indices(width).map((i) => sum(units.map((unit, t) => unit[i]! * dys[t]![i]!)));
-    const by = largest(d);
+    const by = furthest(d);
     const f = (moved: Vector) => sum(units.map((unit, t) => unit[by]! * dys[t]![by]! * moved[by]!));
     steps.push(step("dweight", d, by, f, gamma, [], [dys.map((d) => d[by]!), units.map((unit) => unit[by]!)]));
   }
   if (shift) {
     const d = indices(width).map((i) => sum(dys.map((dy) => dy[i]!)));
-    const by = largest(d);
+    const by = furthest(d);
     const f = (moved: Vector) => sum(dys.map((dy) => dy[by]! * moved[by]!));
     steps.push(step("dbias", d, by, f, Float64Array.from(shift), [], [dys.map((d) => d[by]!), dys.map(() => 1)]));
   }
@@ -146,23 +144,23 @@ function networkSteps({ runner }: Fed, first: Linear, second: Linear, activation
     if (!gated) return slope(a);
     return j < wide ? slope(a) * (h[gate]! + (b1?.[gate] ?? 0)) : f(a);
   };
-  const xs = indices(x.count).map((t) => rowOf(x, t));
+  const xs = indices(x.count).map((t) => doubles(x, t));
   const hs = xs.map(before);
   const das = indices(x.count).map((t) => {
-    const d = rowOf(dy, t);
+    const d = doubles(dy, t);
     return Float64Array.from({ length: wide }, (_, j) => column(d, j));
   });
   const dhs = das.map((da, t) => Float64Array.from({ length: inner }, (_, j) => da[j % wide]! * slopeAt(hs[t]!, j)));
-  const [own, h, da, dh] = [rowOf(dy, row), hs[row]!, das[row]!, dhs[row]!];
+  const [own, h, da, dh] = [doubles(dy, row), hs[row]!, das[row]!, dhs[row]!];
   // Σ dy ⊙ y of the row, up to a constant: y is W₂ a + b₂.
   const through = (h: Vector) => sumOf(wide, (j) => da[j]! * active(h, j));
   const a = Float64Array.from({ length: wide }, (_, j) => active(h, j));
-  let j = largest(da);
+  let j = furthest(da);
   const steps = [step("da", da, j, (moved) => dot(da, moved), a, [], [own, indices(out).map((o) => w2[o * wide + j]!)])];
-  j = largest(dh);
+  j = furthest(dh);
   steps.push(step("dh", dh, j, through, h, [da[j % wide]!, slopeAt(h, j)]));
   const dx = Float64Array.from({ length: width }, (_, e) => sumOf(inner, (j) => dh[j]! * w1[j * width + e]!));
-  const e = largest(dx);
+  const e = furthest(dx);
   steps.push(step("dx", dx, e, (moved) => through(before(moved)), xs[row]!, [], [dh, indices(inner).map((j) => w1[j * width + e]!)]));
   let [best, at] = [-1, [0, 0] as [number, number]];
   const dw = (j: number, e: number) => sumOf(xs.length, (t) => dhs[t]![j]! * xs[t]![e]!);
@@ -187,7 +185,7 @@ function networkSteps({ runner }: Fed, first: Linear, second: Linear, activation
 function lossSteps({ runner, runs, expected }: Fed, row: number): Derived[] {
   const { output } = runner.record;
   const { rows } = runs[lastOf(runner.record)[0]];
-  const x = rowOf(runner.predicting(rows), row);
+  const x = doubles(runner.predicting(rows), row);
   const { values, width } = runner.logits(rows);
   const { values: w, columns } = runner.tensors[output.weight]!;
   const logits = Float64Array.from(values.subarray(row * width, (row + 1) * width));
@@ -196,7 +194,7 @@ function lossSteps({ runner, runs, expected }: Fed, row: number): Derived[] {
   const logP = logits.map((_, i) => -loss(logits as unknown as Float32Array, i));
   const dlogits = logP.map((log, i) => Math.exp(log) - (i === token ? 1 : 0));
   const dx = Float64Array.from({ length: columns }, (_, e) => sumOf(width, (i) => dlogits[i]! * w[i * columns + e]!));
-  const e = largest(dx);
+  const e = furthest(dx);
   const moved = (to: Vector) => of(Float64Array.from({ length: width }, (_, i) => logits[i]! + w[i * columns + e]! * (to[e]! - x[e]!)));
   return [
     { ...step("dlog_p", logP.map((_, i) => (i === token ? -1 : 0)), token, (moved) => -moved[token]!, logP, [1]), gradient: null },
@@ -236,9 +234,3 @@ function sumOf(count: number, of: (i: number) => number): number {
 }
 
 const dot = (a: Vector, b: Vector) => sumOf(a.length, (i) => a[i]! * b[i]!);
-
-function largest(x: Vector): number {
-  let most = 0;
-  for (let i = 1; i < x.length; i++) if (Math.abs(x[i]!) > Math.abs(x[most]!)) most = i;
-  return most;
-}

@@ -6,6 +6,7 @@ import { Curve } from "./curve.ts";
 import { Edited, gradientsOf, parameters, slope, step, stepOpens, stepRange } from "./edit.ts";
 import type { Edit, Fed } from "./edit.ts";
 import type { Gradients } from "./backward.ts";
+import { furthest } from "./forward.ts";
 import { nats, sides } from "./names.ts";
 import type { Card, Names } from "./names.ts";
 import { sum } from "./trial.ts";
@@ -119,7 +120,7 @@ export function editing(trial: Trial, names: Names): Card {
     const looks = (stack === "encoder" ? memory.run : run).looks[Number(block)];
     const ofHead = looks ? looks.z.count * looks.keys : 0;
     const d = scores[stack][Number(block)]?.subarray(Number(h) * ofHead, (Number(h) + 1) * ofHead);
-    const at = d && looks ? largest(d) : 0;
+    const at = d && looks ? furthest(d) : 0;
     const chosen = edit.score ?? [Math.floor(at / (looks?.keys ?? 1)), at % (looks?.keys ?? 1)];
     const site = trial.sites.find((each) => look.startsWith(`${each.name}.`))!;
     const [rows, columns] = sides(site).map((side) => trial.labels(side).map(([text]) => text)) as [string[], string[]];
@@ -144,7 +145,7 @@ export function editing(trial: Trial, names: Names): Card {
     const numbers = values.subarray(from, from + named.rows * columns);
     const at = trial.edit.cell
       ? trial.edit.cell[0] * columns + trial.edit.cell[1]
-      : largest(tensors[named.tensor]!.subarray(from, from + numbers.length));
+      : furthest(tensors[named.tensor]!.subarray(from, from + numbers.length));
     const [r, c] = [Math.floor(at / columns), at % columns];
     where.selectedIndex = places.indexOf(named.where);
     const here = all.filter((each) => each.where === named.where);
@@ -186,10 +187,4 @@ function placeName(names: Names, where: string): string {
 
 function nats3(x: number): string {
   return x >= 0.1 ? nats(x) : number(Math.abs(x) < 1e-9 ? 0 : x, 3);
-}
-
-function largest(gradient: Float32Array | Float64Array): number {
-  let most = 0;
-  for (let i = 1; i < gradient.length; i++) if (Math.abs(gradient[i]!) > Math.abs(gradient[most]!)) most = i;
-  return most;
 }

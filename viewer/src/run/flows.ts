@@ -4,7 +4,7 @@ import { slopeOf } from "../attention.ts";
 import { unpackHead } from "../record.ts";
 import type { AttentionMap, Flow, FlowStage, PackedArray, Rows, Side } from "../record.ts";
 import type { Gradients } from "./backward.ts";
-import { dot } from "./forward.ts";
+import { dot, norms } from "./forward.ts";
 import { lastOf, stacksOf } from "./model.ts";
 import type { StackName } from "./model.ts";
 import { blockOf, lazy } from "./recorded.ts";
@@ -144,10 +144,6 @@ function table({ runner, read }: Fed, name: StackName, { passed }: Gradients): P
 }
 
 const row = (values: Float32Array): PackedArray => ({ shape: [1, 1, values.length], values });
-
-function norms({ values, count, width }: Rows): Float32Array {
-  return Float32Array.from({ length: count }, (_, t) => Math.hypot(...values.subarray(t * width, (t + 1) * width)));
-}
 
 function byHead({ values, count, width: all }: Rows, heads: number): Float32Array {
   const width = all / heads;

@@ -591,10 +591,22 @@ export function loss(logits: Float32Array, token: number): number {
   return Math.log(sum) + most - logits[token]!;
 }
 
-export function largest(values: Float32Array): number {
+export function largest(values: ArrayLike<number>, size = (x: number) => x): number {
   let best = 0;
-  for (let i = 1; i < values.length; i++) if (values[i]! > values[best]!) best = i;
+  for (let i = 1; i < values.length; i++) if (size(values[i]!) > size(values[best]!)) best = i;
   return best;
+}
+
+/** The place of the number furthest from 0. */
+export const furthest = (values: ArrayLike<number>) => largest(values, Math.abs);
+
+export function rowOf({ values, width }: Rows, row: number): Rows {
+  return { values: values.subarray(row * width, (row + 1) * width), count: 1, width };
+}
+
+/** The length of every row. */
+export function norms({ values, count, width }: Rows): Float32Array {
+  return Float32Array.from({ length: count }, (_, t) => Math.hypot(...values.subarray(t * width, (t + 1) * width)));
 }
 
 /** Two sums at a time do not wait for each other. */

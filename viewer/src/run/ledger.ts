@@ -2,8 +2,7 @@
 // the answer's logit.
 
 import { GATES, activationOf } from "../activations.ts";
-import type { Rows } from "../record.ts";
-import { indices, largest, loss, spread } from "./forward.ts";
+import { indices, largest, loss, rowOf, spread } from "./forward.ts";
 import type { Run, Runner } from "./forward.ts";
 import { lastOf } from "./model.ts";
 import type { Linear, Norm } from "./model.ts";
@@ -111,8 +110,4 @@ function product(runner: Runner, { weight }: Linear, z: Float32Array, first: num
     for (let i = first; i < first + count; i++) sum += values[o * columns + i]! * z[i]!;
     return sum;
   });
-}
-
-function rowOf(x: Rows, row: number): Rows {
-  return { values: x.values.subarray(row * x.width, (row + 1) * x.width), count: 1, width: x.width };
 }

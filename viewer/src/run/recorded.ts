@@ -7,7 +7,7 @@ import { gradients } from "./backward.ts";
 import { derivationsOf } from "./derived.ts";
 import { flowsOf } from "./flows.ts";
 import { expectedOf } from "./edit.ts";
-import { added, indices, loss } from "./forward.ts";
+import { added, indices, loss, norms } from "./forward.ts";
 import type { Run, Runner } from "./forward.ts";
 import type { Gradients } from "./backward.ts";
 import { lastOf } from "./model.ts";
@@ -259,10 +259,7 @@ export function cellOf(maps: AttentionMap[], within?: { kind: string; layer: num
   return cell!;
 }
 
-function norms({ values, count, width }: Rows): PackedArray {
-  const lengths = indices(count).map((t) => Math.hypot(...values.subarray(t * width, (t + 1) * width)));
-  return { shape: [1, 1, count], values: Float32Array.from(lengths) };
-}
+const lengths = (rows: Rows): PackedArray => ({ shape: [1, 1, rows.count], values: norms(rows) });
 
 const byRow = ({ values, count, width }: Rows): PackedArray => ({ shape: [count, 1, width], values });
 
@@ -283,11 +280,11 @@ function partsOf(parts: Part[], fed: Fed, sides: { [side in Side]: number }): Pa
     const passed = () => back().passed[stack]!;
     const shape = part.shape.map(([letter, size]): [string, number] => [letter, sizes[letter] ?? size]);
     const made = (rows: Rows | null, drows?: () => Rows): Part => {
-      const own = { ...part, shape, ...(rows ? { rows: byRow(rows), rows_norms: norms(rows) } : {}) };
+      const own = { ...part, shape, ...(rows ? { rows: byRow(rows), rows_norms: lengths(rows) } : {}) };
       if (!drows) return own;
       return Object.defineProperties(own, {
         drows: { get: lazy(() => byRow(drows())), enumerable: true },
-        drows_norms: { get: lazy(() => norms(drows())), enumerable: true },
+        drows_norms: { get: lazy(() => lengths(drows())), enumerable: true },
       });
     };
     if (part.map || ["mean", "pooler", "output"].includes(role)) return { ...part, shape };

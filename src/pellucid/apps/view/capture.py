@@ -67,7 +67,7 @@ def capture(
     """
     recorder, rows, loss = Recorder(), list(places), 0.0
     with dispatch.reference(), recorder if maps else nullcontext():
-        logits, backward = _run(model, texts)
+        logits, backward = run(model, texts)
         if backward is not None:
             wanted = np.asarray(expected, np.int64)
             total, saved = ops.cross_entropy(logits[rows], wanted, reduction="sum")
@@ -79,7 +79,7 @@ def capture(
     return Captured(maps_of(recorder, model), loss, logits, recorder.rows)
 
 
-def _run(
+def run(
     model: Any, texts: Mapping[Side, Sequence[int]]
 ) -> tuple[Array, Callable[[Array], Any] | None]:
     """Run the model forward; return the logits and their backward function.
@@ -168,7 +168,7 @@ def steps_of(
     """Return each expected token with the most likely tokens at its position.
 
     logits: (T, V); places: the rows that predict the expected tokens; never: tokens that the model
-    does not generate, which are left out of the likely ones.
+    does not generate, which are left out of the likely ones, as are those of probability 0.
     """
     whole = vocabulary.labels(expected)
 
@@ -180,7 +180,7 @@ def steps_of(
     for n, (token, place) in enumerate(zip(expected, places, strict=True)):
         row = np.exp(log_p[place])
         order = np.argsort(-row, kind="stable")
-        likely = order[~np.isin(order, never)][:CANDIDATES].tolist()
+        likely = order[~np.isin(order, never) & (row[order] > 0)][:CANDIDATES].tolist()
         candidates = tuple(Candidate(label(n, i), float(row[i])) for i in likely)
         steps.append(Step(label(n, token), float(row[token]), place, token, candidates))
     return tuple(steps)

@@ -7,8 +7,6 @@ import numpy as np
 
 from pellucid import nn
 from pellucid.apps.view.record import Part, Role, Side
-from pellucid.models import MaskedLM
-from pellucid.models.classifier import Classifier
 from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import score_factor, stacks_of
 from pellucid.nn.attention import Attention
@@ -68,21 +66,20 @@ class _Strip:
 
     def head(self) -> Iterator[Part]:
         """Yield the parts between the last stack and the predicted tokens."""
-        if isinstance(self.model, MaskedLM) and self.model.head is not None:
-            head = self.model.head
+        c = self.model.config
+        if (head := getattr(self.model, "head", None)) is not None:
             seen = self.rows.get("head")
             yield self._made("transform", seen, head.dense, head.norm, kind=head.activation)
         at: dict[str, Any] = {"stack": self.stack.name, "side": self.side}
         rows: tuple[tuple[str, int], ...] = (self.own,)
-        if isinstance(self.model, Classifier) and self.model.config.labels == "text":
-            rows = ()
-            pooler, shape = self.model.pooler, (("E", self.model.config.d_model),)
+        if getattr(c, "labels", "") == "text":
+            rows, pooler = (), self.model.pooler
             role: Role = "mean" if pooler is None else "pooler"
-            yield Part(role=role, shape=shape, tensors=self._tensors(pooler), **at)
+            yield Part(role=role, shape=(("E", c.d_model),), tensors=self._tensors(pooler), **at)
         output: nn.Linear | None = self.model.output
         if output is not None:
-            sizes = (*rows, ("V", output.out_features))
-            yield Part(role="output", shape=sizes, tensors=self._tensors(output), **at)
+            shape = (*rows, ("V", output.out_features))
+            yield Part(role="output", shape=shape, tensors=self._tensors(output), **at)
 
     def _made(self, role: Role, seen: Rows | None, *modules: nn.Module | None, **rest: Any) -> Part:
         """Make a part whose output is E wide, with the parameters of its modules.

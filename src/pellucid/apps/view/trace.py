@@ -10,21 +10,13 @@ import numpy as np
 
 from pellucid import nn, ops
 from pellucid.apps.view.backward import STEPS, check_loss
-from pellucid.apps.view.capture import capture, frozen, steps_of
+from pellucid.apps.view.capture import capture, frozen, run, steps_of
 from pellucid.apps.view.picture import Picture
 from pellucid.apps.view.record import Record, Side, Text, select_cell
 from pellucid.apps.view.runnable import runnable
 from pellucid.apps.view.search_tree import search_tree
 from pellucid.apps.view.strip import parts_of
-from pellucid.apps.view.tokens import (
-    SPECIALS,
-    UNKNOWNS,
-    Input,
-    Label,
-    Vocabulary,
-    legible,
-    specials_of,
-)
+from pellucid.apps.view.tokens import UNKNOWNS, Input, Label, Vocabulary, legible, specials_of
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes, SearchConfig
@@ -89,16 +81,14 @@ def attention(
     if getattr(pipeline, "others", ()):
         raise UserError("the page shows one model, not an ensemble: give it one of them")
     SHOWN.read(inner)
-    trace = TRACES[task.name]
     inner = frozen(inner)
     pipeline = None if pipeline is None else replace(pipeline, model=inner)
-    record = trace(inner, Asked(pipeline, source, target, search, ends, whole))
+    record = TRACES[task.name](inner, Asked(pipeline, source, target, search, ends, whole))
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
         raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
-    typed = source if isinstance(source, str) else ""
     return Picture(
         _with_unknown(replace(record, title=legible(record.title))),
-        runnable(model, typed) if run else None,
+        runnable(model, source if isinstance(source, str) else "") if run else None,
     )
 
 
@@ -305,11 +295,12 @@ def trace_classifier(model: Classifier, asked: Asked) -> Record:
     if not ids:
         raise UserError(EMPTY)
     places = [-1] if config.labels == "text" else list(range(len(ids)))
-    expected = (model(Packed.of([ids]))[:, SPECIALS:].argmax(axis=1) + SPECIALS).tolist()
+    logits, _ = run(model, {"source": ids})
+    expected = logits.argmax(axis=1).tolist()
     own = labels.text(expected)
     if target is not None:
         expected = labels.ids(target)
-        if len(expected) != len(places) or min(expected) < SPECIALS:
+        if len(expected) != len(places) or logits[places, expected].min() == -np.inf:
             raise UserError(
                 f"the output is {target!r}; pass one label that the model knows, or where it "
                 "labels tokens one for each"
@@ -373,18 +364,16 @@ def _recorded(
     the record also has all parts of the forward pass, their gradients, and a finite-difference
     check at the cell that the page shows first. labels: the other fields of the record.
     """
-    run = partial(capture, model, texts)
     places, tokens = list(expected), list(expected.values())
     ends = [model.config.eos_token_id, *model.config.end_token_ids]
     if len(ends) > 1 and labels.get("ended") and tokens:
-        row = run(places=places, expected=tokens, maps=False).logits[places[-1]]
+        row = capture(model, texts, places, tokens, maps=False).logits[places[-1]]
         likeliest = max(ends, key=lambda end: float(row[end]))  # as `models.model.choices` has it
         tokens = [*tokens[:-1], likeliest]
         expected = dict(zip(places, tokens, strict=True))
     score = partial(capture, texts=texts, places=places, expected=tokens)
     seen = score(model)
-    never = range(SPECIALS) if isinstance(model, Classifier) else model.config.suppress_tokens
-    steps = steps_of(seen.logits, tokens, places, vocabulary, never)
+    steps = steps_of(seen.logits, tokens, places, vocabulary, model.config.suppress_tokens)
     record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
     if not whole or not record.maps:
         return record
