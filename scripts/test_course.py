@@ -1,14 +1,15 @@
-"""Test the site's workbench in real browsers against the command line: `make test-course`.
-
-A page of this checkout's workbench is served on this machine alone, with the official files of
-Pyodide. tests/course/drive.html uses it in every installed browser as a learner does: each exercise
-with each named mistake and a right answer, in English and Korean. Every sentence must be the one
-that `pellucid exercise` prints. Every op's backward must be right as it is, and wrong when changed.
-The articles' notebooks run from their first cell to their last, and print what is stored. The page
-in two columns shows the values that are computed here. With --train, the answers then train a
-Transformer in the page, and all Korean notebooks run too, instead of one.
+"""Test the site's workbench in real browsers against the command line.
 
     python scripts/test_course.py [Chromium] [Firefox] [--train] [--only=notebooks,train,...]
+
+`make test-course` runs it. A page of this checkout's workbench is served on this machine alone,
+with the official files of Pyodide. tests/course/drive.html uses it in every installed browser as a
+learner does: each exercise with each named mistake and a right answer, in English and Korean. Every
+sentence must be the one that `pellucid exercise` prints. Every op's backward must be right as it
+is, and wrong when changed. The articles' notebooks run from their first cell to their last, and
+must print the stored output. The page in two columns must show the values that are computed here.
+With --train, the answers then train a Transformer in the page, and all Korean notebooks run too,
+instead of one.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def stored(number: str, language: str) -> list[dict[str, Any]]:
-    """Return an article's cells of code, as the page is given them."""
+    """Return an article's cells of code as the page gets them."""
     suffix = "" if language == "en" else ".ko"
     path = ROOT / "examples" / f"article_{number}{suffix}.ipynb"
     _, _, *cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -128,13 +129,13 @@ def stored(number: str, language: str) -> list[dict[str, Any]]:
 
 
 NUMBERS = re.compile(r"[\d.,]*\d(?:e[-+]?\d+)?|[-+−]|\s+")
-"""What may differ from the stored output: clocks, rounding, and so the width of a column."""
+"""Parts of the output that may differ from the stored one: times, rounding, and column widths."""
 ELSEWHERE = re.compile(r"lesson\.(?:chatbot|train)\(|\b(?:chatbot|record)\b")
-"""A cell that need not run in a browser: it trains with packages, or uses what that made."""
+"""A cell that need not run in a browser: it trains with packages, or uses the result of that."""
 
 
 def amiss(given: dict[str, Any], expected: dict[str, Any]) -> str:
-    """Return what is wrong with a cell after all have run; "" if nothing is."""
+    """Describe the error in a cell after all have run; "" if there is none."""
     if given["error"] or given["state"] not in ("right", "elsewhere", "minutes"):
         return f"{given['state']}: {given['error'] or 'it was not run'}"
     if given["state"] == "elsewhere" and not ELSEWHERE.search(expected["source"]):
@@ -150,7 +151,7 @@ def amiss(given: dict[str, Any], expected: dict[str, Any]) -> str:
 
 
 def misshown(shown: dict[str, str], message: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the values in two columns, compared with those computed here."""
+    """Return the differences between the values in two columns and those computed here."""
     found, _ = columns.traced(columns.module(), columns.NUMBERS)
     wrong = []
     for (of, name), array in found.items():

@@ -24,7 +24,7 @@ from pellucid.apps.teach import course_file
 
 FILE = course_file("transformer.py")
 E, H, NUMBERS = 28, 4, (456_788, 60_000, 300_023)
-"""Parts of the output that may differ from the stored one: times, rounding, and column widths."""
+"""Sizes for the shapes, all different; in the file N = E = 64."""
 
 
 class Function(NamedTuple):
@@ -99,7 +99,7 @@ def numbers(statement: ast.stmt, lines: list[str]) -> set[str]:
 
 
 def stored(statement: ast.stmt) -> set[str]:
-    """Return an article's cells of code as the page gets them."""
+    """Return the names that a statement assigns, also in part."""
     return {
         name
         for node in ast.walk(statement)
@@ -151,9 +151,10 @@ def shapes(file: Path = FILE) -> dict[tuple[str, str], str]:
 
 
 def traced(t: Any, numbers: Sequence[int]) -> tuple[dict[tuple[str, str], np.ndarray], float]:
-    """Run a forward and backward over numbers; return each array by (function, name), and the loss.
+    """Run forward and backward on numbers.
 
-    Of several calls it is that of the decoder's last layer: L queries and S keys.
+    Return arrays by (function, name), and loss. Of several calls, the one of the decoder's last
+    layer counts: L queries and S keys.
     """
     found: dict[tuple[str, str], np.ndarray] = {}
 
@@ -319,6 +320,6 @@ def live(language: Literal["en", "ko"]) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a docstring's first paragraph, escaped for Markdown.@@ scripts/test_course.py"""
+    """Return a docstring's first paragraph, escaped for Markdown."""
     first = " ".join(text.split("\n\n")[0].split())
     return re.sub(r"([\\`*_<>\[\]])", r"\\\1", first)
