@@ -16,6 +16,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from generated import write
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "badges"
 LETTER = 6.6
@@ -67,16 +69,8 @@ aria-label="{label}: {text}">
 
 def main(arguments: Sequence[str]) -> int:
     """Write the badges, or check them; return the exit code."""
-    stale = []
-    for name, words in facts().items():
-        path, image = FOLDER / f"{name}.svg", badge(*words)
-        if not path.exists() or path.read_text(encoding="utf-8") != image:
-            stale.append(path.name)
-            if "--check" not in arguments:
-                path.parent.mkdir(exist_ok=True)
-                path.write_text(image, encoding="utf-8")
-    print(f"out of date: {', '.join(stale)}" if stale else "up to date")
-    return 1 if stale and "--check" in arguments else 0
+    images = {FOLDER / f"{name}.svg": badge(*words) for name, words in facts().items()}
+    return write(images, arguments)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from generated import write
+
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "assets"
 FILES = {"en": FOLDER / "transformer.svg", "ko": FOLDER / "transformer.ko.svg"}
 WIDTH, BOX, GAP = 236, 44, 14
@@ -133,14 +135,7 @@ orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>
 
 def main(arguments: Sequence[str]) -> int:
     """Write both pictures, or check them; return the exit code."""
-    stale = []
-    for language, path in FILES.items():
-        if not path.exists() or path.read_text(encoding="utf-8") != drawing(language):
-            stale.append(path.name)
-            if "--check" not in arguments:
-                path.write_text(drawing(language), encoding="utf-8")
-    print(f"out of date: {', '.join(stale)}" if stale else "up to date")
-    return 1 if stale and "--check" in arguments else 0
+    return write({path: drawing(language) for language, path in FILES.items()}, arguments)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from generated import write
 from korean import korean_block
 from pellucid import nn
 from pellucid.nn.differences import page
@@ -33,16 +34,7 @@ def pages() -> dict[Path, str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the pages, or check them; return the exit code."""
-    stale = {
-        path: text
-        for path, text in pages().items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
-    }
-    if "--check" not in arguments:
-        for path, text in stale.items():
-            path.write_text(text, encoding="utf-8")
-    print(f"out of date: {', '.join(p.name for p in stale)}" if stale else "up to date")
-    return 1 if stale and "--check" in arguments else 0
+    return write(pages(), arguments)
 
 
 if __name__ == "__main__":

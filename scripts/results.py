@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from generated import write
 from korean import korean_block
 from pellucid.apps.lab import document
 from pellucid.apps.lab import results as lab_results
@@ -734,16 +735,11 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the pages, or check them; return the exit code."""
-    stale = []
-    for path, language, names in PAGES:
-        before = path.read_text(encoding="utf-8")
-        after = render(before, language, names)
-        if before != after:
-            stale.append(path.name)
-            if "--check" not in arguments:
-                path.write_text(after, encoding="utf-8")
-    print(f"out of date: {', '.join(stale)}" if stale else "up to date")
-    return 1 if stale and "--check" in arguments else 0
+    pages = {
+        path: render(path.read_text(encoding="utf-8"), language, names)
+        for path, language, names in PAGES
+    }
+    return write(pages, arguments)
 
 
 if __name__ == "__main__":
