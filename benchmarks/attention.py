@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks import mkl
-from benchmarks.machine import in_turn, machine, quartiles, report
+from benchmarks.machine import apart, in_turn, machine, quartiles, report
 from benchmarks.step import timed
 
 THREADS, E, H, N, L = 2, 256, 8, 64, 50
@@ -299,20 +299,6 @@ def dense(rule: Any, length: int) -> np.ndarray:
     return found
 
 
-def apart(side: str, name: str, length: int) -> dict[str, float]:
-    """Run one side in a process of its own, because the peak of memory never falls."""
-    call = f"rule_run({side!r}, {name!r}, {length})"
-    program = f"import json; from benchmarks import attention; print(json.dumps(attention.{call}))"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def is_left_out(side: str, name: str, length: int) -> bool:
     """Return whether a side has no such rule, or would hold all scores of a long sequence."""
     if side == "torch" and name in ("soft cap", "function"):
@@ -333,7 +319,8 @@ def by_rule(lengths: list[int], rounds: int) -> dict[str, Any]:
                 if is_left_out(side, name, length):
                     continue
                 once = side == "flex"  # compiling it takes half a minute
-                found = [apart(side, name, length) for _ in range(1 if once else rounds)]
+                call = f"rule_run({side!r}, {name!r}, {length})"
+                found = [apart("attention", call) for _ in range(1 if once else rounds)]
                 row[side] = {
                     key: quartiles([each[key] for each in found], 4)
                     for key in ("seconds", "forward_seconds")

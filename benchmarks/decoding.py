@@ -15,7 +15,6 @@ sentences at batch 1. With REFERENCES, also the BLEU of Pellucid's answers in fl
 from __future__ import annotations
 
 import argparse
-import gzip
 import time
 from pathlib import Path
 
@@ -30,20 +29,13 @@ from benchmarks.decoding_peers import (
     pellucid_engine,
     transformers_engine,
 )
-from benchmarks.machine import machine, quartiles, report
+from benchmarks.machine import machine, quartiles, read_lines, report
 
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.tasks.bleu import bleu
 from pellucid.tasks.folder import load_model
 
 WAYS = ((1, 2), (2, 1))  # CTranslate2's workers, and threads of each
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text file, gzipped or not."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
 
 
 def timed(decode: Decode, rows: Rows, batch: int, beam: int) -> tuple[float, list[list[int]]]:

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from benchmarks.machine import machine, quartiles, report
-from benchmarks.serve import Client, read_lines, readable, request_for, server, text_of
+from benchmarks.machine import machine, quartiles, read_lines, report
+from benchmarks.serve import Client, readable, request_for, server, text_of
 
 PATHS = {"fused": "on", "reference": "off"}
 FIRST_ANSWER = """

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.decoding import read_lines
-from benchmarks.machine import machine, report
+from benchmarks.machine import machine, read_lines, report
 
 from pellucid import ops, reference
 from pellucid.compiled.engine import Engine

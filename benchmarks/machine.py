@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from datetime import date
 from importlib.metadata import version
@@ -39,6 +42,26 @@ def in_turn(calls: Iterable[Callable[[], Any]], rounds: int) -> np.ndarray:
     """Time calls that take turns; return the seconds (calls, rounds)."""
     calls = list(calls)
     return np.array([[timed(call) for call in calls] for _ in range(rounds)]).T
+
+
+def apart(module: str, call: str) -> dict[str, float]:
+    """Run a call of a benchmark in a process of its own, because a peak of memory never falls."""
+    program = f"import json; from benchmarks import {module}; print(json.dumps({module}.{call}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file, gzipped or not."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return file.read().splitlines()
 
 
 def generation() -> str:

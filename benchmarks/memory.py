@@ -10,15 +10,13 @@ Each side of each measurement runs in a process of its own, since a peak never f
 from __future__ import annotations
 
 import argparse
-import json
 import resource
-import subprocess
-import sys
 import time
+from functools import partial
 from typing import Any
 
 from benchmarks import mkl
-from benchmarks.machine import machine, quartiles, report
+from benchmarks.machine import apart, machine, quartiles, report
 
 HEADS, WIDTH = 8, 32
 
@@ -30,15 +28,10 @@ def peak() -> float:
 
 def step_of(side: str) -> dict[str, float]:
     """Measure the peak memory of a training step of one side."""
-    from benchmarks.step import pellucid_step, random_ids
+    from benchmarks.step import pellucid_step, random_ids, torch_step
 
     source, target = random_ids(50)
-    if side == "pellucid":
-        step = pellucid_step(source, target)
-    else:
-        from benchmarks.train_step import torch_step
-
-        step = torch_step(source, target)
+    step = (pellucid_step if side == "pellucid" else torch_step)(source, target)
     for _ in range(5):
         step()
     return {"peak_mb": peak()}
@@ -85,16 +78,6 @@ def attention_of(side: str, length: int, causal: bool) -> dict[str, float]:
     return {"seconds": min(times), "peak_mb": base}
 
 
-def apart(call: str) -> dict[str, float]:
-    """Run a call of this module in a process of its own."""
-    program = f"import json; from benchmarks import memory; print(json.dumps(memory.{call}))"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
-    )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
@@ -104,20 +87,25 @@ def main() -> None:
     options = parser.parse_args()
     told = mkl.told(options)
     where = machine()
-    sides = ("pellucid", "torch")
+    sides, measured = ("pellucid", "torch"), partial(apart, "memory")
     result: dict[str, Any] = {"benchmark": "memory", **told}
     if not told:
-        step = {side: apart(f"step_of({side!r})")["peak_mb"] for side in sides}
+        step = {side: measured(f"step_of({side!r})")["peak_mb"] for side in sides}
         result["step_peak_mb"] = {side: round(mb) for side, mb in step.items()}
         result["step_ratio"] = round(step["torch"] / step["pellucid"], 2)
         result["attention_peak_mb_by_length"] = {
-            str(length): round(apart(f"attention_of('pellucid', {length}, False)")["peak_mb"])
+            str(length): round(
+                apart("memory", f"attention_of('pellucid', {length}, False)")["peak_mb"]
+            )
             for length in (1024, 2048, 4096, 8192, 16384)
         }
     for length in options.lengths:
         for causal in (False, True):
             rounds = [
-                {side: apart(f"attention_of({side!r}, {length}, {causal})") for side in sides}
+                {
+                    side: apart("memory", f"attention_of({side!r}, {length}, {causal})")
+                    for side in sides
+                }
                 for _ in range(options.rounds)
             ]
             result[f"attention_{length}{'_causal' if causal else ''}"] = {

@@ -21,7 +21,6 @@ memory over that time under the same load, in megabytes.
 from __future__ import annotations
 
 import argparse
-import gzip
 import itertools
 import json
 import select
@@ -38,16 +37,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-from benchmarks.machine import machine, report
+from benchmarks.machine import machine, read_lines, report
 
 from pellucid.tasks.folder import load_model
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text file, gzipped or not."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
 
 
 class Client:

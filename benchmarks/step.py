@@ -13,13 +13,11 @@ The other benchmarks take their model, its steps and the shares of a step from h
 """
 
 import argparse
-import importlib
 import json
 import os
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -28,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.peak import multiply_add_rate
+from benchmarks.torch_model import TorchTrainer
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
@@ -251,35 +250,15 @@ def pellucid_step(
 
 
 def torch_step(
-    source: np.ndarray, target: np.ndarray, precision: Precision = "float32"
+    source: np.ndarray,
+    target: np.ndarray,
+    precision: Precision = "float32",
+    compiled: bool = False,
 ) -> Callable[[], float]:
-    """Return the same step in PyTorch, with PyTorch's layers, fused attention and fused Adam."""
-    torch = importlib.import_module("torch")
-    torch.set_num_threads(available())
-    nn, x, y = torch.nn, torch.from_numpy(source), torch.from_numpy(target)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "enable_nested_tensor")  # a matter of inference only
-        body = nn.Transformer(E, H, LAYERS, LAYERS, F, dropout=0.1, batch_first=True)
-    body.encoder.norm = body.decoder.norm = None
-    tables = nn.ModuleList(nn.Embedding(size, E) for size in (V, V, LONGEST, LONGEST))
-    model = nn.ModuleList([body, tables, nn.Dropout(0.1), nn.Linear(E, V)])
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-4, fused=True)
-    causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1] - 1)
-
-    def rows(ids: Any, side: int) -> Any:
-        return model[2](tables[side](ids) * E**0.5 + tables[2 + side].weight[: ids.shape[1]])
-
-    def step() -> float:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            read = body(rows(x, 0), rows(y[:, :-1], 1), tgt_mask=causal, tgt_is_causal=True)
-            loss = nn.functional.cross_entropy(model[3](read).flatten(0, 1), y[:, 1:].flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
-        optimizer.step()
-        return float(loss.detach())
-
-    return step
+    """Return the same step in PyTorch; `compiled`: under torch.compile."""
+    narrow = precision == "bfloat16"
+    trainer = TorchTrainer(article_config(), available(), compiled, pad=-1, narrow=narrow)
+    return lambda: trainer.step(source, target)
 
 
 def timed(call: Callable[[], object]) -> float:

@@ -16,7 +16,6 @@ that of multiply-adds alone, which bounds them all.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -34,21 +33,13 @@ from benchmarks.step import (
     random_ids,
     shares,
     timed,
+    torch_step,
 )
-from benchmarks.torch_model import TorchTrainer
 from threadpoolctl import threadpool_limits
 
 from pellucid.kernels.backend.matmul import FLOAT32
 
 THREADS = 2
-
-
-def torch_step(
-    source: np.ndarray, target: np.ndarray, compiled: bool = False
-) -> Callable[[], float]:
-    """Return a function that trains one step in PyTorch."""
-    trainer = TorchTrainer(article_config(), THREADS, compiled, pad=-1)
-    return lambda: trainer.step(source, target)
 
 
 def sgemm_rate() -> float:
