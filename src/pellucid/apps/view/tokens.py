@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from pellucid.core.errors import UserError
+from pellucid.data import tokenizers
 
 if TYPE_CHECKING:
     from pellucid.data.tokenizers import Tokenizer, TokenizerLike
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 UNKNOWN = "<unk>"
 UNKNOWNS = (UNKNOWN, "[UNK]")
 """The unknown token in the tokenizers of Pellucid and of other programs."""
-SPECIALS = 4
+SPECIALS = len(tokenizers.SPECIALS)
 """Ids below this are padding, begin, end and unknown, in every Pellucid tokenizer."""
 MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\N{NO-BREAK SPACE}": "⍽"}
 LONGEST_CHARACTER = 4
@@ -111,29 +111,6 @@ def _decode_run(pieces: Sequence[bytes]) -> list[str]:
     return [visible(text) for text in texts]
 
 
-@functools.lru_cache(maxsize=8)
-def _bytes_of_pieces(tokenizer: Tokenizer) -> dict[int, bytes | Label]:
-    """Return the bytes of each token id of a BPE tokenizer, or a special token's label."""
-    bytes_of = {character: byte for byte, character in _byte_alphabet().items()}
-    return {
-        i: Label(piece, "unknown" if piece == UNKNOWN else "special")
-        if i < SPECIALS
-        else bytes(bytes_of[c] for c in piece)
-        for i, piece in enumerate(tokenizer.vocabulary)
-    }
-
-
-def _byte_alphabet() -> dict[int, str]:
-    """Return the character that represents each byte in a byte-level BPE vocabulary.
-
-    Source: Radford et al. 2019 (GPT-2). A byte that is a printable Latin-1 character is that
-    character; the others are U+0100, U+0101, ...
-    """
-    printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = (byte for byte in range(256) if byte not in printing)
-    return {b: chr(b) for b in printing} | {b: chr(0x100 + n) for n, b in enumerate(others)}
-
-
 @dataclass(frozen=True)
 class Vocabulary:
     """Vocabulary of the source or target side of a model.
@@ -201,8 +178,13 @@ class Vocabulary:
             return [_special(known[i]) if i in known else Label(str(i)) for i in ids]
         kind = getattr(tokenizer, "kind", None)  # None for the tokenizer of another program
         if kind == "bpe":
-            table = _bytes_of_pieces(cast("Tokenizer", tokenizer))
-            return _from_bytes([_special(known[i]) if i in known else table[i] for i in ids])
+            _, spelled = tokenizer.spelled
+            special = [
+                Label(x, "unknown" if x == UNKNOWN else "special") for x in tokenizers.SPECIALS
+            ]
+            return _from_bytes(
+                [_special(known[i]) if i in known else spelled[i] or special[i] for i in ids]
+            )
         own, given = 0, []
         if kind is not None:
             written = text if isinstance(text, str) else ""
