@@ -4,7 +4,8 @@ from io import BytesIO
 from zipfile import ZipFile
 
 from pellucid.core.errors import optional
-from pellucid.data.corpora.sources import Contents, one_space
+from pellucid.data.appearance import one_spaced
+from pellucid.data.corpora.sources import Contents
 from pellucid.data.pairs import Splits, TextPair
 
 
@@ -19,6 +20,6 @@ def read_chatterbot(contents: Contents, _: str) -> Splits:
     wheel = ZipFile(BytesIO(contents(".whl")))
     for name in sorted(name for name in wheel.namelist() if "/korean/" in name):
         for turns in yaml.safe_load(wheel.read(name))["conversations"]:
-            question, *others = map(one_space, turns)
+            question, *others = map(one_spaced, turns)
             answers.setdefault(question, {}).update(dict.fromkeys(others))
     return Splits(tuple(TextPair(question, tuple(others)) for question, others in answers.items()))

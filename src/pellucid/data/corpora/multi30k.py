@@ -2,7 +2,8 @@
 
 import gzip
 
-from pellucid.data.corpora.sources import Contents, one_space
+from pellucid.data.appearance import one_spaced
+from pellucid.data.corpora.sources import Contents
 from pellucid.data.pairs import Splits, TextPair
 
 
@@ -11,7 +12,7 @@ def read_multi30k(contents: Contents, _: str, source: str, target: str) -> Split
 
     def lines(name: str) -> list[str]:
         text = gzip.decompress(contents(name)).decode("utf-8")
-        return [one_space(line) for line in text.removesuffix("\n").split("\n")]
+        return [one_spaced(line) for line in text.removesuffix("\n").split("\n")]
 
     def part(name: str) -> tuple[TextPair, ...]:
         sides = [lines(f"{name}.{language}.gz") for language in (source, target)]

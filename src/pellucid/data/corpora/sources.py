@@ -136,8 +136,3 @@ class Corpus:
     splits: tuple[str, ...] = ("default",)
     copied: bool = True
     """Whether its terms allow a model card to quote some of its texts."""
-
-
-def one_space(text: str) -> str:
-    """Replace each run of white space by one space; remove it at the edges."""
-    return " ".join(text.split())
