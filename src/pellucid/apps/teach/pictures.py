@@ -255,7 +255,7 @@ def _picture(
     Yield figure, axes and texts for the drawing.
     """
     texts = tomllib.loads(files(__package__).joinpath("pictures.toml").read_text("utf-8"))[name]
-    drawn = _fonts().labels_in(language)
+    drawn = labels_in(language)
     words = {key: text[drawn] for key, text in texts.items()}
     with style("".join(words.values())):
         figure, axes = new_figure(width, height, columns)
@@ -274,6 +274,16 @@ def style(text: str) -> Iterator[None]:
 
     with rc_context(fonts, Path(__file__).with_name("pictures.mplstyle")):
         yield
+
+
+def labels_in(language: Language) -> Language:
+    """Return the language for labels: English if no font has Korean letters.
+
+    Otherwise it is `language`. Logs a warning for English instead of Korean. Raises `UserError` if
+    matplotlib is missing.
+    """
+    drawn: Language = _fonts().labels_in(language)
+    return drawn
 
 
 def _fonts() -> Any:
