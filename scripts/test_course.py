@@ -245,7 +245,8 @@ def tried(program: str, options: tuple[str, ...], address: str, native: Any) -> 
             os.killpg(running.pid, 15)
             running.wait()
     counts = ", ".join(f"{seen[kind]} {kind}" for kind in ("exercise", "op", "notebook", "train"))
-    print(f"  {counts}; {len(found)} faults", flush=True)
+    spent = f"{message['spent']:.0f} s of processor time" if seen else ""
+    print(f"  {counts}; {len(found)} faults; {spent}", flush=True)
     return found
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import ast
 import doctest
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import columns
 import numpy as np
+import pages
 import pytest
+from markdown import Markdown
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 SOURCE = columns.FILE.read_text(encoding="utf-8")
 FUNCTIONS = {each.name: each for each in columns.functions(SOURCE)}
@@ -94,3 +102,30 @@ def test_the_page_shows_the_shapes() -> None:
         assert '<span title="dk: (N, H, S, D)">dk</span>' in page
         assert page.count('class="two-columns"') == len(FUNCTIONS)
         assert "(elsewhere)" in page
+
+
+def test_a_name_shows_its_shape_to_pointer_finger_and_keyboard(
+    tmp_path: Path, new_page: Callable[..., Page]
+) -> None:
+    body = Markdown(extensions=["md_in_html"]).convert(columns.page("en", "transformer.py"))
+    loads = '<script src="assets/columns.js" defer></script>'
+    assert loads in body
+    script = (pages.DOCS / "assets" / "columns.js").read_text(encoding="utf-8")
+    text = f'<meta charset="utf-8">{body.replace(loads, "")}<script>{script}</script>'
+    (tmp_path / "columns.html").write_text(text, encoding="utf-8")
+    page = new_page(offline=True, has_touch=True)
+    page.goto((tmp_path / "columns.html").as_uri())
+    shown, names = page.locator(".columns-shown"), page.locator("[data-of=attention] [data-shape]")
+    assert page.locator(".columns-live").is_hidden()  # from the disk there is no worker
+    assert shown.is_hidden()
+    names.get_by_text("z", exact=True).first.hover()
+    assert shown.text_content() == "z: (N, H, L, D)"
+    page.locator("h1").tap()
+    assert shown.is_hidden()
+    names.get_by_text("w", exact=True).first.tap()
+    assert shown.text_content() == "w: (N, H, L, S)"
+    page.keyboard.press("Escape")
+    assert shown.is_hidden()
+    page.locator("pre[data-of='attention.backward']").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert shown.text_content() == "dz: (N, H, L, D)"
