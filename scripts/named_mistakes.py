@@ -3,9 +3,10 @@
     python scripts/named_mistakes.py          a row of docs/exercises.md for each set
     python scripts/named_mistakes.py --show   and the message for each answer
 
-The answers are in tests/apps/teach: ordinary_mistakes.toml, and learners_mistakes.toml with its
-sets. An answer is *named* if the message on its first wrong result describes the mistake, or if its
-error comes with advice; *told* if the message only states an invariant that the result violates.
+The answers are in tests/apps/teach: ordinary_mistakes.toml, and learners_mistakes.toml and
+another_hand.toml with their sets. An answer is *named* if the message on its first wrong result
+describes the mistake, or if its error comes with advice; *told* if the message only states an
+invariant that the result violates, or a wrong shape.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def sets() -> dict[str, dict[str, dict[str, str]]]:
     """Return the wrong answers by set, exercise and name."""
     ordinary = tomllib.loads((FOLDER / "ordinary_mistakes.toml").read_text(encoding="utf-8"))
     learners = tomllib.loads((FOLDER / "learners_mistakes.toml").read_text(encoding="utf-8"))
-    return {"ordinary": ordinary, **learners}
+    others = tomllib.loads((FOLDER / "another_hand.toml").read_text(encoding="utf-8"))
+    return {"ordinary": ordinary, **learners, **others}
 
 
 def answered(exercise: str, body: str) -> tuple[str, str]:
@@ -47,7 +49,7 @@ def answered(exercise: str, body: str) -> tuple[str, str]:
     first = wrong[0]
     if first.mistake is None:
         return ("shape", "") if first.yours.shape != first.right.shape else ("none", "")
-    rules = read(exercise).get("invariants", {}).get(first.name, ())
+    rules = [*read(exercise).get("invariants", {}).get(first.name, ()), *read("common")["last"]]
     starts = tuple(rule["says"][0].partition("{}")[0] for rule in rules)
     kind = "told" if starts and first.mistake.en.startswith(starts) else "named"
     return kind, f"{first.name}: {first.mistake.en}"

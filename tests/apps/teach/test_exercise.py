@@ -427,11 +427,19 @@ def test_mistakes_that_any_answer_may_have_are_named() -> None:
 ZERO_SUM = np.outer(np.arange(5), np.arange(7) - 3.0)  # its rows sum to 0
 
 
-@pytest.mark.parametrize("wrong", [ZERO_SUM, np.full((5, 7), np.nan), np.ones(3)])
-def test_what_is_not_known_is_not_named(wrong: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (ZERO_SUM, None),
+        (np.full((5, 7), np.nan), "Look for a division by 0"),
+        (np.ones(3), "It has too few axes"),
+        (np.ones((3, 2)), None),
+    ],
+)
+def test_what_is_not_known_is_not_named(wrong: np.ndarray, says: str | None) -> None:
     (result,) = diagnose("softmax_backward", lambda dp, p: wrong)
     assert not result.passed
-    assert result.mistake is None
+    assert (result.mistake and result.mistake.en.partition(",")[0].partition(":")[0]) == says
 
 
 def test_a_list_of_results_is_as_good_as_a_tuple() -> None:

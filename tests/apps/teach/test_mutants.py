@@ -1,4 +1,4 @@
-"""Mistakes that no list has: how many of those in ordinary_mistakes.toml are named."""
+"""Mistakes that no list has: how many of those in the files next to this one are named."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, read, solution
+from pellucid.apps.teach.exercise import (
+    EXERCISES,
+    Result,
+    advice,
+    diagnose,
+    read,
+    right_results,
+    solution,
+)
 from pellucid.apps.teach.mutants import mutants, terms
 
 ROOT = Path(__file__).parents[3]
 FILE = Path(__file__).with_name("ordinary_mistakes.toml")
 ORDINARY = tomllib.loads(FILE.read_text(encoding="utf-8"))
 LEARNERS = tomllib.loads(FILE.with_name("learners_mistakes.toml").read_text(encoding="utf-8"))
+OTHERS = tomllib.loads(FILE.with_name("another_hand.toml").read_text(encoding="utf-8"))
+SIZES = {"ordinary": 78, "first": 60, "second": 30, "third": 30, "fourth": 30}
 
 
 def written(name: str, body: str) -> Callable[..., Any]:
@@ -44,12 +54,12 @@ def script() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("title", ["ordinary", "first", "second"])
+@pytest.mark.parametrize("title", SIZES)
 def test_most_ordinary_mistakes_are_named_and_none_is_accepted(title: str) -> None:
     module = script()
     row = module.counted(module.measured(module.sets()[title]))
     every, named, _, _, accepted = map(int, row.strip("| ").split(" | "))
-    assert every == {"ordinary": 78, "first": 60, "second": 30}[title]
+    assert every == SIZES[title]
     assert named / every >= 0.6
     assert accepted == 0
     for page in ("exercises.md", "exercises.ko.md"):
@@ -76,9 +86,70 @@ def test_most_ordinary_mistakes_are_named_and_none_is_accepted(title: str) -> No
         ),
         (
             "causal_weights",
-            ORDINARY["causal_weights"]["whole_sum"],
+            "e = np.tril(np.exp(a))\nreturn e / (e.sum(axis=-1, keepdims=True) + 0.2)",
             "Each row of weights must sum to 1",
         ),
+        (
+            "causal_weights",
+            ORDINARY["causal_weights"]["whole_sum"],
+            "`keepdims=True` where `axis=-1, keepdims=True` belongs",
+        ),
+        (
+            "layer_norm_backward",
+            ORDINARY["layer_norm_backward"]["batch_axis"],
+            "`axis=0` where `axis=-1` belongs",
+        ),
+        (
+            "gelu_backward",
+            ORDINARY["gelu_backward"]["tanh_of_x"],
+            "`x` where `c * (x + 0.044715 * x ** 3)` belongs",
+        ),
+        (
+            "softmax_backward",
+            OTHERS["third"]["softmax_backward"]["answer_3"],
+            "-1 × `p * row`. It should count once. There is a term too many: -2 × `p * dp * p`.",
+        ),
+        (
+            "cross_entropy_backward",
+            OTHERS["third"]["cross_entropy_backward"]["answer_3"],
+            "`(p - one_hot) * one_hot` where `p - one_hot` belongs",
+        ),
+        (
+            "linear_backward",
+            "return np.ones_like(dy) @ w, dy.T @ x, dy.sum(axis=0)",
+            "`np.ones_like(dy)` where `dy` belongs",
+        ),
+        (
+            "attention_dv",
+            OTHERS["third"]["attention_dv"]["answer_3"],
+            "`w.T[:, -1:] @ dz[-1:]` where `w.T @ dz` belongs",
+        ),
+        (
+            "layer_norm",
+            "mean = x.mean(axis=-1, keepdims=True)\n"
+            "v = ((x - mean) ** 2)[..., 1:].mean(axis=-1, keepdims=True)\n"
+            "return gamma * (x - mean) / np.sqrt(v + eps) + beta",
+            "`((x - mean) ** 2)[..., 1:].mean(",
+        ),
+        (
+            "encoder_layer_backward",
+            OTHERS["third"]["encoder_layer_backward"]["answer_3"],
+            "goes straight into the sum. A term of the sum is counted wrongly: 0.3333 × `dq`",
+        ),
+        (
+            "causal_weights",
+            ORDINARY["causal_weights"]["one"],
+            "No query may see a later key",
+        ),
+        (
+            "linear_backward",
+            "return dy @ w, (dy.T @ x / len(x)).T, dy.sum(axis=0)",
+            "It is transposed, and 0.25 times the result.",
+        ),
+        ("linear_backward", OTHERS["third"]["linear_backward"]["answer_3"], "It is 1 everywhere"),
+        ("scaled_scores", "return q @ k.T * np.nan", "Look for a division by 0"),
+        ("scaled_scores", "return (q @ k.T).sum(axis=0)", "It has too few axes"),
+        ("scaled_scores", "return q[:, None, :] * k", "It has too many axes"),
         (
             "residual_backward",
             LEARNERS["second"]["residual_backward"]["dz_as_well"],
@@ -121,6 +192,22 @@ def test_what_differs_from_the_solution_is_said(name: str, body: str, says: str)
     assert result.mistake is not None
     assert says in result.mistake.en
     assert any("가" <= letter <= "힣" for letter in result.mistake.ko)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_numbers_of_no_mistake_are_not_named(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(7).standard_normal
+    right = right_results(name)
+
+    def random(*arguments: Any) -> Any:
+        return tuple(draw(each.shape) for each in right) if len(right) > 1 else draw(right[0].shape)
+
+    rules = {each: rule for each, (rule, *_) in read(name).get("invariants", {}).items()}
+    for result in diagnose(name, random):
+        assert not result.passed
+        if result.mistake is not None:
+            assert result.mistake.en.startswith(rules[result.name]["says"][0].partition("{}")[0])
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

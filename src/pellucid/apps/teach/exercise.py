@@ -31,15 +31,14 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
-from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid import ops
-from pellucid.apps.teach.mutants import mutants, terms
+from pellucid.apps.teach.mutants import mutants, plain, terms
 from pellucid.system.language import Language, Text
 
 EXERCISES = (
@@ -55,6 +54,9 @@ STEP = 1e-5
 
 TOLERANCE = 1e-6
 """Largest relative error of a right answer; every known mistake is off by far more."""
+
+RARELY = 1e-3
+"""Smallest factor of a term too many; with a smaller one it is rounding."""
 
 Array = np.ndarray
 
@@ -125,14 +127,21 @@ def solution(name: str, change: Mapping[str, str] | None = None) -> Callable[...
 
     change: the mistake, as old text -> new text. Raises `LookupError` if an old text is not found.
     """
-    exercise = read(name)
-    body = exercise["solution"].strip()
-    for old, new in (change or {}).items():
+    return _function(name, _replaced(name, read(name)["solution"], change or {}))
+
+
+def _replaced(name: str, body: str, change: Mapping[str, str]) -> str:
+    for old, new in change.items():
         if old not in body:
             raise LookupError(f"{name}.toml: {old!r} is not in the solution, or replaced before")
         body = body.replace(old, new)
+    return body.strip()
+
+
+def _function(name: str, body: str) -> Callable[..., Any]:
+    """Compile the body of an exercise's function."""
     scope: dict[str, Any] = {"np": np}
-    exec(f"def f({', '.join(exercise['arguments'])}):\n{textwrap.indent(body, '    ')}", scope)
+    exec(f"def f({', '.join(read(name)['arguments'])}):\n{textwrap.indent(body, '    ')}", scope)
     written: Callable[..., Any] = scope["f"]
     return written
 
@@ -186,14 +195,9 @@ def called(name: str, function: Callable[..., Any], again: bool = False) -> list
     Return its results as arrays. The arguments are read-only. Raises `ValueError` for a wrong
     number of results, and for results that are not arrays of real numbers.
     """
-    exercise, scope = read(name), scope_of(name, again=again)
-    arguments = [scope[each] for each in exercise["arguments"]]
-    for argument in arguments:
-        if isinstance(argument, np.ndarray):
-            argument.setflags(write=False)
     with np.errstate(all="ignore"):
-        returned = function(*arguments)
-    names = exercise["returns"]
+        returned = function(*_arguments(name, again))
+    names = read(name)["returns"]
     several = tuple if len(names) == 1 else (tuple, list)
     values = returned if isinstance(returned, several) else (returned,)
     if returned is None:
@@ -204,6 +208,17 @@ def called(name: str, function: Callable[..., Any], again: bool = False) -> list
         if np.ma.isMaskedArray(value) or np.iscomplexobj(value):
             raise ValueError(f"{each} is masked or complex; expected an array of real numbers")
     return [np.asarray(value, dtype=np.float64) for value in values]
+
+
+@cache
+def _arguments(name: str, again: bool) -> list[Any]:
+    """Return the arguments of an exercise; arrays are read-only."""
+    scope = scope_of(name, again=again)
+    arguments = [scope[each] for each in read(name)["arguments"]]
+    for argument in arguments:
+        if isinstance(argument, Array):
+            argument.setflags(write=False)
+    return arguments
 
 
 def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
@@ -221,29 +236,52 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
         return
     for i, result in enumerate(results):
         if not result.passed:
-            result = result._replace(mistake=_mistake(name, i, result, wrong))
+            result = result._replace(mistake=next(_mistakes(name, i, result, wrong), None))
         yield result
 
 
-def _mistake(name: str, i: int, result: Result, wrong: list[Result]) -> Text | None:
-    """Describe the mistake in result i; None if no known mistake gives its numbers."""
-    _, yours, right, _ = result
+def _mistakes(name: str, i: int, result: Result, wrong: list[Result]) -> Iterator[Text]:
+    """Describe the mistakes that give result i, the likeliest first.
+
+    Listed mistakes come first, then two of them at once, then changes of the solution, alone or
+    together with a listed mistake. Without any of these: a wrong shape, or an invariant that the
+    result violates.
+    """
+    fits, body = partial(_same, result.yours), read(name)["solution"].strip()
     for other in wrong:
-        if other is not result and _same(yours, other.right):
-            return _says("another", other=other.name, order=", ".join(read(name)["returns"]))
-    for key, mistake in read(name)["mistakes"].items():
-        if _same(yours, called(name, solution(name, mistake["change"]))[i]):
-            (en, ko), also = mistake["says"], learnt(name, key)
-            return Text(en + also.en, ko + also.ko)
-    for says in read("common")["mistakes"]:
-        if _same(yours, getattr(np, says["makes"])(right)):
-            return Text(*says["says"])
-    if yours.shape == right.shape and np.isfinite(yours).all():
-        factor = float(np.sum(yours * right) / np.sum(right * right))
-        if _same(yours, factor * right):
-            return _says("factor", factor=factor)
-    paired = (says for says, results in _pairs(name) if _same(yours, results[i]))
-    return next(paired, None) or _counted(name, i, result) or _changed(name, i, result)
+        if other is not result and fits(other.right):
+            yield _says("another", other=other.name, order=", ".join(read(name)["returns"]))
+    known = _known(name, body)
+    for key, (says, _, results) in known.items():
+        if fits(results[i]):
+            also = learnt(name, key)
+            yield Text(says.en + also.en, says.ko + also.ko)
+    yield from _common("mistakes", result)
+    for says, changed, _ in known.values():
+        for too, _, results in _known(name, changed).values():
+            if fits(results[i]):
+                yield _says("two", first=says, second=too)
+    alone = [(differs, differs) for differs in _differs(name, body, i, result.yours)]
+    found = alone or [
+        (too, _says("two", first=says, second=too))
+        for says, changed, _ in known.values()
+        for too in _differs(name, changed, i, result.yours)
+    ]
+    yield from (says for _, says in sorted(found, key=lambda pair: len(pair[0].en)))
+    yield from _common("last", result)
+    if result.yours.shape == result.right.shape:
+        for rule in read(name).get("invariants", {}).get(result.name, ()):
+            zero = eval(rule["zero"], {**scope_of(name), result.name: result.yours})
+            if not np.max(np.abs(zero)) <= TOLERANCE:
+                yield Text(*(says.format(f"{np.max(np.abs(zero)):.2g}") for says in rule["says"]))
+
+
+def _common(of: str, result: Result) -> Iterator[Text]:
+    """Yield the sentences of common.toml whose condition a result fulfils."""
+    scope = {**result._asdict(), "np": np, "same": partial(_same, result.yours)}
+    for kind in read("common")[of]:
+        if eval(kind["when"], scope):
+            yield Text(*(says.format(n=eval(kind.get("n", "0"), scope)) for says in kind["says"]))
 
 
 def learnt(name: str, mistake: str) -> Text:
@@ -286,94 +324,66 @@ def advice(about: str) -> Text | None:
     return next((Text(*one["says"]) for one in errors if re.search(one["pattern"], about)), None)
 
 
-def _counted(name: str, i: int, result: Result) -> Text | None:
-    """Find a term that a result has with a wrong factor.
-
-    Return a sentence about it, or None. The solution is a sum of terms; least squares finds the
-    factor of each term in the wrong result. A second attempt adds one of the arguments as a further
-    term.
-    """
-    exercise, scope, (_, yours, right, _) = read(name), scope_of(name), result
-    body = exercise["solution"].strip()
-    exec(body.rpartition("return")[0], scope)
-    if yours.shape != right.shape or not np.isfinite(yours).all():
-        return None
-    sums = terms(body)[i]
-    more = [each for each in exercise["arguments"] if np.shape(scope[each]) == right.shape]
-    for tried in (sums, *([*sums, each] for each in more)):
-        flat = [np.broadcast_to(eval(each, scope), right.shape).ravel() for each in tried]
-        matrix = np.stack(flat, axis=1)
-        if np.linalg.matrix_rank(matrix) < len(tried):
-            continue
-        counts, once = (np.linalg.lstsq(matrix, x.ravel())[0] for x in (yours, right))
-        if not _same((matrix @ counts).reshape(right.shape), yours):
-            continue
-        found = zip(sums, counts / once, strict=False)
-        off = [(each, n) for each, n in found if abs(n - 1) > TOLERANCE]
-        if tried is sums:
-            return _says("counted", terms="; ".join(f"{n:.4g} × `{each}`" for each, n in off))
-        if not off:
-            return _says("more", n=counts[-1], term=tried[-1])
-    return None
-
-
-def _changed(name: str, i: int, result: Result) -> Text | None:
-    """Find the smallest change of the solution that gives a wrong result.
-
-    Return a sentence, or None. Without such a change, return a sentence on the shape, or on an
-    invariant that the result violates.
-    """
-    same = [
-        (len(old) + len(new), old, new)
-        for old, new, results in _mutants(name)
-        if _same(result.yours, results[i])
-    ]
-    if not np.isfinite(result.yours).all():
-        return None
-    if same:
-        _, old, new = min(same)
-        return _says("changed", old=old, new=new)
-    if result.yours.shape != result.right.shape:
-        shapes = {"yours": result.yours.shape, "right": result.right.shape}
-        kinds = read("common")["shapes"]
-        return next((Text(*one["says"]) for one in kinds if eval(one["when"], shapes)), None)
-    for rule in read(name).get("invariants", {}).get(result.name, ()):
-        zero = eval(rule["zero"], {**scope_of(name), result.name: result.yours})
-        if not np.max(np.abs(zero)) <= TOLERANCE:
-            return Text(*(says.format(f"{np.max(np.abs(zero)):.2g}") for says in rule["says"]))
-    return None
-
-
 @cache
-def _mutants(name: str) -> list[tuple[str, str, list[Array]]]:
-    """Return (old code, new code, results) for each single change of the solution.
-
-    Changes that raise an error are left out.
-    """
-    found = []
-    head = f"def f({', '.join(read(name)['arguments'])}):\n"
-    for old, new, body in mutants(read(name)["solution"].strip()):
-        scope: dict[str, Any] = {"np": np}
-        with suppress(Exception), warnings.catch_warnings():  # many changes make no sense
-            warnings.simplefilter("ignore")
-            exec(head + textwrap.indent(body, "    "), scope)
-            found.append((old, new, called(name, scope["f"])))
+def _known(name: str, body: str) -> dict[str, tuple[Text, str, list[Array]]]:
+    """Return (sentence, changed body, results) of each listed mistake that a body can have."""
+    found = {}
+    for key, mistake in read(name)["mistakes"].items():
+        with suppress(LookupError, SyntaxError, TypeError, ValueError):
+            changed = _replaced(name, body, mistake["change"])
+            results = called(name, _function(name, changed))
+            found[key] = Text(*mistake["says"]), changed, results
     return found
 
 
 @cache
-def _pairs(name: str) -> list[tuple[Text, list[Array]]]:
-    """Return (sentence, results) for the solution with every two mistakes at once.
+def _mutants(name: str, body: str) -> list[tuple[str, str, list[Array]]]:
+    """Return (old code, new code, results) for each single change of a body.
 
-    Pairs that cannot both be put into the solution are left out.
+    Changes that raise an error are left out.
     """
     found = []
-    for first, second in permutations(read(name)["mistakes"].values(), 2):
-        with suppress(LookupError, SyntaxError, TypeError, ValueError):
-            results = called(name, solution(name, {**first["change"], **second["change"]}))
-            (en, ko), (en_too, ko_too) = first["says"], second["says"]
-            says = Text(f"Two mistakes. {en} {en_too}", f"두 가지를 틀렸습니다. {ko} {ko_too}")
-            found.append((says, results))
+    for old, new, changed in mutants(body):
+        with suppress(Exception), warnings.catch_warnings():  # many changes make no sense
+            warnings.simplefilter("ignore")
+            found.append((old, new, called(name, _function(name, changed))))
+    return found
+
+
+def _differs(name: str, body: str, i: int, yours: Array) -> list[Text]:
+    """Find single changes of a body that give a wrong result; return a sentence about each.
+
+    The body returns a sum of terms: least squares finds a wrong factor of a term, or one term too
+    many (an array, or a term of the sum times an array). Otherwise one part of the code is changed;
+    it must be a part of the solution too, not of the mistake that the body already has.
+    """
+    found, base = [], called(name, _function(name, body))[i]
+    scope, made = scope_of(name), dict[str, Any]()
+    with np.errstate(all="ignore"):
+        exec(body.rpartition("return")[0], scope, made)
+    sums, names = terms(body)[i], [*read(name)["arguments"], *made]
+    arrays = [each for each in names if isinstance(eval(each, scope, made), Array)]
+    more = [*arrays, *(f"{term} * {each}" for term in sums for each in arrays)]
+    for extra in ([], *([each] for each in more)):
+        with suppress(ValueError), np.errstate(all="ignore"):  # another shape, or NaN
+            values = [eval(each, scope, made) for each in (*sums, *extra)]
+            columns = [np.broadcast_to(x, yours.shape).ravel() for x in values]
+            matrix = np.asarray_chkfinite(np.stack([*columns, yours.ravel(), base.ravel()], axis=1))
+            counts, _, rank, _ = np.linalg.lstsq(matrix[:, :-2], matrix[:, -2:])
+            fits = _same(yours, (matrix[:, :-2] @ counts[:, 0]).reshape(base.shape))
+            n = counts[-1, 0]
+            if not fits or rank < len(values) or (extra and abs(n) < RARELY):
+                continue
+            counted = [(each / once, x) for (each, once), x in zip(counts, sums, strict=False)]
+            off = [f"{n.round(6) + 0:.4g} × `{x}`" for n, x in counted if abs(n - 1) > TOLERANCE]
+            kind = "counted" if not extra else "counted_and_more" if off else "more"
+            found.append(_says(kind, terms="; ".join(off), n=n, term=[*sums, *extra][-1]))
+            if kind == "counted" and len(off) == 1:
+                return found
+    right = plain(read(name)["solution"])
+    for old, new, results in _mutants(name, body):
+        if old in right and np.isfinite(yours).all() and _same(yours, results[i]):
+            found.append(_says("changed", old=old, new=new))
     return found
 
 

@@ -7,6 +7,13 @@ into the terms of its sum, so that least squares can find the factor of each in 
 
 import ast
 from collections.abc import Iterator
+from typing import Any
+
+EVERYWHERE = [("axis=-1", "axis=0"), ("axis=-1, keepdims=True", "keepdims=True"), ("mean(", "sum(")]
+"""Mistakes that are made everywhere in a body: right code, wrong code."""
+
+NO_ARRAYS = {"np", "N", "L", "E", "bool", "len"}
+"""Names in solutions that no array is mistaken for."""
 
 NEIGHBOURS = {"sum": ("mean", "max"), "mean": ("sum", "max"), "max": ("sum", "mean")}
 OPERATORS: dict[type[ast.operator], str] = {
@@ -17,7 +24,7 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.Div: "{a}; {b}; {a} * {b}; {code} * {b}; {code} * (1 - {b}); {code} / {b}; "
     "{code} / len({a}); {left} / {b}; {a} / {right}",
     ast.MatMult: "{a}; {b}; {b} @ {a}; {a}.T @ {b}; {a} @ {b}.T; ({code}).T; {a} * {b}; "
-    "({code}) / len({b})",
+    "({code}) / len({b}); {a}[:, 1:] @ {b}[1:]; {a}[:, :-1] @ {b}[:-1]; {a}[:, -1:] @ {b}[-1:]",
     ast.Pow: "{a}; {b}; {a} ** 3; {a} * 2; np.abs({a})",
 }
 """Common mistakes in `left operator right`; {a} and {b} are the two operands in brackets."""
@@ -26,72 +33,68 @@ OPERATORS: dict[type[ast.operator], str] = {
 def mutants(body: str) -> Iterator[tuple[str, str, str]]:
     """Yield (old code, new code, changed body) for small changes of single nodes.
 
+    An expression may not go over the end of a line.
+
     >>> [(old, new) for old, new, _ in mutants("return a - b")][:3]
     [('a - b', 'a'), ('a - b', 'b'), ('a - b', 'a + b')]
     """
-    tree = ast.parse(f"def f():\n    {body.replace(chr(10), chr(10) + '    ')}")
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    names, before = sorted(stored - {"np", "N", "L", "E", "bool"}), _statements(tree)
-    for parent in list(ast.walk(tree)):
-        for field, value in ast.iter_fields(parent):
-            many = value if isinstance(value, list) else [value]
-            for i, node in enumerate(many):
-                if not isinstance(node, ast.expr) or field in ("targets", "func"):
-                    continue
-                for new in _variants(node, names):
-                    changed = [*many[:i], new, *many[i + 1 :]]
-                    setattr(parent, field, changed if isinstance(value, list) else new)
-                    after = _statements(tree)
-                    setattr(parent, field, value)
-                    code = ast.unparse(node), ast.unparse(new)
-                    if isinstance(node, ast.Constant):  # a number alone says little
-                        code = next(
-                            two for two in zip(before, after, strict=True) if len({*two}) > 1
-                        )
-                    yield *code, "\n".join(after)
+    for old, new in EVERYWHERE:
+        if body.count(old) > 1:
+            yield old, new, body.replace(old, new)
+    nodes, lines = list(ast.walk(ast.parse(body))), body.splitlines(keepends=True)
+    names = sorted({node.id for node in nodes if isinstance(node, ast.Name)} - NO_ARRAYS)
+    functions = [node.func for node in nodes if isinstance(node, ast.Call)]
+    for node in nodes:
+        if not isinstance(node, ast.expr) or node in functions:
+            continue
+        n, old = node.lineno - 1, ast.unparse(node)
+        for new in _variants(node, names):
+            line = f"{lines[n][: node.col_offset]}({new}){lines[n][node.end_col_offset :]}"
+            code = old, new
+            if isinstance(node, ast.Constant):  # a number alone says little
+                code = plain(lines[n].strip()), plain(line.strip())
+            yield *code, "".join([*lines[:n], line, *lines[n + 1 :]])
 
 
-def _statements(tree: ast.Module) -> list[str]:
-    """Return the statements of the only function in a tree as code."""
-    return [ast.unparse(each) for each in tree.body[0].body]  # type: ignore[attr-defined]
-
-
-def _variants(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
-    """Yield the expressions that people write by mistake in place of an expression."""
+def _variants(node: ast.expr, names: list[str]) -> list[str]:
+    """Return the expressions that people write by mistake in place of an expression."""
     code = ast.unparse(node)
     written: list[str] = []
+    functions = [each for each in names if each.endswith("backward")]
+    arrays = [each for each in names if each not in functions]
     match node:
         case ast.BinOp(left, operator, right):
-            parts = {"left": ast.unparse(left), "right": ast.unparse(right)}
-            parts |= {"a": f"({parts['left']})", "b": f"({parts['right']})", "code": code}
+            parts = {"left": ast.unparse(left), "right": ast.unparse(right), "code": code}
+            parts |= {"a": f"({parts['left']})", "b": f"({parts['right']})"}
             written += OPERATORS.get(type(operator), "").format(**parts).split("; ")
+            written += [*arrays, *(f"({code}) * {each}" for each in arrays)]
         case ast.Attribute(value, "T"):
             written += [ast.unparse(value)]
         case ast.Call(ast.Name(name), [argument]):
             written += [ast.unparse(argument), f"{name}({code})"]
-            written += [code.replace(name, each, 1) for each in names if each.endswith("backward")]
-        case ast.Call(ast.Attribute(value, name), arguments, keywords):
-            of = _in(ast.unparse(value))
-            for each in NEIGHBOURS.get(name, ()):
-                written += [code.replace(f".{name}(", f".{each}(")]
-            if name in NEIGHBOURS:
-                written += [of, f"{of}.{name}()", code.replace("axis=-1", "axis=0")]
-                written += [code.replace("axis=0", "axis=-1"), code.replace(", keepdims=True", "")]
-            elif of == "np" and arguments and not keywords:
-                written += [ast.unparse(arguments[0])]
+            written += [code.replace(name, each, 1) for each in functions]
+        case ast.Call(ast.Attribute(value, name)) if name in NEIGHBOURS:
+            of, cut = _in(ast.unparse(value)), "..., " if "axis=-1" in code else ""
+            written += [code.replace(f".{name}(", f".{each}(") for each in NEIGHBOURS[name]]
+            written += [code.replace(of, f"{of}[{cut}{part}]", 1) for part in (":-1", "1:", "-1:")]
+            written += [of, f"{of}.{name}()", code.replace("axis=-1", "axis=0")]
+            written += [code.replace("axis=0", "axis=-1"), code.replace(", keepdims=True", "")]
+        case ast.Call(ast.Attribute(ast.Name("np")), arguments, []):
+            written += map(ast.unparse, arguments[:1])
         case ast.Compare(left, _, [right]):
             a, b = ast.unparse(left), ast.unparse(right)
             written += [f"{a} < {b}", f"np.where({code}, 1, 0.01)", f"np.where({code}, 1, -1)"]
         case ast.Name(name, ast.Load()) if name in names:
-            written += [each for each in names if each != name and not each.endswith("backward")]
-            written += [f"{name}.T", f"{name} ** 2", f"(1 - {name})", f"np.maximum({name}, 0)"]
+            written += [*arrays, f"{name}.T", f"{name} ** 2", f"(1 - {name})"]
+            written += [f"np.maximum({name}, 0)", f"np.ones_like({name})"]
         case ast.Constant(int() | float() as n) if not isinstance(n, bool):
-            written += [str(each) for each in (n + 1, n - 1, 2 * n, n / 2, -n)]
-            written += [each for each in names if not each.endswith("backward")]
-    for each in filter(None, dict.fromkeys(written)):
-        new = ast.parse(each, mode="eval").body
-        if ast.unparse(new) != code:
-            yield new
+            written += [*map(str, (n + 1, n - 1, 2 * n, n / 2, -n)), *arrays]
+    return [each for each in dict.fromkeys(map(plain, written)) if each not in ("", code)]
+
+
+def plain(code: str) -> str:
+    """Return code in a standard form, without needless brackets."""
+    return ast.unparse(ast.parse(code))
 
 
 def terms(body: str) -> list[list[str]]:
@@ -102,7 +105,7 @@ def terms(body: str) -> list[list[str]]:
     >>> terms("row = g.sum()\\nreturn p * (g - row) / 3")
     [['p * g / 3', 'p * row / 3']]
     """
-    statements = ast.parse(f"def f():\n    {body.replace(chr(10), chr(10) + '    ')}").body[0].body  # type: ignore[attr-defined]
+    statements: list[Any] = ast.parse(body).body
     assigned = {
         ast.unparse(one.targets[0]): one.value for one in statements if isinstance(one, ast.Assign)
     }
