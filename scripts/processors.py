@@ -61,8 +61,10 @@ TESTS = (
 )
 """Tests of the results of kernels; how they are compiled, cached and threaded is the same
 everywhere."""
-OF_TILES = tuple(
-    f"tests/kernels/{name}.py" for name in ("test_linear", "test_precision", "backend/test_peak")
+OF_TILES = (
+    "tests/kernels/test_linear.py",
+    "tests/kernels/test_precision.py",
+    "tests/test_peak_benchmark.py",
 )
 TESTED = {
     "AVX-512": (BFLOAT16, TESTS), "AMX": (AMX, OF_TILES), "AVX2": (AVX2, TESTS),

@@ -75,14 +75,22 @@ def steps() -> list[StepCase]:
     return [case for case in kernel_cases() if isinstance(case, StepCase)]
 
 
-def test_steps_of_optimizers_pass_and_are_computed_by_kernels() -> None:
+def test_steps_of_optimizers_pass_and_are_computed_by_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # equal bits would not tell: without FMA a kernel may round as NumPy does
+    fused, computed = dispatch.fused, set()
+
+    def watched(call: Call) -> Output | Declined:
+        found = fused(call)
+        if not isinstance(found, Declined):
+            computed.add(call.op.__name__)
+        return found
+
+    monkeypatch.setattr(dispatch, "fused", watched)
     results = list(check_kernels(steps()))
     assert [(r.name, r.arrays, r.passed) for r in results] == [(name, 7, True) for name in STEPS]
-    for step in steps():
-        ours = step.stepped(np.float32)
-        with dispatch.reference():
-            plain = step.stepped(np.float32)
-        assert not any(np.array_equal(a, b) for a, b in zip(ours[1:], plain[1:], strict=True))
+    assert computed == set(StepCase.op.split(", "))
 
 
 @pytest.mark.parametrize("op", StepCase.op.split(", "))
