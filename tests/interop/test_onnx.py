@@ -98,6 +98,7 @@ def sources(n: int) -> list[list[int]]:
         {"activation_function": "silu", "attention_scale": "learned"},
         {"activation_function": "leaky_relu", "layer_norm_eps": 0.1},
         {"end_token_ids": (5, 9), "suppress_tokens": (7,)},
+        {"positions": "rotary_cross", "qk_norm": True},
         TOGETHER,
         DISTANCES,
     ],

@@ -35,6 +35,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"positions": "alibi", "sliding_window": 2, "attention_softcap": 1.5},
     {"positions": "rotary", "rope_theta": 50.0, "num_key_value_heads": 1, "qk_norm": True},
     {"positions": "rotary", "rope_factor": 4.0},
+    {"positions": "rotary_cross", "num_key_value_heads": 1, "qk_norm": True},
     {
         "positions": "relative",
         "relative_attention_num_buckets": 4,

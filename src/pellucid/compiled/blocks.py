@@ -260,7 +260,7 @@ def run_blocks_with(value: Any) -> Any:
                 for i in range(m):
                     if line[HEAD_NORM] >= 0:
                         norm_heads(h, i * h_row, placed, w.floats, line[HEAD_NORM], stack)
-                    if half and kind == SELF:
+                    if half and (kind == SELF or stack.cross):
                         turn_heads(h, i * h_row, placed, width, turns, i, half)
                 keys = h
                 if kind == MEMORY:

@@ -21,7 +21,7 @@ from pellucid.compiled.beam import (
     likeliest,
     log_probabilities,
 )
-from pellucid.compiled.blocks import embed, norm_heads, run_blocks_with, scratch
+from pellucid.compiled.blocks import embed, norm_heads, run_blocks_with, scratch, turn_heads
 from pellucid.compiled.products import fill, prepare
 from pellucid.compiled.records import (
     ANSWERS,
@@ -90,12 +90,14 @@ def kernels_of(activation: str) -> Kernels:
             at, bias = model.memory[layer, 0], model.memory[layer, 1]
             out = rows[layer * capacity + first : layer * capacity + first + u]
             fill(x, between.rounded, stack.width, w, at, bias, out, out.shape[1] // WIDTH)
-            if model.memory[layer, 2] >= 0:
-                for i in range(u):
-                    norm_heads(
-                        out, i * out.shape[1], model.decoder.key_heads, w.floats,
-                        model.memory[layer, 2], model.decoder,
-                    )  # fmt: skip
+            decoder = model.decoder
+            for i in range(u):
+                here, heads = i * out.shape[1], decoder.key_heads
+                if model.memory[layer, 2] >= 0:
+                    norm_heads(out, here, heads, w.floats, model.memory[layer, 2], decoder)
+                if decoder.cross:  # by the turns of the encoder's rows: the angles are the same
+                    half = len(decoder.angles)
+                    turn_heads(out, here, heads, decoder.padded_head, between.turns, i, half)
 
     def encode(model, source, rows):
         """Run the encoder; write its output as keys and values for every decoder layer.

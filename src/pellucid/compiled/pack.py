@@ -29,7 +29,6 @@ from pellucid.models.quantize import Arithmetic, int8_rows
 from pellucid.models.stack import ModelStack, Step
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import FeedForward
-from pellucid.nn.config import AttentionConfig
 from pellucid.nn.layers import Linear, Norm
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.rules.soft_cap import SoftCap
@@ -43,6 +42,7 @@ READER = walk.Reader(
     {
         **walk.EVERY_ATTENTION,
         "rotate": (None, ops.rotary),
+        "rotate_cross": None,
         "kind": CENTRED,
         "activation": [name for name, row in ACTIVATIONS.items() if row.kernel is not None],
     },
@@ -149,7 +149,7 @@ class _Weights:
         steps, own = stack.steps, stack.attentions()
         lines = [self._block(step) for step in steps]
         # The kernels support one kind of attention, network and norm for all blocks of a stack.
-        no_layers = AttentionConfig(embed_dim=1, num_heads=1, scale=1.0)
+        no_layers = stack.embed.config.attention
         config = _common("self-attention", (each.config for each in own), no_layers)
         every = [*own, *stack.attentions(memory=True)]
         _common("attention", (each.config.of_memory() for each in every), None)
@@ -188,6 +188,7 @@ class _Weights:
             softcap=np.float32(0.0 if cap is None else cap.cap),
             eps=np.float32(eps),
             angles=config.angles.frequencies(head_width // 2 if config.rotate else 0),
+            cross=int(config.rotate_cross),
         )
 
     def product(self, weight: Array, bias: Array | None, fill: float = 0.0) -> tuple[int, int]:

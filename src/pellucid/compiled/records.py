@@ -63,6 +63,8 @@ class PackedStack(NamedTuple):
     eps: Any
     angles: Array
     """(D / 2,): the angle per position that every pair of a head turns by; (0,) without."""
+    cross: int
+    """Whether the heads of cross-attention turn too."""
 
 
 class PackedInputs(NamedTuple):
@@ -227,7 +229,7 @@ class Answers(NamedTuple):
 
 
 ROWS, LOG_P = "i8[::1]", "f4[:,::1]"
-_STACK = record(PackedStack, "i8[:,::1]", *["i8"] * 16, *["f4"] * 3, "f8[::1]")
+_STACK = record(PackedStack, "i8[:,::1]", *["i8"] * 16, *["f4"] * 3, "f8[::1]", "i8")
 _INPUTS = record(PackedInputs, "f4[:,::1],i1[:,::1],f4[::1],f4[:,::1],f4,f4,i8")
 _WEIGHTS = record(PackedWeights, "f4[:,::1],u1[:,::1]")
 _OUTPUT = record(PackedOutput, "i8,i8,i8,i8,i8[::1],i8[::1]")

@@ -59,6 +59,7 @@ READER = Reader(
     {
         **EVERY_ATTENTION,
         "rotate": (None, *(row.rotate for row in POSITIONS.values() if row.onnx)),
+        "rotate_cross": None,
         "kind": [name for name, row in NORMS.items() if row.onnx],
         "activation": [name for name, row in ACTIVATIONS.items() if row.onnx],
     },
@@ -119,8 +120,8 @@ def _encoder(onnx: Any, model: Model, encoder: ModelStack, decoder: ModelStack |
         _labels(g, model, x)
     memory = [] if decoder is None else decoder.attentions(memory=True)
     for i, attention in enumerate(memory):
-        keys_values = g.projected(x, attention, slice(1, 3))
-        for name, made in zip(("key", "value"), keys_values, strict=True):
+        k, v = g.projected(x, attention, slice(1, 3))
+        for name, made in ("key", g.turned(k, attention, counted)), ("value", v):
             g("Identity", made, output=f"memory.{i}.{name}")
             g.output(f"memory.{i}.{name}", _shape(attention.config, "S"))
     return g.model("encoder")
@@ -191,6 +192,7 @@ def _decoder(onnx: Any, model: Model, decoder: ModelStack) -> Any:
         i = step.layer
         if step.block.memory:
             (q,) = g.projected(x, attention, slice(1))
+            q = g.turned(q, attention, places.queries)
             return g.attend(q, f"memory.{i}.key", f"memory.{i}.value", g.mask(), attention)
         q, k, v = _turned(g, x, Places(places.queries, places.queries), attention)
         k = g("Concat", f"past.{i}.key", k, output=f"present.{i}.key", axis=2)

@@ -122,8 +122,8 @@ class StackConfig:
     """Feed-forward networks after attention in every layer."""
     positions: PositionScheme = "sinusoidal"
     """How a token's position is known: the paper's fixed table, a learned table, queries and keys
-    rotated by their positions, scores that fall with the distance (ALiBi), or learned scores of
-    distances, which the layers of a stack share (T5)."""
+    rotated by their positions (rotary_cross: in cross-attention too), scores that fall with the
+    distance (ALiBi), or learned scores of distances, which the layers of a stack share (T5)."""
     relative_attention_num_buckets: int = 32
     """Ranges of distances that have a learned score each."""
     relative_attention_max_distance: int = 128
@@ -288,6 +288,7 @@ class StackConfig:
             sinks=self.attention_sinks,
             function=FUNCTIONS.get(self.attention_function or ""),
             rotate=scheme.rotate,
+            rotate_cross=scheme.rotate_cross,
             angles=self.angles,
         )
 

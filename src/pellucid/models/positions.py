@@ -21,6 +21,7 @@ class Positions:
     table: function (length, width) -> fixed table, whose rows are added to the token embeddings.
     learned: whether the rows of a learned table are added to the token embeddings.
     rotate: op f(x (T, H, D), positions (T,), angles) -> (y, saved), applied to queries and keys.
+    rotate_cross: whether those of cross-attention are rotated too.
     onnx: adds the ONNX nodes of `rotate`, given the names of x (N, H, L, D) and of its angles θ
         (N, 1, L, D), negated for the first half of the channels, and D.
     rule: attention rule that changes the scores.
@@ -31,6 +32,7 @@ class Positions:
     table: Callable[[int, int], Array] | None = None
     learned: bool = False
     rotate: Callable[..., tuple[Any, Any]] | None = None
+    rotate_cross: bool = False
     onnx: Callable[[OnnxNode, str, str, int], str] | None = None
     rule: Rule = EVERYTHING
     relative: bool = False
@@ -56,6 +58,7 @@ POSITIONS: Registry[Positions] = Registry(
         Positions("sinusoidal_halves", table=_halves),
         Positions("learned", learned=True),
         Positions("rotary", rotate=ops.rotary, onnx=_onnx_rotary),
+        Positions("rotary_cross", rotate=ops.rotary, rotate_cross=True),
         Positions("alibi", rule=rules.alibi),
         Positions("relative", relative=True),
     )

@@ -78,6 +78,9 @@ class AttentionConfig:
     """The op that rotates queries and keys by their positions. None: no rotation."""
     angles: Angles = PLAIN
     """The rotation frequencies."""
+    rotate_cross: bool = False
+    """Whether cross-attention rotates too: queries and keys by their positions, each in its own
+    sequence. It suits output that follows the input, as an inflected form follows its lemma."""
 
     def __post_init__(self) -> None:
         e, h = self.embed_dim, self.num_heads
@@ -123,7 +126,9 @@ class AttentionConfig:
         """Return the config for cross-attention.
 
         It leaves out everything that depends on the distance between query and key, since the
-        positions of two different sequences cannot be compared.
+        positions of two different sequences cannot be compared; rotations only without
+        `rotate_cross`.
         """
         capped = Rule(score=tuple(x for x in self.rule.score if not isinstance(x, Distances)))
-        return replace(self, rule=capped, relative=None, function=None, rotate=None)
+        rotate = self.rotate if self.rotate_cross else None
+        return replace(self, rule=capped, relative=None, function=None, rotate=rotate)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pellucid import ops
 from pellucid.core.array import Array, like, namespace
+from pellucid.core.batch import positions_of
 from pellucid.core.dispatch import dispatch
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context
@@ -153,6 +154,7 @@ def norm_rotate(
     """Normalise and rotate the query and key heads of x, as the config says (`ops.norm_rotate`).
 
     x has heads[0] query heads, then heads[1] key heads, then value heads, which do not change.
+    Rows without query heads are those of the memory, or none, once their keys are kept.
     """
     weights = [
         n.weight if n is not None and count else None for n, count in zip(norms, heads, strict=True)
@@ -164,7 +166,10 @@ def norm_rotate(
         options["eps"] = config.qk_norm
     positions = None
     if config.rotate is not None:
-        options["rotate"], positions = config.rotate, like(context.row_positions(), x)
+        places = context.row_positions()
+        if not heads[0] and context.memory is not None:
+            places = positions_of(context.memory.cu_seqlens)[: x.shape[0]]
+        options["rotate"], positions = config.rotate, like(places, x)
     arrays = (None if weight is None else weight.data for weight in weights)
     return learning(weights, *dispatch(ops.norm_rotate, x, heads, *arrays, positions, **options))
 

@@ -47,6 +47,7 @@ DISTANCES: dict[str, Any] = {
         {"sliding_window": 2},
         {"qk_norm": True, "attention_scale": "learned"},
         {"positions": "rotary"},
+        {"positions": "rotary_cross"},
         {"positions": "alibi", "sliding_window": 3},
         DISTANCES,
         TOGETHER,

@@ -98,6 +98,7 @@ SHOWN = Reader(
     {
         **EVERY_ATTENTION,
         "rotate": (None, ops.rotary),
+        "rotate_cross": None,
         "kind": [name for name in NORMS if f"{name}.dx" in STEPS],
         "activation": ACTIVATIONS,
     },
