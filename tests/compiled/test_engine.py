@@ -304,6 +304,7 @@ def test_a_beam_wider_than_the_vocabulary_generates_its_tokens_only(
         (seq2seq, {"decoder_layers": 0}),
         (seq2seq, {"encoder_layers": 0, "decoder_layers": 0}),
         (seq2seq, {"encoder_layers": 0, "positions": "rotary_cross"}),
+        (seq2seq, {"encoder_layers": 0, "qk_norm": True, "final_norm": False}),
     ],
 )
 def test_a_model_without_layers_decodes(make: Any, settings: dict[str, Any]) -> None:

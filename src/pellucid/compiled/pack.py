@@ -160,7 +160,7 @@ class _Weights:
         )
         norms = [step.block.norm for step in steps] + [stack.norm, stack.embed.norm]
         kinds = [(norm.kind, norm.eps) for norm in norms if norm is not None]
-        if config.qk_norm is not None:
+        if own and config.qk_norm is not None:
             kinds.append((kinds[0][0], config.qk_norm))
         kind, eps = _common("norm", kinds, ("layer_norm", 0.0))
         at, reach = self._distances(stack)
