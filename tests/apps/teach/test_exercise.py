@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pellucid.apps.teach.exercise import (
     page,
     read,
     right_results,
+    scope_of,
     solution,
 )
 from pellucid.apps.teach.topic import TOPICS
@@ -295,8 +297,6 @@ OTHERWISE = {
         "row_sum_left_out": attention(da="dw * w - dw * w * w"),
         "row_sum_spread": attention(da="w * dw - w * np.einsum('ls,ls->l', w, dw)"),
         "softmax_left_out": attention(da="dw"),
-        "v_dropped": attention(dw="dz"),
-        "v_not_transposed": attention(dw="np.einsum('ls,sd->ld', dz, v)"),
         "scale_missing": attention(dq="da @ k", dk="(q.T @ da).T"),
         "transpose_of_da": attention(dk="np.einsum('ls,sd->ld', da, q) / 3**0.5"),
         "dq_transposed": attention(dq="np.einsum('ls,ld->sd', da, k) / 3**0.5"),
@@ -422,6 +422,30 @@ def test_mistakes_that_any_answer_may_have_are_named() -> None:
         assert result.mistake is not None
         assert says in result.mistake.en
         assert HANGUL.search(result.mistake.ko)
+
+
+OF_ONE_SHAPE = {
+    "softmax_backward": {("dp", "p")},
+    "relu_backward": {("dy", "x")},
+    "gelu_backward": {("dy", "x")},
+    "layer_norm": {("gamma", "beta")},
+    "layer_norm_backward": {("dy", "x_hat")},
+    "attention_dq_dk": {("dz", "v"), ("q", "k")},  # as many queries as keys: self-attention
+    "feed_forward_backward": {("dy", "x")},
+}
+"""Arguments that can be confused in spite of their shapes."""
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_arguments_of_one_shape_are_few_and_the_page_says_every_shape(name: str) -> None:
+    scope = scope_of(name)
+    arrays = [each for each in read(name)["arguments"] if isinstance(scope[each], np.ndarray)]
+    alike = {(a, b) for a, b in combinations(arrays, 2) if np.shape(scope[a]) == np.shape(scope[b])}
+    assert alike == OF_ONE_SHAPE.get(name, set())
+    for language in ("en", "ko"):
+        lines = page(name, language).splitlines()
+        about = " ".join(line.strip(" #") for line in lines if line.startswith("    #"))
+        assert all(str(np.shape(scope[each])) in about for each in arrays)
 
 
 ZERO_SUM = np.outer(np.arange(5), np.arange(7) - 3.0)  # its rows sum to 0
