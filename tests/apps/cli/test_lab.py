@@ -280,3 +280,11 @@ def test_the_runs_are_done_by_an_executor_of_the_users_own(
     assert main(["lab", "run", study, *some]) == 0
     assert "1/1 done: linear, seed 0" in capsys.readouterr().out
     assert len(sys.modules["my_cluster"].made) == 1
+
+
+def test_a_study_without_results_here_has_a_dash_and_not_0(capsys: Says) -> None:
+    assert main(["lab", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert "done here" in shown
+    (row,) = (line.split() for line in shown.splitlines() if line.startswith("exponent "))
+    assert row[1:3] == [str(len(load_study("exponent").trials())), "–"]

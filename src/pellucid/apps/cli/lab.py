@@ -133,13 +133,13 @@ def report_verb(
 def list_verb(*, folder: Path = HOME) -> int:
     """List the studies that come with Pellucid, and how much of each is done.
 
-    In the repository the results that come with it count too. A results file that cannot be read is
-    named below the table.
+    A run is done here if its results are in the folder or, in Pellucid's repository, among those
+    stored there; a dash means that there are none. Files that cannot be read are named at the end.
 
     Args:
         folder: The folder with each study's results.
     """
-    rows = table(tr("study"), tr("runs"), tr("done"), tr("hours"), tr("question"))
+    rows = table(tr("study"), tr("runs"), tr("done here"), tr("hours"), tr("question"))
     errors = []
     for name in study_names():
         study = load_study(name)
@@ -147,7 +147,7 @@ def list_verb(*, folder: Path = HOME) -> int:
         try:
             lines = _lines(name, folder)
             ended = {id for id, line in lines.items() if line["status"] == "done"}
-            done = str(sum(trial.id in ended for trial in trials))
+            done = str(sum(trial.id in ended for trial in trials)) if lines else "–"
         except UserError as error:
             errors.append(str(error))
             done = tr("unreadable")
