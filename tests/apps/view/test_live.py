@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.apps.view.samples import bert, speaking
+from tests.apps.view.samples import bert, labelling, speaking
 
 from pellucid.apps import view
 from pellucid.apps.view.page import as_json
@@ -22,6 +22,7 @@ CHAT, FILL = {"id": "chat", "kind": "chat"}, {"id": "fill", "kind": "fill"}
 MODELS = [
     CHAT | {"languages": None, "example": "가나", "beam": 3},
     FILL | {"languages": None, "example": "a[MASK]가", "beam": None},
+    {"id": "label", "kind": "label", "languages": None, "example": "가나 b", "beam": None},
 ]
 Open = Callable[..., "Page"]
 
@@ -30,7 +31,7 @@ class Stub:
     """A server of two models: it keeps what it was asked for, and may fail."""
 
     def __init__(self) -> None:
-        self.pipelines: dict[str, Any] = {"chat": speaking(), "fill": bert()}
+        self.pipelines: dict[str, Any] = {"chat": speaking(), "fill": bert(), "label": labelling()}
         self.asked: list[dict[str, Any]] = []
         self.failure: tuple[int, str] | None = None
 
@@ -131,15 +132,20 @@ def test_sampling_draws_another_answer_each_time(opened: Open, stub: Stub) -> No
     assert [(one["temperature"], one["seed"]) for one in stub.asked] == [(1.3, 0), (1.3, 1)]
 
 
-def test_another_model_has_its_own_example_and_settings(opened: Open, stub: Stub) -> None:
+@pytest.mark.parametrize(
+    ("model", "example", "tab"), [("fill", "a[MASK]가", "Guesses"), ("label", "가나 b", "Label")]
+)
+def test_another_model_has_its_own_example_and_settings(
+    opened: Open, stub: Stub, model: str, example: str, tab: str
+) -> None:
     page = opened()
-    page.get_by_label("model", exact=True).select_option("fill")
-    assert page.get_by_label("Text").input_value() == "a[MASK]가"
+    page.get_by_label("model", exact=True).select_option(model)
+    assert page.get_by_label("Text").input_value() == example
     assert not page.get_by_label("beam").is_visible()
-    submit(page, r"a\[MASK\]가 →")
-    assert stub.asked == [{"model": "fill", "text": "a[MASK]가"}]
-    assert page.get_by_role("tab", name="Guesses").is_visible()
-    assert page.get_by_label("model", exact=True).input_value() == "fill"
+    submit(page, f"{re.escape(example)} →")
+    assert stub.asked == [{"model": model, "text": example}]
+    assert page.get_by_role("tab", name=tab).is_visible()
+    assert page.get_by_label("model", exact=True).input_value() == model
 
 
 def test_a_models_own_beam_may_be_wider_than_others(opened: Open, stub: Stub) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.apps.view.browsing import settle
 from tests.apps.view.reversing import reversing
-from tests.apps.view.samples import bert, gpt
+from tests.apps.view.samples import bert, gpt, labelling
 
 from pellucid.apps import view
 
@@ -130,7 +130,7 @@ def test_the_address_of_a_trial_has_its_text_and_what_is_off(opened: Open) -> No
     assert page.url.endswith("&off=decoder.1.0,source.0")
 
 
-@pytest.mark.parametrize("task", [gpt, bert], ids=["gpt", "bert"])
+@pytest.mark.parametrize("task", [gpt, bert, labelling])
 def test_a_single_stack_has_a_korean_sentence(
     browser: Browser, tmp_path: Path, task: Callable[[], Any]
 ) -> None:

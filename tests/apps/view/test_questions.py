@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from tests.apps.view.browsing import settle
 from tests.apps.view.reversing import reversing
-from tests.apps.view.samples import bert, gpt
+from tests.apps.view.samples import bert, gpt, labelling
 
 from pellucid import ops
 from pellucid.apps import view
@@ -103,12 +103,12 @@ def test_the_right_answers_are_the_records(page: Page, picture: view.Picture, ta
     assert checked >= min(len(asked), len([x for x in wanted if x is not None])) - 1
 
 
-@pytest.mark.parametrize("model", ["gpt", "bert"])
+@pytest.mark.parametrize("make", [gpt, bert, labelling])
 def test_a_single_stack_is_asked_too(
-    new_page: Callable[..., Page], tmp_path: Path, model: str
+    new_page: Callable[..., Page], tmp_path: Path, make: Callable[[], Any]
 ) -> None:
     page = new_page(locale="ko-KR")
-    picture = view.attention(gpt() if model == "gpt" else bert(), "가나다 bc")
+    picture = view.attention(make(), "가나다 bc")
     page.goto(picture.save(tmp_path / "one.html").as_uri())
     settle(page)
     for tab in TABS:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.apps.view.browsing import settle
-from tests.apps.view.samples import CONFIG, bert, gpt, shaken, speaking
+from tests.apps.view.samples import CONFIG, bert, gpt, labelling, shaken, speaking
 from tests.apps.view.test_runnable import made
 
 from pellucid.apps import view
@@ -208,7 +208,7 @@ def test_names_and_shapes_are_those_of_the_description(
     assert found == set(names)
 
 
-@pytest.mark.parametrize("make", [gpt, bert])
+@pytest.mark.parametrize("make", [gpt, bert, labelling])
 def test_a_single_stack_has_its_own_river(opened: Open, make: Callable[[], Any]) -> None:
     picture = view.attention(make(), "a[MASK]가")
     page = opened(picture)
@@ -218,7 +218,9 @@ def test_a_single_stack_has_its_own_river(opened: Open, make: Callable[[], Any])
     assert roles[-1] == "output"
     choose(page, len(roles) - 1)
     step = picture.record.steps[0]
-    page.evaluate(f"pellucid.model.chooseToken('{picture.record.parts[0].side}', {step.place})")
+    page.evaluate(
+        f"pellucid.model.chooseToken('{picture.record.parts[0].side}', {max(0, step.place)})"
+    )
     settle(page)
     assert f"“{step.label.text}”" in (page.locator("#part-detail").text_content() or "")
 
@@ -278,7 +280,7 @@ def test_widths_are_the_root_of_the_lengths_and_a_scale_says_so(
                 assert end_width(path) == pytest.approx(max(1, expected), rel=0.01), at
 
 
-@pytest.mark.parametrize("make", [speaking, gpt, bert])
+@pytest.mark.parametrize("make", [speaking, gpt, bert, labelling])
 def test_streams_have_the_lengths_of_the_rows(opened: Open, make: Callable[[], Any]) -> None:
     picture = view.attention(make(), "가나 b")
     page = opened(picture)
@@ -302,7 +304,7 @@ def test_streams_have_the_lengths_of_the_rows(opened: Open, make: Callable[[], A
     np.testing.assert_allclose(shown, added, rtol=1e-6)
 
 
-@pytest.mark.parametrize("make", [speaking, gpt, bert])
+@pytest.mark.parametrize("make", [speaking, gpt, bert, labelling])
 def test_arcs_are_the_strong_weights(opened: Open, make: Callable[[], Any]) -> None:
     picture = view.attention(make(), "가나 b")
     page = opened(picture)
