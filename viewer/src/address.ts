@@ -6,6 +6,7 @@ import type { Model } from "./model.ts";
 import { kindsOf, layersOf } from "./record.ts";
 import type { Kind, PageRecord } from "./record.ts";
 import type { Trial } from "./run/trial.ts";
+import { embedded } from "./share/share.ts";
 import type { State, Tab } from "./store.ts";
 
 const PLACES = ["layer", "head", "query", "key"] as const;
@@ -62,7 +63,7 @@ export function addressedTrial(trial: Trial, hash: string): void {
 
 /** Write the state into the address, where the browser lets a page do that. */
 export function address({ record, state, other, compared }: Model, trial: Trial | null): void {
-  const said = new URLSearchParams({ tab: state.tab, kind: state.kind });
+  const said = new URLSearchParams({ ...(embedded() ? { embed: "" } : {}), tab: state.tab, kind: state.kind });
   if (record.at !== undefined) said.set("at", String(record.at));
   for (const name of PLACES) said.set(name, String(state[name] + 1));
   if (state.beside !== (other ? "other" : "weights") || compared) said.set("beside", state.beside);

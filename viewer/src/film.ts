@@ -13,6 +13,7 @@ const en = {
   play: "Play",
   pause: "Pause",
   slider: "Step of the training",
+  at: "step",
   step: (step: string, epoch: string) => `Step ${step}, epoch ${epoch}`,
   loss: (nats: string) => `this answer: ${nats} nats a token`,
   given: "The answer, token by token; the darker, the more likely",
@@ -33,6 +34,7 @@ const ko: Words = {
   play: "재생",
   pause: "일시 정지",
   slider: "학습 스텝",
+  at: "스텝",
   step: (step, epoch) => `스텝 ${step}, 에폭 ${epoch}`,
   loss: (nats) => `이 답의 손실: 토큰당 ${nats} nat`,
   given: "답의 토큰입니다. 진할수록 확률이 높습니다",
@@ -112,6 +114,20 @@ export class Film {
   record(frame: number): PageRecord {
     const { step, record } = this.film.frames[frame]!;
     return { ...this.base, ...record, at: step };
+  }
+
+  /** Show every frame in turn, then the one before again; `drawn` is called when the page has drawn it. */
+  async each(drawn: (frame: number) => void): Promise<void> {
+    const { frame } = this.model!.state;
+    this.pause();
+    const picture = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    for (const at of this.steps.keys()) {
+      this.go(at);
+      await picture();
+      await picture();
+      drawn(at);
+    }
+    this.go(frame);
   }
 
   go(frame: number): void {

@@ -16,6 +16,7 @@ import { dataOf } from "./record.ts";
 import type { Kind, PageRecord } from "./record.ts";
 import { River } from "./river.ts";
 import { ScalePanel } from "./scale.ts";
+import { embedded, sharing, wholePage } from "./share/share.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
 import type { RunRecord } from "./run/model.ts";
@@ -98,6 +99,13 @@ function header(model: Model, tour: Tour): HTMLElement {
       "div",
       { class: "tools" },
       tour.button,
+      ...sharing({
+        language: state.language,
+        title: () => model.record.title,
+        words: () => [model.record.title, t.tabs[model.state.tab], ...(model.state.tab === "attention" ? [model.headName] : []), ...(model.record.at === undefined ? [] : [`${FILM[state.language].at} ${model.record.at}`]), "pellucid"].join(" · "),
+        look: () => ({ ground: model.colours.surface, ink: model.colours.muted, family: getComputedStyle(document.body).fontFamily }),
+        film: film ? { frames: film.steps.length, each: (drawn) => film.each(drawn) } : undefined,
+      }),
       language,
       theme,
       el("button", { type: "button", class: "quiet", onclick: () => help.showModal() }, t.keys),
@@ -221,7 +229,9 @@ function show(record: PageRecord, state: State): void {
     el("footer", {}, `${t.footer(record.off.toExponential(0))} ${live ? t.asks : t.offline}`),
     tour.root,
     glossary(),
+    embedded() ? wholePage(state.language) : "",
   );
+  document.documentElement.toggleAttribute("data-embed", embedded());
   model.store.listen((_, changed) => {
     if (!changed.has("tab") || !runs) return;
     if (model.state.tab !== "run") {
