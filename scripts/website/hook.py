@@ -41,9 +41,16 @@ SYNONYMS: dict[str, dict[str, str]] = tomllib.loads(
 )
 """Further words by which the search finds a page, by page and language."""
 EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
-LIVE, LEARNS = "<!-- the model itself -->", "<!-- the page that learns -->"
-"""Places in docs/view.md for links to the page that runs a model, and to the one that trains
-one."""
+LINKS = {
+    "<!-- the model itself -->": ("try.html#tab=run", "Try it here", "여기서 바로 해 보기"),
+    "<!-- the page that learns -->": ("learn.html", "Try it here", "여기서 바로 해 보기"),
+    "<!-- the story -->": (
+        "try.html#story=1",
+        "A Transformer in eight screens",
+        "여덟 장으로 보는 트랜스포머",
+    ),
+}
+"""Places in docs/ for links to the pages that run a model; address, and words in both languages."""
 FIGURE = re.compile("<!-- figure (\\w+) -->")
 """Place of an interactive figure of viewer/src/figures in a page of docs/."""
 ARTICLE = re.compile(r"^## (?:Article|글) (\d{3})\b.*$", re.MULTILINE)
@@ -83,9 +90,9 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if here in GENERATED:
         return markdown
     up = "../" if korean else ""
-    words = "여기서 바로 해 보기" if korean else "Try it here"
-    for comment, address in ((LIVE, f"{TRY}#tab=run"), (LEARNS, LEARN)):
-        place = f'<a href="{up}{address}" target="_blank">{words}</a>'
+    for comment, (address, *words) in LINKS.items():
+        own = f"{address}&lang=ko" if korean and "#" in address else address
+        place = f'<a href="{up}view/{own}" target="_blank">{words[korean]}</a>'
         markdown = markdown.replace(comment, place)
     markdown = markdown.replace("<!-- workbench -->", workbench.place(korean))
     for name in FIGURE.findall(markdown):
@@ -126,19 +133,21 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     korean = str(config.theme["language"]) == "ko"
     name = "검색" if korean else "Search"
     output = output.replace('role="dialog"', f'role="dialog" aria-label="{name}"', 1)
-    output = output.replace("</head>", f"{card(page, config)}</head>", 1)
+    about = str(page.meta.get("description") or config.site_description or "")
+    tags = card(config, page.title or "", about, page.canonical_url or "")
+    output = output.replace("</head>", f"{tags}</head>", 1)
     return BASE.sub(lambda found: found.group(1) or ".", output, count=1) if korean else output
 
 
-def card(page: Page, config: MkDocsConfig) -> str:
+def card(config: MkDocsConfig, title: str, description: str, url: str) -> str:
     """Return the Open Graph tags of a page, for link previews: title, description, picture.
 
     A picture needs an absolute address, so without `site_url` there is none.
     """
-    about = {"type": "article", "site_name": config.site_name, "title": page.title or ""}
-    about["description"] = str(page.meta.get("description") or config.site_description or "")
+    about = {"type": "article", "site_name": config.site_name, "title": title}
+    about["description"] = description
     if config.site_url:
-        about |= {"url": page.canonical_url or "", "image": f"{config.site_url}{CARD}"}
+        about |= {"url": url, "image": f"{config.site_url}{CARD}"}
     tags = [
         f'<meta property="og:{name}" content="{html.escape(text)}">' for name, text in about.items()
     ]
@@ -147,6 +156,11 @@ def card(page: Page, config: MkDocsConfig) -> str:
 
 CARD = "view/try.png"
 """The picture of all link previews: the model in a page."""
+CARDS = {
+    TRY: ("A Transformer in eight screens", "Type a word, and see how a Transformer reads it."),
+    LEARN: ("Watch a Transformer learn", "It trains in the page, and you look inside."),
+}
+"""Title and description of the pages that run a model, for link previews."""
 BASE = re.compile(r'(?<="base": ")(?:\.\.|(\.\.(?:/\.\.)*)/\.\.)(?=")')
 """The base in a page's settings, and the part of it that leads to the Korean site."""
 
@@ -162,7 +176,11 @@ def on_post_build(config: MkDocsConfig) -> None:
     site = Path(config.site_dir)
     picture = view.attention(pellucid.load("g2p-en"), "attention", run=True)
     picture.save(site / TRY)
-    (site / LEARN).write_text(learn_page(), encoding="utf-8")
+    runs = {TRY: (site / TRY).read_text(encoding="utf-8"), LEARN: learn_page()}
+    for path, html_text in runs.items():
+        tags = card(config, *CARDS[path], f"{config.site_url}{path}")
+        shown = html_text.replace("</head>", f"{tags}</head>", 1)
+        (site / path).write_text(shown, encoding="utf-8")
     (site / MODEL).write_text(f"pellucidModel = {json.dumps(picture.model)}", encoding="utf-8")
     articles.write(site)
     workbench.write(site)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[2]
+ADDRESS = "https://pellucid.example/book/"
+"""Where the site is as if it were published."""
 HANGUL = re.compile("[가-힣]")
 ENGLISH = re.compile(r"\b(?:the|of|to|and|for|in) ")
 
@@ -42,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "SITE_URL": ADDRESS},
         capture_output=True,
         text=True,
         check=False,
@@ -57,6 +59,24 @@ def text_of(path: Path) -> str:
 
 def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     assert list(links.faults(site)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [
+        ("index.html", "Home"),
+        ("ko/view.html", "들여다보기"),
+        ("view/try.html", "A Transformer in eight screens"),
+        ("view/learn.html", "Watch a Transformer learn"),
+    ],
+)
+def test_a_page_has_a_card_with_whole_addresses(site: Path, path: str, title: str) -> None:
+    found = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', text_of(site / path)))
+    assert found["title"] == title
+    assert found["description"]
+    assert found["url"] == f"{ADDRESS}{path.replace('index.html', '')}"
+    assert found["image"].startswith(ADDRESS)
+    assert (site / found["image"].removeprefix(ADDRESS)).is_file()
 
 
 def test_every_page_of_the_menu_is_in_both_languages(site: Path) -> None:

@@ -54,6 +54,7 @@ export function addressedTrial(trial: Trial, hash: string): void {
     return /^[a-z]+(\.\d+)+$/.test(part) && (where === "source" || known.includes(`${where}.${at}`));
   });
   trial.off = new Set(off);
+  trial.expected = said.get("expected") ?? "";
   trial.from = said.get("from") ?? "";
   trial.mode = said.get("instead") === "mean" ? "mean" : said.has("from") ? "text" : "zero";
   const rights = said.getAll("right");
@@ -70,6 +71,7 @@ export function address({ record, state, other, compared }: Model, trial: Trial 
   if (compared) for (const name of COMPARED) said.set(name, String(state[name] + 1));
   if (trial && (state.tab === "run" || trial.text !== trial.runner.record.text)) {
     said.set("text", trial.text);
+    if (trial.expected !== "") said.set("expected", trial.expected);
     if (trial.off.size > 0) said.set("off", [...trial.off].join(","));
     if (trial.mode === "mean") said.set("instead", "mean");
     if (trial.mode === "text") said.set("from", trial.from);
@@ -78,6 +80,10 @@ export function address({ record, state, other, compared }: Model, trial: Trial 
       said.append("right", right);
     }
   }
+  turnTo(said);
+}
+
+export function turnTo(said: URLSearchParams): void {
   try {
     history.replaceState(null, "", `#${String(said).replaceAll("%2C", ",")}`);
   } catch {

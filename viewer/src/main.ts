@@ -1,6 +1,6 @@
 // The page: its head, its views, and what they share.
 
-import { address, addressed, addressedTrial } from "./address.ts";
+import { address, addressed, addressedTrial, turnTo } from "./address.ts";
 import { Backward } from "./backward.ts";
 import { chapters } from "./chapters.ts";
 import { clamp, el, offer, segmented, select } from "./dom.ts";
@@ -19,6 +19,8 @@ import { ScalePanel } from "./scale.ts";
 import { embedded, sharing, wholePage } from "./share/share.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
+import { Story, storyAt } from "./story/story.ts";
+import { TEXTS as STORY } from "./story/text.ts";
 import type { RunRecord } from "./run/model.ts";
 import { cellOf, recorded, titleOf } from "./run/recorded.ts";
 import { trialPanel } from "./run/tab.ts";
@@ -99,19 +101,30 @@ function header(model: Model, tour: Tour): HTMLElement {
       "div",
       { class: "tools" },
       tour.button,
-      ...sharing({
-        language: state.language,
-        title: () => model.record.title,
-        words: () => [model.record.title, t.tabs[model.state.tab], ...(model.state.tab === "attention" ? [model.headName] : []), ...(model.record.at === undefined ? [] : [`${FILM[state.language].at} ${model.record.at}`]), "pellucid"].join(" · "),
-        look: () => ({ ground: model.colours.surface, ink: model.colours.muted, family: getComputedStyle(document.body).fontFamily }),
-        film: film ? { frames: film.steps.length, each: (drawn) => film.each(drawn) } : undefined,
-      }),
+      ...(tells ? [el("button", { type: "button", class: "quiet", id: "story-open", onclick: () => tell(0) }, STORY[state.language].open)] : []),
+      ...shares(model, () => [
+        record.title,
+        t.tabs[model.state.tab],
+        ...(model.state.tab === "attention" ? [model.headName] : []),
+        ...(model.record.at === undefined ? [] : [`${FILM[state.language].at} ${model.record.at}`]),
+      ]),
       language,
       theme,
       el("button", { type: "button", class: "quiet", onclick: () => help.showModal() }, t.keys),
     ),
     help,
   );
+}
+
+/** The button for what leaves the page; `words` are those below a picture. */
+function shares(model: Model, words: () => string[]): HTMLElement[] {
+  return sharing({
+    language: model.state.language,
+    title: () => words()[0]!,
+    words: () => [...words(), "pellucid"].join(" · "),
+    look: () => ({ ground: model.colours.surface, ink: model.colours.muted, family: getComputedStyle(document.body).fontFamily }),
+    film: film ? { frames: film.steps.length, each: (drawn) => film.each(drawn) } : undefined,
+  });
 }
 
 /** Records of earlier versions lack the whole model, and most pages the one that they could run. */
@@ -245,7 +258,7 @@ function show(record: PageRecord, state: State): void {
       language: state.language,
       colours: () => model.colours,
       changed: () => {
-        if (model.state.tab !== "run") return;
+        if (model.state.tab !== "run" || story) return;
         address(model, trial);
         if (follows && trial.readings !== followed) app.querySelector("h1")!.replaceWith(title(trial.whole ? titleOf(trial) : trial.piece));
       },
@@ -255,6 +268,7 @@ function show(record: PageRecord, state: State): void {
   // The model's tab draws in the theme's colours too, and for paper in those of paper.
   model.store.listen((_, changed) => {
     if (changed.has("colours") && panels.run.firstChild) trial?.choose({});
+    if (changed.has("colours")) story?.draw();
   });
   let written = state; // what the address says
   model.store.listen((_, changed) => {
@@ -363,6 +377,42 @@ function load(record: PageRecord): void {
   document.title = record.title;
 }
 
+/** Tell the story from a screen on, in place of the page, until it is closed. */
+function tell(screen: number): void {
+  const trial = readTrial();
+  const app = document.getElementById("app")!;
+  // The page below is built anew for another text.
+  const model = () => globalThis.pellucid!.model;
+  const { language } = model().state;
+  const turned = language === "ko" ? "en" : "ko";
+  let at = screen;
+  const other = el("button", { type: "button", class: "quiet", id: "story-language", lang: turned }, t.languageName);
+  other.addEventListener("click", () => {
+    show(model().record, { ...model().state, language: turned });
+    tell(at);
+    document.getElementById("story-language")!.focus();
+  });
+  const moved = (to: number | null) => {
+    if (to === null) {
+      story!.root.remove();
+      story = null;
+      app.hidden = false;
+      model().store.set({ tab: "run" });
+      model().store.redraw();
+      return;
+    }
+    at = to;
+    const said = new URLSearchParams({ story: String(to + 1), text: trial.text });
+    if (trial.expected !== "") said.set("expected", trial.expected);
+    turnTo(said);
+  };
+  const words = () => [titleOf(trial), STORY[language].titles[at]!];
+  story?.root.remove();
+  story = new Story(trial, screen, { language, colours: () => model().colours, moved, tools: [...shares(model(), words), other] });
+  app.hidden = true;
+  app.after(story.root);
+}
+
 declare global {
   // For scripts and tests: the numbers behind the pictures.
   var pellucid: { readonly record: PageRecord; model: Model; readonly trial: Trial | null } | undefined;
@@ -372,6 +422,7 @@ declare global {
 const runs = document.getElementById("run") !== null;
 const openedAt = location.hash;
 let trial: Trial | null = null;
+let story: Story | null = null;
 /** The reading that the page shows. */
 let followed = 0;
 
@@ -386,7 +437,7 @@ function readTrial(): Trial {
   const given = opened.steps.map(({ token }) => token).filter((token) => token !== runner.record.end);
   const before = runner.record.stacks.encoder ? [] : (trial.whole?.memory.ids ?? []);
   const written = target.decode([...before, ...given]).slice(before.length > 0 ? target.decode(target.encode(trial.text)).length : 0);
-  const whole = !trial.taught && trial.text === runner.record.text && own !== null && String(own.ids) !== String(given);
+  const whole = !trial.taught && trial.expected === "" && trial.text === runner.record.text && own !== null && String(own.ids) !== String(given);
   if (whole && (before.length > 0 || String(target.encode(written)) === String(given))) trial.expect(written);
   return trial;
 }
@@ -403,10 +454,16 @@ const opened = dataOf<PageRecord>("record")!;
 const film = Film.here(opened);
 /** Whether all tabs show the text that the model in the page has read: the frames of a film are of earlier models. */
 const follows = runs && !film;
+/** The story is of a model that writes, token by token. */
+const tells = runs && opened.maps.some(({ kind }) => kind === "decoder");
 /** The record of another model or text, to compare with. */
 const other = dataOf<PageRecord>("other");
 start(follows && !opened.maps[0]?.q ? computed() : opened);
+if (tells && storyAt(openedAt) !== null) tell(storyAt(openedAt)!);
+addEventListener("keydown", (event) => story?.press(event));
 addEventListener("hashchange", () => {
+  const screen = storyAt(location.hash);
+  if (tells && screen !== null) tell(screen);
   const { record, model } = globalThis.pellucid ?? {};
   if (!record || !model) return;
   model.store.set(addressed(record, model.state, shownTabs(record), location.hash, other !== null));

@@ -819,7 +819,9 @@ export function speak(language: Language): void {
   document.documentElement.lang = language;
 }
 
-/** The language asked for when the file was written, else the browser's. */
+/** The language of the address (`#lang=ko`), else that asked for when the file was written, else the browser's. */
 export function preferred(asked: Language | null | undefined): Language {
+  const said = new URLSearchParams(globalThis.location?.hash.slice(1)).get("lang");
+  if (said === "en" || said === "ko") return said;
   return asked ?? (navigator.language.toLowerCase().startsWith("ko") ? "ko" : "en");
 }

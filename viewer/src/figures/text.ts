@@ -53,6 +53,7 @@ const en = {
     "the mean of the heads of its first cross-attention. A pale sound is less certain. In words it has never seen, 6 % of the sounds are wrong.",
   symbols: "A as in day, I as in my, O as in go, W as in now, Y as in boy; ʤ as in jam, ʧ as in chip; ˈ before a stressed vowel.",
   inside: "Take the model apart",
+  story: "How it works, in eight screens with your word",
 };
 
 const ko: typeof en = {
@@ -108,6 +109,7 @@ const ko: typeof en = {
     "있는 헤드의 평균). 흐린 소리일수록 확률이 낮습니다. 처음 보는 단어에서 틀리는 소리는 6 %입니다.",
   symbols: "기호: A는 day, I는 my, O는 go, W는 now, Y는 boy의 모음, ʤ는 jam, ʧ는 chip의 자음이며, ˈ는 강세가 있는 모음 앞에 옵니다.",
   inside: "모델 분해해 보기",
+  story: "이 단어로 보는 원리, 화면 여덟 장",
 };
 
 export const TEXTS = { en, ko };

@@ -228,7 +228,7 @@ function mapOf(map: AttentionMap, { runner, runs, back }: Fed): AttentionMap {
 }
 
 /** The mean entropy of a head's rows, and how far its keys depend on the query, in nats. */
-function entropies(weights: Float32Array, head: number, queries: number, keys: number): { mean: number; information: number } {
+export function entropies(weights: Float32Array, head: number, queries: number, keys: number): { mean: number; information: number } {
   const entropy = (p: ArrayLike<number>) => -sum(Array.from(p, (w) => (w > 0 ? w * Math.log(w) : 0)));
   const rows = indices(queries).map((l) => weights.subarray((head * queries + l) * keys, (head * queries + l + 1) * keys));
   const mean = sum(rows.map(entropy)) / queries;

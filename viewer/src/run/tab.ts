@@ -495,7 +495,7 @@ function attributed(trial: Trial, { t }: Names): HTMLElement[] {
 }
 
 /** The most likely tokens of one row but for `id`, each with its probability. */
-function likeliest({ values, width }: Rows, row: number, count: number, id: number): [token: number, p: number][] {
+export function likeliest({ values, width }: Rows, row: number, count: number, id: number): [token: number, p: number][] {
   const logits = values.subarray(row * width, (row + 1) * width);
   return Array.from(logits.keys())
     .filter((token) => token !== id && logits[token]! > -Infinity)

@@ -155,6 +155,11 @@ export class Tokenizer {
   }
 
   /** A token as a picture shows it; an unknown one by what was typed. */
+  /** How many tokens it knows. */
+  get size(): number {
+    return this.record.vocabulary.length;
+  }
+
   label(id: number, typed?: string): Label {
     const { kind, vocabulary } = this.record;
     if (id === this.unknown && typed !== undefined) return [visible(typed), "unknown"];

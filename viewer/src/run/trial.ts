@@ -371,19 +371,28 @@ export class Trial {
     for (const { text, right } of lessons) {
       const before = this.readingOf(text);
       const answer = before && this.answerOf(right, before);
-      const losses: number[] = [];
-      for (let i = 0; answer && i <= STEPS; i++) {
-        const reading = this.readingOf(text, answer)!;
-        const loss = sum(this.runner.losses(reading.run, answer).losses);
-        losses.push(loss);
-        if (i === STEPS) break;
-        const gradients = gradientsOf(this.runner, { ...reading, off: NOTHING, counted: () => true });
-        const squares = gradients.tensors.reduce((all, d) => d.reduce((sum, x) => sum + x * x, all), 0);
-        if (squares > 0) this.move(step(gradients), loss / (2 * squares));
-      }
+      const losses = answer ? Array.from({ length: STEPS + 1 }, (_, i) => this.towards(text, answer, i < STEPS)) : [];
       if (losses.length > 0) this.lessons.push({ text, right, losses });
     }
     this.read(this.text);
+  }
+
+  /** One such step towards the expected answer. */
+  take(): void {
+    this.towards(this.piece, this.whole!.answer, true);
+    this.linked = false;
+    this.read(this.text, false);
+  }
+
+  /** Return the loss of a right answer, and then step against its gradient, if it `moves`. */
+  private towards(text: string, answer: Answer, moves: boolean): number {
+    const reading = this.readingOf(text, answer)!;
+    const loss = sum(this.runner.losses(reading.run, answer).losses);
+    if (!moves) return loss;
+    const gradients = gradientsOf(this.runner, { ...reading, off: NOTHING, counted: () => true });
+    const squares = gradients.tensors.reduce((all, d) => d.reduce((sum, x) => sum + x * x, all), 0);
+    if (squares > 0) this.move(step(gradients), loss / (2 * squares));
+    return loss;
   }
 
   /** What the model writes for a text as it is now. */

@@ -87,7 +87,7 @@ export function sharing(shared: Shared): HTMLElement[] {
     el("div", { class: "share-part" }, el("h3", {}, title), hint ? el("p", { class: "hint" }, hint) : null, el("div", { class: "choices" }, ...inside));
   const dialog = el(
     "dialog",
-    { class: "share", "aria-label": t.share },
+    { class: "sharing", "aria-label": t.share },
     el("h2", {}, t.share),
     part(t.picture, "", button("copy-picture", t.copyPicture, copyPicture), button("save-picture", t.savePicture, () => savePicture(t.saved))),
     ...(shared.film ? [part(t.film, t.gifHint, button("save-gif", t.saveGif, saveFilm))] : []),
