@@ -105,6 +105,8 @@ def test_a_step_is_the_librarys(told: Open, task: Seq2SeqTask) -> None:
                 parameter.data = parameter.data - losses[-1] / (2 * squares) * d
         losses.append(nats(copy, source, right, counted))
         page.locator("#story-step").click()
+        loss = page.evaluate("pellucid.trial.whole.answer.losses.reduce((a, b) => a + b)")
+        assert loss == pytest.approx(losses[-1], abs=1e-4)
     settle(page)
     assert losses[-1] < losses[0]
     probabilities = [100 * float(np.exp(-loss)) for loss in losses]
