@@ -74,7 +74,7 @@ def test_a_page_has_a_card_with_whole_addresses(site: Path, path: str, title: st
     found = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', text_of(site / path)))
     assert found["title"] == title
     assert found["description"]
-    assert found["url"] == f"{ADDRESS}{path.replace('index.html', '')}"
+    assert found["url"] == f"{ADDRESS}{path}"
     assert found["image"].startswith(ADDRESS)
     assert (site / found["image"].removeprefix(ADDRESS)).is_file()
 
