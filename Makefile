@@ -91,7 +91,7 @@ format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
 
-# Its workbench takes Python from the site itself (18 MB, from the package index by hash). Another
+# Its workbench takes Python from the site itself (26 MB, from the package index by hash). Another
 # place: PELLUCID_PYODIDE=https://cdn.jsdelivr.net/pyodide/v0.27.7/full/, a folder, or none.
 docs: setup  ## Build the documentation site in build/site and check its links
 	@[ -n "$$PELLUCID_PYODIDE" ] || $(BIN)/python scripts/test_wasm.py install
