@@ -47,8 +47,9 @@ def read_pairs(
 
     Its name gives the format: .tsv, .csv or .jsonl, also with .gz. TSV (without quoting) and CSV
     have exactly two columns, or a first line that names the columns. A first line with other words
-    is a pair. A warning quotes it if it may be a header after all: in every CSV, and in a TSV with
-    a name of `USUAL_NAMES` or where only the first line is two plain words. In CSV, blanks before a
+    is a pair. A warning quotes it if it may be a header after all: in every CSV, and in a TSV whose
+    first line has a name of `USUAL_NAMES`, or that has at least 21 pairs of which only the first is
+    two plain ASCII words. In CSV, blanks before a
     quoted field are skipped. JSON lines are objects whose target is a text or a list of texts, all
     of them right.
 

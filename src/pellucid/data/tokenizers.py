@@ -204,9 +204,10 @@ class Tokenizer(TokenizerLike):
         return [SPECIALS[i] if i < len(SPECIALS) else self._joined([i]) for i in ids]
 
     def normalised(self, text: str) -> str:
-        """Return a text as it is after encoding and decoding.
+        """Return a text rewritten and normalised as `encode` does first.
 
-        Raises `UserError` as `encode` does.
+        It equals `decode(encode(text))` if every unit has a token. Raises `UserError` for half of a
+        surrogate pair.
         """
         normal = self._normal(text)
         return unicodedata.normalize("NFC", normal) if self.composes else normal

@@ -26,8 +26,9 @@ from pellucid.ops.rule import EVERYTHING, Rule
 class TransformerEncoderLayer(TransformerLayer):
     """An encoder layer: self-attention, then a feed-forward network.
 
-    The arguments are those of torch.nn.TransformerEncoderLayer, and `scale`, the factor of the
-    attention scores: a number or "learned". src: (S, N, E), (N, S, E) with batch_first, or (S, E).
+    The arguments are those of torch.nn.TransformerEncoderLayer except `device`, and two more:
+    `scale`, the factor of the attention scores (a number or "learned"; by default 1/sqrt(D)), and
+    `seed` of the initialisation. src: (S, N, E), (N, S, E) with batch_first, or (S, E).
     Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
 
     >>> import numpy as np
@@ -60,8 +61,9 @@ class TransformerEncoderLayer(TransformerLayer):
 class TransformerDecoderLayer(TransformerLayer):
     """A decoder layer: self-attention, attention to the encoder's memory, a feed-forward network.
 
-    The arguments are those of torch.nn.TransformerDecoderLayer, and `scale`, the factor of the
-    attention scores: a number or "learned". tgt (L, N, E), memory (S, N, E); (N, L, E) and
+    The arguments are those of torch.nn.TransformerDecoderLayer except `device`, and two more:
+    `scale`, the factor of the attention scores (a number or "learned"; by default 1/sqrt(D)), and
+    `seed` of the initialisation. tgt (L, N, E), memory (S, N, E); (N, L, E) and
     (N, S, E) with batch_first; or without N. `backward(dy)` returns (dtgt, dmemory).
     Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
 

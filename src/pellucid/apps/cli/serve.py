@@ -46,7 +46,7 @@ def serve(
         rows: Most hypotheses that are generated together.
         max_tokens: Longest answer, in tokens.
         max_seconds: Longest time a request may take, in seconds.
-        max_waiting: Most requests that may wait; more are refused (429).
+        max_waiting: Most texts that may wait; a request that finds no room is refused (429).
         accept_changes: Take models whose files were changed after they were saved.
     """
     if not model:

@@ -102,7 +102,7 @@ class Worker:
     def _enter(self) -> None:
         """Raise `BusyError` if the queue is full or the server is stopping."""
         if self._stopping or self.waiting >= self.most_waiting:
-            raise BusyError(f"{self.waiting} requests wait already; try again in a second")
+            raise BusyError(f"{self.waiting} texts wait already; try again in a second")
 
     def _run(self, mine: list[Batcher]) -> None:
         """Run rounds of the batchers in `mine` until the worker stops."""

@@ -7,10 +7,10 @@ from pellucid.interop.families.family import Family, Foreign, Settings, Table
 
 
 class Bert(Family):
-    """BERT and DistilBERT, and classifiers of their kind.
+    """BERT, BERT classifiers and DistilBERT; the base class of RoBERTa and ELECTRA.
 
-    `head` in the TOML file is an array that only models with a head have; `labels`, in that of
-    classifiers, is the output layer.
+    In the TOML file `head` names an array that only models with a masked-LM head have; `labels`,
+    in the files of classifiers, names the output layer.
     """
 
     def read(self, theirs: Foreign) -> Settings:

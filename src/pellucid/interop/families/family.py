@@ -99,7 +99,7 @@ class Family:
         return {}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return entries of the table of names that depend on the settings."""
+        """Return entries of `names` that depend on the settings or on the arrays in the file."""
         return {}
 
     def config(self, theirs: Foreign) -> StackConfig:
