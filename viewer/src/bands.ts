@@ -24,7 +24,7 @@ export function bands({ letters, sounds, chances, weights }: Looking, width: num
   const [top, bottom] = [ROW, HEIGHT - ROW];
   const half = (top + bottom) / 2;
   const write = (row: 0 | 1, i: number, text: string, y: number, about: { [name: string]: string | number } = {}) =>
-    svg("text", { x: x(row, i), y, "text-anchor": "middle", "font-size": size, ...about }, text);
+    svg("text", { x: x(row, i), y, "text-anchor": "middle", "font-size": size * Math.min(1, 2 / Array.from(text).length), ...about }, text);
   const drawn = weights.flatMap((row, l) =>
     row.map((weight, s) => {
       if (weight < SEEN) return null;

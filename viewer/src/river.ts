@@ -6,7 +6,7 @@ import { clamp, el, number, percent, segmented, svg, token } from "./dom.ts";
 import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { Detail, letters, lowered, nameOf, one } from "./part.ts";
-import type { AttentionMap, Part, Side } from "./record.ts";
+import type { AttentionMap, Label, Part, Side } from "./record.ts";
 import type { State } from "./store.ts";
 import { t } from "./text.ts";
 
@@ -16,7 +16,8 @@ type Stack = Part["stack"];
 const [WIDEST, WIDTH, BOW] = [48, 0.55, 0.42];
 /** Weights from here on are drawn, and the largest of each query. */
 const STRONG = 0.1;
-/** Columns narrower than this show the name of the chosen token only. */
+/** Columns narrower than this have their names in rows one below another: at most so many, of so few letters. */
+const [ROWS, LETTERS] = [3, 2];
 const NAMED = 15;
 /** And narrower than this no probability. */
 const WORDED = 50;
@@ -452,12 +453,11 @@ export class River {
       const { left, column } = this.beds(stack)[side]!;
       const list = this.springs[side]!;
       list.style.marginLeft = `${left - this.springs[this.sides[0]!]!.offsetLeft}px`;
-      list.classList.toggle("narrow", column < NAMED);
+      this.crowd(list, column, model.record[side]);
     }
     const { stack, side } = this.stations.at(-1)!;
     const { left, column } = this.beds(stack)[side]!;
     this.mouth.style.marginLeft = `${left}px`;
-    this.mouth.classList.toggle("narrow", column < NAMED && !model.pooled);
     this.mouth.classList.toggle("tight", column < WORDED && !model.pooled);
     const steps = new Map(model.record.steps.map((step) => [step.place, step]));
     this.mouth.replaceChildren(
@@ -469,6 +469,18 @@ export class River {
           : el("div", { class: name });
       }),
     );
+    if (!model.pooled) this.crowd(this.mouth, column, model.record.steps.map(({ label }) => label));
+  }
+
+  /** Columns too narrow for a name each: names go down by a row from one to the next, or the chosen token alone has one. */
+  private crowd(list: HTMLElement, column: number, names: readonly Label[]): void {
+    const longest = Math.max(1, ...names.map(([text, kind]) => (kind === "special" ? 1 : Array.from(text).length)));
+    const rows = Math.ceil((4 + 8 * longest) / column);
+    const staggered = column < NAMED && longest <= LETTERS && rows <= ROWS;
+    list.classList.toggle("narrow", column < NAMED && !staggered);
+    list.classList.toggle("staggered", staggered);
+    list.style.setProperty("--rows", String(rows));
+    [...list.children].forEach((child, i) => (child as HTMLElement).style.setProperty("--row", String(i % rows)));
   }
 }
 

@@ -570,3 +570,45 @@ def test_what_is_typed_on_one_tab_is_on_all(opened: Open, task: Seq2SeqTask) -> 
     page.locator("#tab-generation").click()
     page.locator("h1", has_text="가나 →").wait_for()
     page.wait_for_function("pellucid.record.source.length === 2")  # a frame later than the heading
+
+
+def test_tokens_of_the_river_have_their_names_on_a_phone(opened: Open) -> None:
+    page = opened(viewport={"width": 380, "height": 800})
+    page.get_by_label("Text", exact=True).fill("가나다라마바사가나다라마바사가나다라마바")
+    page.locator("#tab-whole").click()
+    page.locator("h1", has_text="가나다라마바사가").wait_for()
+    for n, least in ((0, 20), (1, 2)):
+        names = page.locator(".spring [role=listbox]").nth(n).locator(".choice .token.text")
+        boxes = names.evaluate_all("""all => all.map(one => {
+            const {left, top, right, bottom} = one.getBoundingClientRect();
+            return [left, top, right, bottom, one.checkVisibility()];
+        })""")
+        assert len(boxes) >= least
+        for i, (left, top, right, bottom, seen) in enumerate(boxes):
+            assert seen
+            assert right > left
+            for other in boxes[i + 1 :]:
+                apart = other[0] >= right - 0.5 or other[2] <= left + 0.5
+                assert apart or other[1] >= bottom - 0.5 or other[3] <= top + 0.5
+    assert (
+        page.locator(".tools button").evaluate_all(
+            "all => Math.max(...all.map(one => one.offsetHeight))"
+        )
+        < 45
+    )  # no name of a button is broken
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_on_a_projector_the_page_is_wide_and_its_words_are_large(opened: Open) -> None:
+    page = opened(viewport={"width": 1920, "height": 1000})
+    for tab in ("attention", "run", "whole"):
+        page.locator(f"#tab-{tab}").click()
+        settle(page)
+        small = page.evaluate("""tab => [...document.querySelectorAll(
+            `header.page *, nav *, #panel-${tab} :is(p, h2, h3, button, label)`)]
+            .filter(one => one.checkVisibility() && one.textContent.trim() !== '')
+            .filter(one => parseFloat(getComputedStyle(one).fontSize) < 17)
+            .filter(one => !one.closest('.legend, .flow-legend, .widths'))
+            .map(one => [one.className, one.textContent.slice(0, 40)])""", tab)  # fmt: skip
+        assert not small
+        assert page.evaluate("document.querySelector('main').offsetWidth") > 1700
