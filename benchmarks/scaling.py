@@ -77,7 +77,7 @@ def corpus(rounds: int, tokens: int) -> list[dict[str, Any]]:
     train = pellucid_trainer(task.config)
 
     def point(examples: Examples, budget: int) -> tuple[Callable[[], float], float]:
-        """Return what trains on the tokens and gives seconds per token, and tokens per batch."""
+        """Return a function that trains and measures seconds per token, and tokens per batch."""
         batches = Batches(examples, seed=0, batch_tokens=budget)
         first = list(batches.epoch(0))
         done = 0

@@ -31,7 +31,7 @@ METRICS = ("train_loss", "best_valid_loss")
 
 
 def kept(study: str, run: dict[str, Any]) -> dict[str, Any]:
-    """Return what the notebooks use of a run."""
+    """Reduce the record of a run to the numbers that the notebooks read."""
     probes, chosen = run.get("probes", []), PROBES[study]
     if chosen is not None:
         probes = [probes[i] for i in chosen] if probes else []

@@ -240,7 +240,10 @@ def _sections(path: str, number: str, language: Language) -> list[str]:
 
 
 def _found(pattern: str, text: str) -> str:
-    """Return what a pattern matches. Raises `ValueError` if it does not."""
+    """Return the first group of a pattern in a text.
+
+    Raises `ValueError` if it does not match.
+    """
     match = re.search(pattern, text, re.DOTALL | re.MULTILINE)
     if match is None:
         raise ValueError(f"docs/articles.md has no {pattern}")

@@ -221,7 +221,7 @@ def ask(number: int) -> str:
 
 
 class ElsewhereError(Exception):
-    """What a cell asks for is not in a browser: a training, with tokenizers and their package."""
+    """Raised by functions that do not work in a browser: they train, with native tokenizers."""
 
 
 def _elsewhere(*_: Any, **__: Any) -> Any:
@@ -234,7 +234,7 @@ class Notebook:
     def __init__(self) -> None:
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.lacking: set[str] = set()
-        """What cells that could not run would have defined."""
+        """Names that would have been defined by cells that could not run."""
 
 
 notebooks: dict[str, Notebook] = {}

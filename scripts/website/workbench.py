@@ -40,7 +40,7 @@ UNUSED = ("kernels", "compiled", "trained", "recipes", "studies", "__pycache__")
 
 
 def place(korean: bool) -> str:
-    """Return what loads the workbench, in its page of one language."""
+    """Return HTML that loads the workbench into its page, in English or Korean."""
     here = "../../workbench" if korean else "."
     needs = "자바스크립트가 필요합니다." if korean else "It needs JavaScript."
     return (
@@ -69,7 +69,10 @@ def write(site: Path) -> None:
 
 
 def exercise(name: str) -> dict[str, Any]:
-    """Return what the page shows of an exercise; the checker has the rest."""
+    """Return the texts of an exercise that the page shows.
+
+    Only the checker knows the rest.
+    """
     one = read(name)
     return {
         "name": name,
@@ -92,7 +95,7 @@ def ops() -> dict[str, dict[str, str]]:
 
 
 MINUTES = {"known_answers(": 5}
-"""What a cell calls that takes minutes in a browser, and how many."""
+"""Functions that take minutes in a browser: how their calls begin -> how many minutes."""
 
 
 def notebooks(number: str, folder: Path) -> dict[Language, dict[str, str]]:

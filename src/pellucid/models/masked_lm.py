@@ -20,7 +20,7 @@ from pellucid.nn.module import Forward, single_use
 Pooling = Literal["mean", "first", "pooler"]
 
 MASKED, CHANGED = 0.8, 0.1
-"""Of the chosen tokens, the share that becomes the mask, and the share that becomes random."""
+"""Shares of the chosen tokens that become the mask, and that become random."""
 
 
 class Masked(NamedTuple):

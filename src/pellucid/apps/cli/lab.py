@@ -255,7 +255,7 @@ VERBS: dict[str, Callable[..., int]] = {
 
 
 def run(arguments: list[str]) -> int:
-    """Run a verb of the command."""
+    """Run `pellucid lab VERB` with its arguments; return the exit code."""
     verb, *rest = arguments or [""]
     if verb in ("", "-h", "--help"):
         print(f"{tr('usage:')} pellucid lab {{{','.join(VERBS)}}} [OPTIONS]\n")

@@ -232,9 +232,9 @@ def random_points(table: Mapping[str, Any], where: str) -> list[Point]:
 
 
 def _lists(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
-    """Return the lists of values in a table by dotted name.
+    """Return the lists of values in a table, by dotted name.
 
-    Raises `UsageError` otherwise.
+    Raises `UsageError` if a value is not a list, or if a list is empty.
     """
     axes = flat(table)
     for name, values in axes.items():

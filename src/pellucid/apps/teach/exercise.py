@@ -190,10 +190,13 @@ def right_results(name: str, again: bool = False) -> tuple[Array, ...]:
 
 
 def called(name: str, function: Callable[..., Any], again: bool = False) -> list[Array]:
-    """Call the learner's function with the arguments of an exercise.
+    """Call a learner's function with the arguments of an exercise; return its results.
 
-    Return its results as arrays. The arguments are read-only. Raises `ValueError` for a wrong
-    number of results, and for results that are not arrays of real numbers.
+    function: the learner's function, or a solution. again: use arrays of other shapes.
+
+    Returns one float64 array for each name in the exercise's `returns`. The arguments are
+    read-only. Raises `ValueError` for a wrong number of results, and for results that are not
+    arrays of real numbers.
     """
     with np.errstate(all="ignore"):
         returned = function(*_arguments(name, again))
@@ -224,9 +227,11 @@ def _arguments(name: str, again: bool) -> list[Any]:
 def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
     """Check each result of a learner's function, and name the mistake in a wrong one.
 
-    A mistake is recognised by its numbers: the solution with that mistake returns the same. Pairs
-    of mistakes and small changes of the solution are recognised in the same way. Right results are
-    tested again with arrays of other shapes.
+    Yields one `Result` for each name in the exercise's `returns`.
+
+    A mistake is recognised by its numbers: the solution with that mistake returns the same numbers.
+    Pairs of mistakes and small changes of the solution are recognised in the same way. Right
+    results are tested again with arrays of other shapes.
     """
     returned, right = called(name, function), right_results(name)
     results = list(map(Result, read(name)["returns"], returned, right))
@@ -241,11 +246,13 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
 
 
 def _mistakes(name: str, i: int, result: Result, wrong: list[Result]) -> Iterator[Text]:
-    """Describe the mistakes that give result i, the likeliest first.
+    """Describe the mistakes that can explain result i, the likeliest first.
 
-    Listed mistakes come first, then two of them at once, then changes of the solution, alone or
-    together with a listed mistake. Without any of these: a wrong shape, or an invariant that the
-    result violates.
+    wrong: all wrong results of the function; result i is one of them.
+
+    Listed mistakes come first, then two of them at once, then unlisted changes of the solution,
+    alone or together with a listed mistake. If none of these explains the result, the text is about
+    a wrong shape, or an equation that the result violates.
     """
     fits, body = partial(_same, result.yours), read(name)["solution"].strip()
     for other in wrong:
@@ -277,7 +284,10 @@ def _mistakes(name: str, i: int, result: Result, wrong: list[Result]) -> Iterato
 
 
 def _common(of: str, result: Result) -> Iterator[Text]:
-    """Yield the sentences of common.toml whose condition a result fulfils."""
+    """Yield the sentences of a table of common.toml that are true of a result.
+
+    of: the table; `when` of each of its entries is the condition, in Python.
+    """
     scope = {**result._asdict(), "np": np, "same": partial(_same, result.yours)}
     for kind in read("common")[of]:
         if eval(kind["when"], scope):
@@ -326,7 +336,12 @@ def advice(about: str) -> Text | None:
 
 @cache
 def _known(name: str, body: str) -> dict[str, tuple[Text, str, list[Array]]]:
-    """Return (sentence, changed body, results) of each listed mistake that a body can have."""
+    """Put each listed mistake into a body.
+
+    Return its sentence, the code and its results. The keys are the names of the mistakes. A mistake
+    is left out if the body does not contain the code that it replaces, or if the changed body
+    fails.
+    """
     found = {}
     for key, mistake in read(name)["mistakes"].items():
         with suppress(LookupError, SyntaxError, TypeError, ValueError):
@@ -351,11 +366,13 @@ def _mutants(name: str, body: str) -> list[tuple[str, str, list[Array]]]:
 
 
 def _differs(name: str, body: str, i: int, yours: Array) -> list[Text]:
-    """Find single changes of a body that give a wrong result; return a sentence about each.
+    """Find single changes of a body that give the learner's result i; describe each.
 
-    The body returns a sum of terms: least squares finds a wrong factor of a term, or one term too
-    many (an array, or a term of the sum times an array). Otherwise one part of the code is changed;
-    it must be a part of the solution too, not of the mistake that the body already has.
+    body: the solution, or the solution with a listed mistake. yours: the learner's result i.
+
+    The result is a sum of terms. Least squares finds a wrong factor of a term, or one additional
+    term (an array, or a term of the sum times an array). Then `_mutants` are compared with the
+    result; the code that they change must also be in the solution.
     """
     found, base = [], called(name, _function(name, body))[i]
     scope, made = scope_of(name), dict[str, Any]()

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 EVERYWHERE = [("axis=-1", "axis=0"), ("axis=-1, keepdims=True", "keepdims=True"), ("mean(", "sum(")]
-"""Mistakes that are made everywhere in a body: right code, wrong code."""
+"""Mistakes that people repeat everywhere in a body: right code, wrong code."""
 
 NO_ARRAYS = {"np", "N", "L", "E", "bool", "len"}
-"""Names in solutions that no array is mistaken for."""
+"""Names in solutions that are never put in place of an array."""
 
 NEIGHBOURS = {"sum": ("mean", "max"), "mean": ("sum", "max"), "max": ("sum", "mean")}
 OPERATORS: dict[type[ast.operator], str] = {
@@ -57,7 +57,10 @@ def mutants(body: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _variants(node: ast.expr, names: list[str]) -> list[str]:
-    """Return the expressions that people write by mistake in place of an expression."""
+    """List the expressions that people write by mistake in place of an expression.
+
+    node: the expression. names: all names in the body, to confuse it with.
+    """
     code = ast.unparse(node)
     written: list[str] = []
     functions = [each for each in names if each.endswith("backward")]
@@ -130,7 +133,7 @@ def _expanded(node: ast.expr) -> list[str]:
 
 
 def _in(code: str) -> str:
-    """Put code in brackets if it needs them as a factor."""
+    """Put code in brackets if it would need them as a factor of a product."""
     tree = ast.parse(code, mode="eval").body
     product = isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult | ast.Div)
     return code if product or not isinstance(tree, ast.BinOp | ast.Compare) else f"({code})"

@@ -14,7 +14,7 @@ class Bert(Family):
     """
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return whether there are a masked-LM head and a pooler, or the number of labels."""
+        """Return the settings that the weights imply: optional heads, or the number of labels."""
         if "labels" in self.page:
             return {"label_vocab_size": theirs.label_tokenizer().vocab_size}
         head = self.page["head"] in theirs.arrays
