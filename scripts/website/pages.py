@@ -133,6 +133,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "table": ("a fixed table, added to the tokens", "고정된 표를 토큰에 더함"),
     "learned": ("a learned table, added to the tokens", "학습되는 표를 토큰에 더함"),
     "rotate": ("rotates queries and keys", "쿼리와 키를 회전"),
+    "rotate_cross": ("in cross-attention too", "크로스 어텐션에서도"),
     "rule": (
         "adds a number to the scores, by distance and head",
         "거리와 헤드에 따라 정해진 값을 점수에 더함",
