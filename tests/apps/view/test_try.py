@@ -303,6 +303,26 @@ def test_the_largest_gradient_of_a_matrix_is_the_weight_that_opens(
     assert curve(page)[1] == pytest.approx(d[row, column], rel=1e-3)
 
 
+def test_the_largest_gradient_is_looked_for_in_all_heads(opened: Open, task: Seq2SeqTask) -> None:
+    page = opened()
+    source = task.source.encode("가나 b")
+    own, ended = greedy(task, [], source)
+    _, recorder = backward(task, source, own, list(range(len(own) + ended)), [])
+    names = {id(module): name for name, module in task.model.named_modules()}
+    heads = {
+        f"{stack}.{i}.{h}": float(np.abs(of_head).max())
+        for stack in ("encoder", "decoder")
+        for i, step in enumerate(task.model.stacks()[stack].steps)
+        if hasattr(step.block.body, "out_proj")
+        for h, of_head in enumerate(recorder.maps[names[id(step.block.body)]].dscores[0])
+    }
+    steepest = max(heads, key=lambda head: heads[head])
+    assert page.evaluate("pellucid.trial.look") != steepest
+    page.get_by_role("button", name="Largest gradient").click()
+    assert page.evaluate("pellucid.trial.look") == steepest
+    assert abs(curve(page)[1]) == pytest.approx(heads[steepest], rel=1e-3)
+
+
 def test_two_texts_have_one_cursor(opened: Open, task: Seq2SeqTask) -> None:
     page = opened()
     page.get_by_label("Beside it").select_option("text")

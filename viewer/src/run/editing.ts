@@ -41,7 +41,7 @@ export function editing(trial: Trial, names: Names): Card {
   };
   const [row, rowChoice] = field("edit-row", t.row);
   const [column, columnChoice] = field("edit-column", t.column);
-  const most = el("button", { type: "button", onclick: () => set({ score: null, cell: null }) }, t.largest);
+  const most = el("button", { type: "button", onclick: () => trial.choose({ ...(trial.edit.kind === "score" ? { look: steepest() } : {}), edit: { ...trial.edit, score: null, cell: null } }) }, t.largest);
   const [loss, lossChoice] = select("edit-loss", t.lossOf, (at) => set({ whole: at === 0 }));
   const places = [...new Set(all.map((named) => named.where))];
   offer(where, places.map((place) => placeName(names, place)));
@@ -82,6 +82,17 @@ export function editing(trial: Trial, names: Names): Card {
   });
   const pair = () => names.pair(trial.decides);
   const letter = () => (trial.rather === null ? "L" : t.apart(...pair()));
+  /** The head with the largest gradient of a score, of all heads. */
+  const steepest = () => {
+    let [best, look] = [-1, trial.look];
+    for (const { name, stack, block } of trial.sites) {
+      const d = found!.gradients.scores[stack][Number(name.split(".")[1])];
+      if (!d || block.kind !== "attention") continue;
+      const at = furthest(d);
+      if (Math.abs(d[at]!) > best) [best, look] = [Math.abs(d[at]!), `${name}.${Math.floor(at / (d.length / block.heads))}`];
+    }
+    return look;
+  };
   let before = "";
   const update = () => {
     const { edit, rather } = trial;
