@@ -390,7 +390,8 @@ export class Trial {
     const loss = sum(this.runner.losses(reading.run, answer).losses);
     if (!moves) return loss;
     const gradients = gradientsOf(this.runner, { ...reading, off: NOTHING, counted: () => true });
-    const squares = gradients.tensors.reduce((all, d) => d.reduce((sum, x) => sum + x * x, all), 0);
+    let squares = 0;
+    for (const d of gradients.tensors) for (let i = 0; i < d.length; i++) squares += d[i]! * d[i]!;
     if (squares > 0) this.move(step(gradients), loss / (2 * squares));
     return loss;
   }
