@@ -185,6 +185,10 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: m.generate(["he"], beam_size=4), "no setting beam_size; here it is beam"),
     (lambda m: m.generate(["he"], num_beam=4), "no setting num_beam .did you mean"),
     (lambda m: m.generate(["he"], num_beams=4, beam=4), "num_beams, beam are one setting: leave"),
+    (
+        lambda m: m.generate_answers(["he"], num_return_sequences=3, samples=5),
+        "num_return_sequences, samples are one setting: leave",
+    ),
     (lambda m: m.generate(["he"], do_sample=False, top_p=0.9), "do_sample = False, but top_p"),
     (
         lambda m: m.generate(["he"], do_sample=True, num_return_sequences=2, num_beams=2),

@@ -52,7 +52,8 @@ def prepare(x, k, w, rounded):
 def fill(x, rounded, k, w, at, bias, c, panels):
     """Compute C[:, : panels · WIDTH] = X[:, :k] Wᵀ + b.
 
-    `at` and `bias` are the offsets of W, in panels, and of b.
+    W is stored in panels from offset `at` of `w.floats`, or of `w.bytes` in int8; b from offset
+    `bias` of `w.floats`.
     """
     if in_int8(w):
         int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, False)
@@ -74,8 +75,8 @@ def add(x, rounded, k, w, at, bias, c, panels):
 def times(a, k, w, at, bias, c, panels):
     """Compute C[:, : panels · WIDTH] = A[:, :k] W + b in float32.
 
-    `at` and `bias` are the offsets of W, in panels, and of b. If `bias` is negative, A[:, :k] W is
-    added to C instead.
+    W is stored in panels from offset `at` of w, b from offset `bias`. If `bias` is negative,
+    A[:, :k] W is added to C instead.
     """
     m, a_row, c_row = len(a), a.shape[1], c.shape[1]
     for first in range(0, m, HEIGHT):

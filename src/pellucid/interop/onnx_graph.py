@@ -187,7 +187,10 @@ class Graph:
         return self("Unsqueeze", added, self.constant([1], np.int64))
 
     def attend(self, q: str, k: str, v: str, mask: str | None, attention: Attention) -> str:
-        """Add softmax(q kᵀ · scale + mask) v and the output projection, (N, L, E)."""
+        """Add softmax(scores + mask) v and the output projection, (N, L, E), to the graph.
+
+        The scores are q kᵀ · scale, soft-capped if the attention has a `SoftCap`.
+        """
         c = attention.config
         k, v = (self._shared(each, attention) for each in (k, v))
         scores = self("MatMul", q, self("Transpose", k, perm=[0, 1, 3, 2]))

@@ -360,7 +360,11 @@ class Seq2SeqConfig(StackConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageConfig(StackConfig):
-    """The settings of a model with one stack and one vocabulary; initialised as GPT-2 and BERT."""
+    """The settings of a model with one stack and one vocabulary.
+
+    By default token and position tables are initialised as in GPT-2 and BERT, normal with standard
+    deviation 0.02; the matrices of the stack by Xavier's method.
+    """
 
     vocab_size: int = 0
     """Entries of the vocabulary; 0 = as many as the tokenizer has."""

@@ -71,8 +71,10 @@ PEERS = {
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate transformers' names of generation settings into Pellucid's.
 
-    `do_sample` is removed: it becomes a temperature, or is checked against the other settings.
-    Raises `UsageError` for an unknown name, and for two settings that contradict each other.
+    `num_return_sequences` becomes `samples` if the answer is sampled, else `best`. `do_sample` is
+    removed; if it is true and no other setting samples, the default temperature is added. Raises
+    `UsageError` for an unknown name, for two names of one setting, and for `do_sample = False` with
+    a setting that samples.
 
     >>> own_names({"num_beams": 4, "do_sample": False})
     {'beam': 4}
@@ -91,6 +93,8 @@ def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     if "num_return_sequences" in settings and (
         samples or any(SETTINGS[name] is SampleConfig for name in found)
     ):
+        if "samples" in found:
+            raise UsageError("num_return_sequences, samples are one setting: leave one out")
         found["samples"] = found.pop("best")
     sampling = [name for name in found if SETTINGS[name] is SampleConfig]
     if samples is False and sampling:

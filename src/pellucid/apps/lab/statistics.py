@@ -205,11 +205,11 @@ def too_few_seeds(pairs: Sequence[int]) -> str:
 
 
 def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparisons with p corrected by Holm's method.
+    """Return the comparisons with `holm` set: their p, corrected by Holm's method.
 
     The primary comparisons and the others are corrected separately. A planned comparison without a
-    p yet counts as p = 1, so that a study is corrected for all its comparisons from the start.
-    Source: Holm 1979.
+    p yet counts as p = 1, so that a study is corrected for all its comparisons from the start; its
+    own `holm` is None. Source: Holm 1979.
     """
     adjusted: dict[bool, list[float]] = {}
     for kind in (True, False):

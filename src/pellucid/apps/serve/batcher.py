@@ -103,7 +103,11 @@ class Job:
         self.end()
 
     def cancel(self) -> None:
-        """End the job before its next token, unless it has ended; called from any thread."""
+        """Ask the job to end early, unless it has ended; called from any thread.
+
+        It ends within a few tokens, at most `ROUNDS` if many others run. A beam search of a model
+        that is not compiled is computed to its end once it has begun.
+        """
         self.cancelled = True
         if self.batcher is not None and not self.done:
             self.batcher.interrupt(1)

@@ -25,7 +25,10 @@ def draws_on(device: torch.device, p: float, rng: Rng | None) -> bool:
 
 
 def seed_of(rng: Rng) -> int:
-    """Return the generator's seed for a site, step and part of the batch, below 2⁶³."""
+    """Return a seed below 2⁶³ for PyTorch's generator: a hash of `rng` and of its first row.
+
+    So each run, step, dropout and part of a batch draws its own bits.
+    """
     first = np.uint32(0) if rng.rows is None or not rng.rows.size else rng.rows.flat[0]
     part = mix(np.asarray(first, np.uint32) ^ np.uint32(rng.site_key()))
     return rng.site_key() << 31 | int(part) >> 1
