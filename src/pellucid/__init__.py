@@ -41,9 +41,10 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     run folder of Pellucid, a model folder of Hugging Face (config.json, model.safetensors,
     tokenizer.json), or the name of a model that comes with the package (`pellucid models`).
     `generate` answers a list of texts; a decoder alone continues them. `stream` yields one answer
-    while it is generated, `score` returns log-probabilities of answers. An encoder alone has
-    `guesses` for the [MASK]s of a text, and `embed` for vectors of texts. All have `attention`.
-    `.model` is the model itself.
+    while it is generated, `score` returns log-probabilities of answers. A masked language model has
+    `guesses` for the [MASK]s of a text, and `embed` for vectors of texts. A classifier has `labels`
+    with probabilities; its `generate` returns the likeliest labels. All have `attention`. `.model`
+    is the model itself.
 
     A .safetensors file gives its arrays by name, for `load_state_dict`; torch's names for a module
     fit the same module of `pellucid.nn`.
@@ -86,20 +87,22 @@ def train(
     watch: Callable[[Any, Any], Callable[[Any], None]] | None = None,
     **tables: Any,
 ) -> Any:
-    """Train as `pellucid train` does, printing each event; return what `load` returns.
+    """Train as `pellucid train` does, printing its progress; return what `load` returns.
 
-    recipe: a name of `pellucid recipes`, or a TOML file of settings.
+    recipe: a name of `pellucid recipes`, a TOML file of settings, or a run folder.
     train, valid, test: files of pairs or texts, one or several; or the pairs themselves, as tuples
         (three are a pair of texts, or a text and its features, and a target), mappings or a table
-        of pandas or Polars, which the run folder keeps. Else the recipe's.
-    steps, epochs, minutes: the limits; the first that is reached ends training.
-    run: the run folder; None: runs/RECIPE.
+        of pandas, Polars or Arrow, which the run folder keeps. Default: the recipe's.
+    steps, epochs, minutes: limits in place of the recipe's. The first limit that is reached ends
+        training, unless the setting `patience` ends it before.
+    run: the run folder; None: runs/ and the recipe's name, or a run folder given as `recipe`.
     start: begin with the model of this folder in place of a new one.
-    resume: continue from the newest checkpoint of the run folder, with its settings.
+    resume: continue from the newest checkpoint of the run folder, with its settings. A folder
+        without a run begins one.
     accept_changes: resume although settings have changed, to train longer for example.
     device, precision: as the options of these names; the model that is returned is on the CPU.
     listeners: called with every event of `pellucid.training.events`.
-    watch: makes one more listener of the task and its data, before anything is written.
+    watch: called with the task and its data before training; returns one more listener.
     tables: further settings, by the tables of a TOML file: `model={"d_model": 64}`.
 
     An interrupt saves the run and raises `KeyboardInterrupt`. Raises `UserError` for what the user

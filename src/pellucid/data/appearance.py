@@ -151,11 +151,11 @@ class Reading:
 
 
 def reading_of(texts: Iterable[str], whole: bool) -> Reading:
-    """Make the reading that turns typed text into text like these, unchanged by it.
+    """Make the reading that turns typed text into text like these, which it leaves unchanged.
 
-    A character that these texts lack becomes the one of theirs that looks the same, and is removed
-    if it is invisible. whole: texts are read alone, so that white space at their edges has no
-    meaning; otherwise it is kept, because something follows.
+    A character that these texts lack becomes the one or several of theirs that look the same, and
+    is removed if it is invisible; without such characters it stays. whole: texts are read alone, so
+    that white space at their edges has no meaning; otherwise it is kept, because something follows.
 
     >>> reading = reading_of(["nasa", "it's"], True)
     >>> reading("\ufeffＮＡＳＡ "), reading("It\u2019s"), reading("3")

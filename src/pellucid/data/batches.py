@@ -1,7 +1,7 @@
 """Tokenized examples, and the shuffled batches of each epoch.
 
-The batches of an epoch and their order are a function of (data, seed, epoch number) alone. So a
-position in training is (epoch, batch), and resuming needs nothing else.
+The batches of an epoch and their order are a function of (data, batch settings, seed, epoch number)
+alone. So a position in training is (epoch, batch), and resuming needs nothing else.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _log = logging.getLogger(__name__)
 class Examples:
     """All examples of a data set, as token ids.
 
-    source: tokens of the sources, without begin and end. target: tokens of the targets between BOS
-    and EOS. dropped: number of examples left out because a side was empty or too long.
+    source: tokens of the sources, without begin and end; empty for a model of one text. target:
+    tokens of the targets between begin and end tokens, or blocks of them (`encode_pairs`). dropped:
+    number of examples left out because a side was empty or too long.
     """
 
     source: Packed
@@ -90,7 +91,8 @@ def encode_pairs(
     blocks; a block's last token is the next block's first, so that every token is predicted once.
 
     An example with an empty side, or a side of more than `max_tokens` (begin and end not counted),
-    is left out, never truncated. Warnings state their number, and list characters without a token.
+    is left out, never truncated. Warnings state their number, and list characters or words without
+    a token.
     Raises `UserError` if nothing is left.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
@@ -141,14 +143,14 @@ class Batches:
     """Make the batches of every epoch, shuffled differently each time.
 
     Give `batch_tokens`, the most useful tokens of a batch, or `batch_size`, its number of examples;
-    the last batch of an epoch may have fewer. `bucketed` puts examples of similar length together:
+    the last batch made may have fewer. `bucketed` puts examples of similar length together:
     examples are shuffled, sorted within windows of `WINDOW` batches and split into batches, and the
     batches are shuffled. By default that is done for `batch_tokens`, and not for `batch_size` (the
     plain shuffle of article 003). `redraw` is applied to every batch with random numbers of its
     own; the budget counts tokens before it.
 
-    Raises `UsageError` unless exactly one of the two is given, and if one example exceeds the
-    budget.
+    Raises `UsageError` unless exactly one of the two is given, and if it is below 1 or one example
+    has more tokens than `batch_tokens`.
 
     >>> packed = Packed.of([[4], [4, 5], [4, 5, 6]])
     >>> batches = Batches(Examples(packed, packed, 0), seed=0, batch_size=2)
@@ -231,7 +233,8 @@ class EpochBatches(Sequence[Batch]):
 def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
     """Return all examples once, sorted by length, to compute a held-out loss.
 
-    The random numbers of an example are keyed by its place in the data. So the masks of a masked
+    batch_tokens: the most useful tokens of a batch, raised to those of the longest example. The
+    random numbers of an example are keyed by its place in the data. So the masks of a masked
     language model do not depend on the batch size.
     """
     order = np.lexsort((examples.source.lengths, examples.target.lengths))

@@ -71,8 +71,8 @@ class Merges:
 def bpe_dropout(source: TokenizerLike, target: TokenizerLike, p: float, most: int) -> Redraw:
     """Return a function that tokenizes both sides of a batch again at random.
 
-    See `segment`. p: probability of leaving a merge out. most: the most tokens of a sequence.
-    Raises `UsageError` unless both tokenizers are Pellucid's and of kind "bpe".
+    See `segment`. p: probability of leaving a merge out. most: the most tokens of a sequence, begin
+    and end not counted. Raises `UsageError` unless both tokenizers are Pellucid's, of kind "bpe".
     """
     sides = []
     for tokenizer in (source, target):
@@ -97,11 +97,13 @@ def segment(text: Packed, merges: Merges, p: float, most: int, rng: Rng) -> Pack
     """Tokenize texts again by BPE that leaves each merge out with probability p.
 
     As in BPE, the earliest learned merge is applied, leftmost first. Before each merge of a word
-    every candidate is left out with probability `p`; the word is done when no candidate is left. p
-    = 0 gives the tokenizer's usual tokens, except for letters right after an 's or the like, as in
-    it'start, and runs of white space such as line breaks, which are one word here. p = 1 gives
-    single bytes. A sequence that would have more than `most` tokens is left unchanged. Random draws
-    are keyed by `rng` and the sequences' `examples`. Source: Provilkov et al. 2020, algorithm 1.
+    every candidate is left out with probability `p`; the word is done when no candidate is left.
+
+    With p = 0 the tokens are the tokenizer's usual ones, with two exceptions, which are one word
+    here: letters right after a contraction such as 's (it'start), and runs of white space such as
+    line breaks. With p = 1 they are single bytes. A sequence is left unchanged if it would have
+    more than `most` tokens, and more than before. Random draws are keyed by `rng` and the
+    sequences' `examples`. Source: Provilkov et al. 2020, algorithm 1.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["ab ab ab"], "bpe", 261)

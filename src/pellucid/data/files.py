@@ -1,6 +1,7 @@
 """Read a user's pairs: TSV, CSV, JSON lines, or two parallel text files.
 
-All may be gzipped, and are UTF-8. Every error is a `UserError` that names the file and the line.
+All may be gzipped, and are UTF-8. Every error is a `UserError` that names the file and, if the
+error is in one, the line.
 """
 
 import csv
@@ -46,16 +47,17 @@ def read_pairs(
     """Read the pairs of one file.
 
     Its name gives the format: .tsv, .csv or .jsonl, also with .gz. TSV (without quoting) and CSV
-    have exactly two columns, or a first line that names the columns. A first line with other words
-    is a pair. A warning quotes it if it may be a header after all: in every CSV, and in a TSV whose
-    first line has a name of `USUAL_NAMES`, or that has at least 21 pairs of which only the first is
-    two plain ASCII words. In CSV, blanks before a
-    quoted field are skipped. JSON lines are objects whose target is a text or a list of texts, all
-    of them right.
+    have exactly two columns, or a first line that names the columns. A first line without the names
+    "source" and "target" is a pair, unless `columns` gives names. A warning quotes it if it may be
+    a header after all: in every CSV, and in a TSV whose first line has a name of `USUAL_NAMES`, or
+    that has at least 21 pairs of which only the first is two plain ASCII words. In CSV, blanks
+    before a quoted field are skipped. JSON lines are objects whose target is a text or a list of
+    texts, all of them right.
 
-    columns: the names of the columns to read, default "source" and "target"; or their numbers, from
-    1, in a file without header. All but the last are joined by tabs to the source. leave_out:
-    faults (`data.quality`) whose pairs are left out.
+    columns: the names of the columns to read, which the file must have, default "source" and
+    "target"; or their numbers, from 1, in a TSV or CSV without header, which may then have more
+    than two columns. All but the last are joined by tabs to the source. leave_out: faults
+    (`data.quality`) whose pairs are left out.
 
     Blank lines and pairs with an empty side are left out too; a warning counts them. Raises
     `UserError` naming file and line, `UsageError` for another format.
@@ -89,7 +91,7 @@ def is_file_of_pairs(path: Path) -> bool:
 
 
 def is_text_file(paths: Sequence[Path]) -> bool:
-    """Return whether the paths are a single text file, with one text per line."""
+    """Return whether the paths are a single text file, named .txt or .txt.gz."""
     return len(paths) == 1 and _format(paths[0]) == ".txt"
 
 
@@ -98,8 +100,8 @@ def read_parallel(
 ) -> tuple[TextPair, ...]:
     """Read two text files in which line i of one translates line i of the other.
 
-    Pairs are left out as in `read_pairs`. Raises `UserError` naming file and line; both files if
-    their numbers of lines differ.
+    Pairs are left out as in `read_pairs`; the result may be empty. Raises `UserError` naming file
+    and line; both files if their numbers of lines differ.
     """
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
@@ -126,11 +128,12 @@ def read_split(
     """Read a user's files: one path is a file of pairs, two paths are parallel texts.
 
     texts: all files are text files instead; each line that is not empty is a source without
-    targets. stream: each text file is one text, and the last part of its lines is held out.
+    targets. stream: a text file is one text, and the last part of its lines is held out; only with
+    `texts`, and one training file.
 
     Without validation files a share `held_out` of the training sources is held out by hash. All
     pairs of one source are on the same side, and so are sources that `same` maps to the same text.
-    Raises `UserError` for errors in the files, and if a side of the split is empty.
+    Raises `UserError` for errors in the files, and if a side of this split is empty.
     """
 
     def read(paths: Sequence[Path]) -> tuple[TextPair, ...]:
@@ -220,8 +223,9 @@ def read_lines(path: Path) -> list[str]:
     r"""Read the lines of a UTF-8 file, gzipped or not, without line ends (\n or \r\n).
 
     Only these characters end a line: a sentence may contain others that Unicode calls line breaks.
-    Raises `UserError` naming file and line for a file that is unreadable, empty or in another
-    encoding, a NUL byte, and a line longer than any sentence.
+    A byte order mark is removed. Raises `UserError` naming the file, and the line if there is one,
+    for a file that is unreadable, empty or in another encoding, a NUL byte, and a line of more than
+    `LONGEST_LINE` characters.
     """
     expected = _expected(path)
     data = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")
@@ -249,7 +253,8 @@ def read_lines(path: Path) -> list[str]:
 def check_utf8(data: bytes, name: str | Path, before: int = 0) -> None:
     """Raise `UserError` for bytes that are UTF-16, or that contain a NUL byte.
 
-    name: the file's name. before: number of lines that precede these bytes.
+    name: the file's name. before: number of lines that precede these bytes; UTF-16 is recognised
+    only in the first bytes of a file.
     """
     if not before and _is_utf16(data):
         raise UserError(f"{name}: is UTF-16; save it as UTF-8")
@@ -286,7 +291,10 @@ def _is_text(data: bytes, code: str) -> bool:
 def read_either(
     paths: Sequence[Path], columns: tuple[str, ...] | None, leave_out: Collection[str] = ()
 ) -> tuple[TextPair, ...]:
-    """Read the pairs of one file, or of two parallel text files."""
+    """Read the pairs of one file, or of two parallel text files.
+
+    Raises `UsageError` for another number of files, and for a file of pairs beside another file.
+    """
     if len(paths) == 1:
         return read_pairs(paths[0], columns, leave_out)
     if len(paths) == 2:

@@ -1,6 +1,6 @@
 """Pairs that a program passes in: tuples, mappings or a table.
 
-They become JSON lines, or pairs.
+`lines_of` converts them to JSON lines, `pairs_of` to pairs.
 """
 
 import json
@@ -19,7 +19,7 @@ THREE = ("source", "second", "target")
 
 
 def paths_in(data: Any) -> list[Any] | None:
-    """Return data as a list of paths; None if it is not a path or a list of paths.
+    """Return data as a list of paths; None if it is not a path, or a list or tuple of paths.
 
     >>> paths_in("my.tsv"), paths_in([("a", "b")])
     (['my.tsv'], None)
@@ -52,9 +52,10 @@ def lines_of(
     """Convert data to JSON lines; return the names of the columns, and the lines.
 
     data: a pandas, Polars or Arrow table, or an iterable of tuples (two or three texts), mappings
-    or `TextPair`s. columns: as in `data.columns`; default, source and target, or all columns of a
-    table with two or three. what: the name of the argument in errors. Raises `UsageError` naming a
-    row of another type.
+    or `TextPair`s. columns: as in `data.columns`. By default they are source and target; for tuples
+    of three texts source, second and target; for a table without source and target all its two or
+    three columns. what: the name of the argument in errors. Raises `UsageError` naming a row of
+    another type, and for a table with other columns.
 
     >>> lines_of([("a", "b")], None, "train")
     (('source', 'target'), ['{"source": "a", "target": "b"}'])
@@ -101,6 +102,7 @@ def _text(value: Any) -> Any:
 def pairs_of(data: Any, columns: Sequence[str] | None = None) -> tuple[TextPair, ...]:
     """Return the pairs in files, or in data that a program passes in.
 
+    Pairs with an empty side are left out, with a warning, but not from a list of `TextPair`s.
     Raises `UserError` naming the file or the row.
 
     >>> pairs_of([("a", "b")])

@@ -1,6 +1,6 @@
 """Pairs of texts, and their split into training, validation and test data.
 
-The split depends on nothing but the texts.
+A split by hash depends only on the texts and on the shares to hold out.
 """
 
 import hashlib
@@ -93,8 +93,8 @@ def split_by_hash(
 
     `valid` and `test` are the expected shares of the keys. The side of a key depends on the key
     alone, so that adding or removing pairs moves no others. Keys that `same` maps to one text stay
-    together too, on the side of the first of them in code point order. Raises `UsageError` if the
-    shares leave nothing to train on.
+    together too, on the side of the first of them in code point order; a new first one may move
+    them. Raises `UsageError` if the shares leave nothing to train on, or one is below 0.
 
     >>> split = split_by_hash([TextPair(str(n), ("x",)) for n in range(100)], valid=0.1, test=0.1)
     >>> len(split.train), len(split.valid), len(split.test)
@@ -117,10 +117,10 @@ def split_by_hash(
 
 
 def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
-    """Log a warning about held-out pairs that occur in more than one part of the data.
+    """Log a warning that counts the held-out pairs that another part of the data has too.
 
-    Two pairs are equal if `same` maps their sources, and a target of each, to one text. The parts
-    are training, validation and test.
+    Validation pairs are compared with the training pairs, test pairs with both. Two pairs are equal
+    if `same` maps their sources, and a target of each, to one text.
     """
 
     def forms(pair: TextPair) -> set[tuple[str, str]]:
@@ -148,9 +148,9 @@ def as_texts(pairs: Splits, same: Callable[[str], str] = str, repeated: bool = F
     """Turn every source and every target into a text of its own, as a pair's target.
 
     Each text is kept once, in order; `repeated`: as often as it occurs, so that frequent texts stay
-    likely. A held-out text that is also a training text is left out, and so is a test text that is
-    a validation text; `same` decides which texts are equal. Warnings state their numbers. Raises
-    `UserError` if no test text is left.
+    likely. Empty texts are left out. A held-out text that is also a training text is left out, and
+    so is a test text that is a validation text; `same` decides which texts are equal. Warnings
+    state their numbers. Raises `UserError` if there are test pairs, and no test text is left.
 
     >>> pairs = Splits((TextPair("hi", ("ho", "hi")),), (TextPair("hi", ("bye",)),))
     >>> [pair.target for pair in as_texts(pairs).train], [p.target for p in as_texts(pairs).valid]

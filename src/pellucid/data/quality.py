@@ -21,8 +21,8 @@ PLACEHOLDER = re.compile(
     r"|\$?\{[^{}\s]*\}|\$[A-Za-z_]\w*"  # {name}, ${name}, $name
 )
 FAR = 5
-"""A target is suspicious if its length relative to its source is this many times the median, or its
-inverse."""
+"""A target is suspicious if its length relative to its source is more than this many times the
+median, or less than the median divided by this."""
 SHOWN = 5
 
 FAULTS: dict[str, tuple[str, Callable[[TextPair], bool]]] = {
@@ -71,9 +71,7 @@ def _placeholders(text: str) -> list[str]:
 
 
 def is_empty(pair: TextPair) -> bool:
-    """Return whether a column of the source, or a target, is blank.
-
-    Or there is no target.
+    """Return whether a pair has no target, or a blank one, or a blank column of its source.
 
     >>> is_empty(TextPair("a\\t", ("b",))), is_empty(TextPair("a", ("b",)))
     (True, False)
@@ -90,7 +88,8 @@ def kept(
 ) -> tuple[TextPair, ...]:
     """Leave out pairs with an empty side, and pairs with the faults in `leave_out`.
 
-    A warning counts them by fault and names the first lines.
+    Return the others. A warning counts those left out, each under its first fault, and names the
+    first lines.
     """
     left: dict[str, list[int]] = {}
     chosen, numbers = [], []

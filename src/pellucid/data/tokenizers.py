@@ -1,4 +1,4 @@
-"""Tokenizers by characters, words or byte-level BPE: text to token ids and back.
+"""Tokenizers by characters, words, labels or byte-level BPE: text to token ids and back.
 
 All are saved as a `tokenizer.json` in Hugging Face's format. Ids 0 to 3 are the same in all of
 them: padding, begin, end, unknown.
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 class TokenizerLike(ABC):
     """Interface of a tokenizer, of Pellucid or of another program, for a task.
 
-    A subclass defines `encode` or `encode_all`, or both.
+    A subclass defines `decode`, `tokens`, and `encode` or `encode_all`, or both.
     """
 
     vocab_size: int
@@ -103,7 +103,8 @@ class TokenizerLike(ABC):
     def knows(self, text: str) -> bool:
         """Return whether more than half of a text's units have a token.
 
-        Only units with a letter or a digit count; if there are none, all but white space.
+        Only units with a letter or a digit count; if there are none, all but white space. True for
+        a blank text.
         """
         units = [unit for unit in self.units(text) if unit.strip()]
         counted = [unit for unit in units if any(map(str.isalnum, unit))] or units
@@ -132,10 +133,10 @@ class TokenizerLike(ABC):
 
 
 class Tokenizer(TokenizerLike):
-    """Tokenizer by characters, words or labels; the subclass `Pieces` does BPE.
+    """Tokenizer by characters, features, words or labels; the subclass `Pieces` does BPE.
 
-    `decode(encode(text)) == text` for every normalised text whose characters, or words, occurred in
-    training. A tokenizer that decomposes letters (NFD) composes what it decodes (NFC), as texts
+    `decode(encode(text)) == text` for every normalised text whose characters, or words, all have a
+    token. A tokenizer that decomposes letters (NFD) composes what it decodes (NFC), as texts
     usually are.
 
     >>> tokenizer = train_tokenizer(["banana"], kind="char")
@@ -165,13 +166,14 @@ class Tokenizer(TokenizerLike):
         """Tokenize a text without begin and end tokens; return its ids.
 
         A unit without a token has id 3 (`UNK`), also if it is spelled as a special token. Raises
-        `UserError` for half of a surrogate pair in the text.
+        `UserError` for half of a surrogate pair in the text, and, with kind "features", for a text
+        without a tab.
         """
         self._check_features(text)
         return [self._ids.get(unit, UNK) for unit in self.units(text)]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
-        """Return (id, start, end) of each token of a text; the token is `text[start:end]`.
+        """Return (id, start, end) of each token; it is made from `text[start:end]`.
 
         Tokens that are made from the same characters have the same span. Raises `UserError` as
         `encode` does.
@@ -199,7 +201,7 @@ class Tokenizer(TokenizerLike):
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each token by itself, for pictures.
 
-        Incomplete characters are U+FFFD.
+        Special tokens have their names, such as <s>. Incomplete characters are U+FFFD.
         """
         return [SPECIALS[i] if i < len(SPECIALS) else self._joined([i]) for i in ids]
 
@@ -231,7 +233,8 @@ class Tokenizer(TokenizerLike):
     def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
         """Return an unfinished text's bytes, and the characters that may not follow it.
 
-        The text is normalised, except that white space at its end is kept because text follows.
+        The text is normalised. White space that this strips from its end becomes one space, because
+        text follows.
         """
         normal = self._normal(text)
         if normal and text[-1].isspace() and not normal[-1].isspace():
@@ -247,7 +250,9 @@ class Tokenizer(TokenizerLike):
         return normal.encode(), tuple(mark.encode() for mark in changes)
 
     def units(self, text: str) -> list[str]:
-        """Split a text into normalised characters or words, the units of error rates.
+        """Split a text into the units of error rates, after normalisation.
+
+        These are words or labels for tokenizers of them, else characters, with features as one.
 
         >>> train_tokenizer(["AH0 B"], kind="word").units(" B  AH0 ")
         ['B', 'AH0']
@@ -453,12 +458,14 @@ def train_tokenizer(
     "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
     represent any text.
 
-    vocab_size: the most tokens, with the four special ones; None: all characters or words.
-    normalise: names in `NORMALISERS`, applied in order. reading: applied before them; it changes
-    none of these texts (`reading_of`).
+    vocab_size: the most tokens, with the four special ones. "bpe" needs it, at least 260; None: all
+    characters or words. With fewer the rarest have no token; a warning says which. normalise:
+    names in `NORMALISERS`, applied in order. reading: the tokenizer's `Reading`, applied before
+    them to the texts it encodes; not to these, which it leaves unchanged (`reading_of`).
 
-    Raises `UsageError` for an unknown normaliser and for a vocabulary smaller than its alphabet,
-    `UserError` for half of a surrogate pair.
+    Raises `UsageError` for an unknown normaliser and for a `vocab_size` that is too small (below
+    260 for "bpe", below 5 for the others), `UserError` for half of a surrogate pair, or if "bpe"
+    lacks the package tokenizers.
     """
     normalise = [*normalise, *["whitespace"] * (kind == "word")]
     way, normal = KINDS[kind], normaliser(normalise)
@@ -679,7 +686,10 @@ def by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
 
 
 def checked_text(text: str) -> str:
-    """Return a text unchanged. Raises `UserError` for half of a surrogate pair in it."""
+    """Return a text unchanged.
+
+    Raises `UserError` for half of a surrogate pair in it, `TypeError` for anything but a str.
+    """
     if not isinstance(text, str):
         raise TypeError("expected a sequence of str")
     try:

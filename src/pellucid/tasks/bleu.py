@@ -71,7 +71,8 @@ def bleu(
     another one for scripts without blanks between words.
 
     Source: Papineni et al. 2002, Popović 2015, in the form of Post 2018 (sacreBLEU). The intervals
-    are those of its paired bootstrap (Koehn 2004), with the seed SACREBLEU_SEED or 12345.
+    are those of its bootstrap (Koehn 2004) with 1,000 samples. The seed is the environment variable
+    SACREBLEU_SEED, or 12345.
 
     Raises `UserError` if sacreBLEU is not installed; `ValueError` if the numbers of outputs and of
     reference lists differ or are 0, or if an output has no reference.

@@ -60,7 +60,7 @@ class CausalLMTask(GenerationTask):
         return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
 
     def check_length(self, text: str) -> None:
-        """Raise `UserError` for a text that leaves no room for the prefix or more tokens."""
+        """Raise `UserError` for a text that leaves no room for the prefix or for one more token."""
         super().check_length(text)
         room = self.max_new_tokens(ids := self.source.encode(text))
         if self.beginning and (count := self.beginning.fewest[0]) > room:

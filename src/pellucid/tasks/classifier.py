@@ -44,8 +44,8 @@ class ClassifierTask(Task):
         The result has a list per text, with one list of guesses for the text or for each of its
         tokens, likeliest first; ties go to the lower id. `Guess.token` is the label, `Guess.text`
         the text or token that it belongs to. Texts of similar length are computed together. Raises
-        `UserError` for a text without tokens, with more than `max_source_length`, or mostly unseen
-        in training.
+        `UserError` for a text without tokens, with more than `max_source_length`, mostly unseen in
+        training, or with another number of columns than the training data.
         """
         check_best(best)
         texts = checked_texts(texts, "labels", self.columns)
@@ -98,7 +98,10 @@ class ClassifierTask(Task):
         return [" ".join(token[0].token for token in tokens) for tokens in found]
 
     def check_columns(self, text: str) -> None:
-        """Raise `UserError` for a text without the columns that the model learnt to read."""
+        """Raise `UserError` for a text without the columns that the model learnt to read.
+
+        With another program's tokenizer also for a tab in the text.
+        """
         super().check_columns(text)
         if "\t" in text and not isinstance(self.source, Tokenizer):
             raise UserError(
@@ -121,7 +124,7 @@ class ClassifierTask(Task):
         """Tokenize texts and labels.
 
         Raises `UserError` for a target that is not exactly one label, or one label per token of the
-        text.
+        text, and for a text with other columns. Longer texts are left out, as in `Task.encode`.
         """
         several = next((pair for pair in pairs if len(pair.targets) > 1), None)
         if several is not None:

@@ -33,7 +33,7 @@ def error_rates(
     Of two equally near references the shorter one counts. A text is a string, compared by code
     points, or a list of words. intervals: add 95 % bootstrap intervals of 1,000 samples. Raises
     `ValueError` if the numbers of outputs and of reference lists differ or are 0, or if an output
-    has no reference.
+    has no reference; `UserError` if rapidfuzz is not installed.
 
     >>> rates = error_rates(["abc", "ax"], [["abc"], ["ay", "abcd"]])
     >>> rates.per, rates.wer, rates.words

@@ -114,9 +114,9 @@ def tokenizers_in(folder: Path) -> dict[str, bytes]:
 
 
 def model_files(folder: Path) -> tuple[str, list[str]]:
-    """Return the Hugging Face model_type of a model folder, and the names of its files.
+    """Return the Hugging Face model_type of a model folder, and the names of the model's files.
 
-    The model_type is "" for a folder that Pellucid wrote.
+    The model_type is "" for a folder that Pellucid wrote. The card is not among the files.
     """
     settings = read_json(folder / CONFIG)
     if is_huggingface(settings):
@@ -126,7 +126,7 @@ def model_files(folder: Path) -> tuple[str, list[str]]:
 
 
 def load_model(folder: Path, accept_changes: bool = False) -> Task:
-    """Load a model folder, also one of Hugging Face's or that in a run folder.
+    """Load a model folder: also one of Hugging Face's, that in a run folder, or a shipped one.
 
     The model is in eval mode. Raises `UserError` naming the file that is missing, damaged,
     inconsistent with the others, or, unless `accept_changes`, changed since it was saved.

@@ -71,10 +71,10 @@ PEERS = {
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate transformers' names of generation settings into Pellucid's.
 
-    `num_return_sequences` becomes `samples` if the answer is sampled, else `best`. `do_sample` is
-    removed; if it is true and no other setting samples, the default temperature is added. Raises
-    `UsageError` for an unknown name, for two names of one setting, and for `do_sample = False` with
-    a setting that samples.
+    `num_return_sequences` becomes `samples` if one of these settings samples, else `best`; settings
+    that a task already has do not count. `do_sample` is removed; if it is true and no other setting
+    samples, the default temperature is added. Raises `UsageError` for an unknown name, for two
+    names of one setting, and for `do_sample = False` with a setting that samples.
 
     >>> own_names({"num_beams": 4, "do_sample": False})
     {'beam': 4}
@@ -136,7 +136,7 @@ def piece_numbers(number: int, pieces: int) -> list[int]:
 def join_answers(passage: Passage, pieces: Sequence[Sequence[Answer]]) -> list[Answer]:
     """Join the first answers to all pieces of a text, then the second ones, and so on.
 
-    An answer to a single piece keeps its tokens; a joined answer has none.
+    An answer to a single piece keeps its tokens and score; a joined answer has none, and score 0.
     """
     if len(pieces) == 1:
         return [answer._replace(text=passage.joined([answer.text])) for answer in pieces[0]]
@@ -165,7 +165,8 @@ class Answer(NamedTuple):
     tokens: tuple[int, ...] = ()
     """Token ids, without the end token."""
     score: float = 0.0
-    """The score that ranks answers (`generation.Hypothesis`); log_p for sampled answers."""
+    """The score that ranks answers (`generation.Hypothesis`); log_p for sampled answers; 0 for an
+    answer to several pieces."""
 
 
 class TokenScores(NamedTuple):
@@ -174,7 +175,8 @@ class TokenScores(NamedTuple):
     log_p: np.ndarray
     """(L + 1,): log-probability of each token given those before it, and of the end token."""
     weights: np.ndarray
-    """(L + 1, S): attention to each source token, in the last decoder layer, mean over heads."""
+    """(L + 1, S): attention to each source token, in the last decoder layer with attention, mean
+    over heads. For a decoder alone the source is the text before the answer."""
 
     @property
     def alignment(self) -> list[int]:
@@ -338,10 +340,10 @@ class GenerationTask(Task):
     def likeliest(
         self, source: Sequence[int], answer: Sequence[int], count: int
     ) -> list[tuple[float, list[tuple[int, float]]]]:
-        """Teacher-force an answer.
+        """Score each token of a given answer, and find the likeliest ones in its place.
 
-        Return each token's log p and the `count` likeliest tokens. The likeliest tokens are (id,
-        log p) at the same position.
+        Return (log p, the `count` likeliest) of each token; the likeliest are (id, log p) at the
+        same position. The end token is not included.
         """
         log_p = choices(self._log_p(self._batch([(source, answer)])), self.model.config)
         orders = np.argsort(-log_p, kind="stable")[:, :count]
@@ -351,10 +353,10 @@ class GenerationTask(Task):
         ]
 
     def token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
-        """Teacher-force answers to texts, both given as token ids.
+        """Compute the scores of given answers to texts, both as token ids.
 
-        Return scores in their order. Pairs of similar length are computed together, as many as
-        memory allows.
+        Return them in the order of the pairs. Pairs of similar length are computed together, up to
+        128, fewer if the arrays would exceed `MOST_SCORED`.
         """
         vocabulary: int = getattr(self.model.config, self.vocabularies[-1])
 
@@ -376,7 +378,8 @@ class GenerationTask(Task):
 
         For a decoder alone the answer is the text that follows. An answer that contains something
         unknown to the tokenizer scores −inf, because it cannot be generated. Raises `UserError` for
-        a text or an answer that is too long.
+        a text or an answer that is too long, and for an empty text unless the model reads a token
+        there; `UsageError` for anything but pairs of str.
 
         >>> model.score([("attention", "ə t ˈɛ n ʃ ə n")])  # doctest: +SKIP
         [-0.1375]
@@ -424,9 +427,10 @@ class GenerationTask(Task):
 
         The names are those of `pellucid generate`: beam, best, max_length, min_length,
         length_penalty, repetition_penalty, no_repeat_ngram and prefix; any of temperature, top_k,
-        top_p, min_p and seed switches from search to sampling. The names of transformers'
-        `generate` are accepted too (`ALIASES`, do_sample). Raises `UsageError` for an unknown name
-        or a wrong value.
+        top_p, min_p, seed and samples switches from search to sampling. forced_bos_token_id is a
+        setting too. The names of transformers' `generate` are accepted (`ALIASES`, do_sample; see
+        `own_names`). Raises `UsageError` for an unknown name, a wrong value, or `best` above 1
+        with sampling.
         """
         if not settings:
             return self
@@ -467,7 +471,7 @@ class GenerationTask(Task):
 
     @property
     def reads_words(self) -> bool:
-        """Whether the sources of the training data were single words."""
+        """Whether the model reads single words, one at a time; here it does not."""
         return False
 
     def generate(self, texts: Iterable[str | tuple[str, ...]], **settings: Any) -> list[str]:
@@ -475,8 +479,8 @@ class GenerationTask(Task):
 
         settings: changes for these texts, as in `configured`. A tuple is a text of several columns,
         such as a word and its features. Raises `UserError` for a text that cannot be answered, for
-        example because a sentence has more than `max_source_length` tokens; `UsageError` if several
-        answers per text are asked for.
+        example because a sentence has more than `max_source_length` tokens; `UsageError` if
+        `settings` ask for several answers per text.
 
         >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
         ['ə t ˈɛ n ʃ ə n']
@@ -500,10 +504,11 @@ class GenerationTask(Task):
         decoder: Callable[[], Decodes] | None = None,
         **settings: Any,
     ) -> list[list[Answer]]:
-        """Return the best answers to each text, best first.
+        """Return the best answers to each text, best first; samples as they were drawn.
 
         A text is answered in pieces (`passage`). An answer to several pieces has the sum of their
-        log p, and no tokens. An empty text has one empty answer, but a decoder alone generates one.
+        log p, no tokens, and score 0. An empty text has one empty answer, unless the model reads a
+        token there, such as a decoder's begin token.
 
         settings: changes for these texts, as in `configured`; `best`, or `samples` when sampling,
         is the number of answers. numbers: keys of the random draws of the texts, default 0, 1, ...
@@ -557,8 +562,9 @@ class GenerationTask(Task):
     ) -> Iterator[str]:
         """Yield one answer piece by piece while it is generated, greedily or by sampling.
 
-        A character that consists of several tokens is yielded whole. `number`, `decoder`,
-        `settings` and errors are as in `generate_answers`.
+        A character that consists of several tokens is yielded whole. number: key of the random
+        draws. `decoder`, `settings` and errors are as in `generate_answers`; also raises
+        `UsageError` for beam or best other than 1. A beam in the task's own `search` is not used.
         """
         check_text(text, "stream")
         given = own_names(settings)
@@ -599,7 +605,10 @@ class GenerationTask(Task):
     def _answers(
         self, decoder: Any, openings: Sequence[Opening], numbers: Sequence[int]
     ) -> list[list[Answer]]:
-        """Search or sample answers to openings; return them for each opening, best first."""
+        """Search or sample answers to openings; return them for each opening.
+
+        Those of a search are in order, best first.
+        """
         many = 1 if self.sampling is None else self.sampling.samples
         rows = [opening.source for opening in openings]
         drawn = [row for row in rows for _ in range(many)]

@@ -28,7 +28,7 @@ def rates(confusion: np.ndarray) -> tuple[float, float]:
 def compute(
     answers: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
 ) -> Measured:
-    """Compute accuracy and F1, and each label's precision, recall and number of texts.
+    """Compute accuracy and F1, and each label's precision, recall and number of answers.
 
     The first reference of an answer is its true label. intervals: whether to add 95 % bootstrap
     intervals.
@@ -69,8 +69,9 @@ def compute(
 def calibration_error(p: np.ndarray, right: np.ndarray, bins: int = 10) -> float:
     """Compute the expected calibration error of predicted probabilities.
 
-    The probabilities are sorted into equal bins; the result is the mean |mean probability − share
-    of right predictions|, weighted by the size of the bins. Source: Guo et al. 2017, ECE.
+    The probabilities are sorted into bins of equal width; the result is the mean |mean probability
+    − share of right predictions| of the bins, weighted by their numbers of predictions, rounded to
+    12 decimals. Source: Guo et al. 2017, ECE.
 
     >>> calibration_error(np.array([0.95, 0.95]), np.array([True, False]))
     0.45

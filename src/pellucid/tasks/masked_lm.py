@@ -68,8 +68,8 @@ class MaskedLMTask(Task):
         """Predict each [MASK] in a text; return the `best` likeliest tokens for each.
 
         A mask is one token. All masks are predicted at once, so that none sees another's
-        prediction. Ties go to the lower id. Raises `UserError` for a text without [MASK] or with
-        more than `max_source_length` tokens.
+        prediction. Ties go to the lower id. Raises `UserError` for a text without [MASK], with
+        more than `max_source_length` tokens, or mostly unseen in training.
         """
         check_text(text, "guesses")
         check_best(best)
@@ -93,7 +93,8 @@ class MaskedLMTask(Task):
         """Embed texts; return an array (N, E) with one vector per text.
 
         pooling: see `MaskedLM.embeddings`. Texts of similar length are computed together. Raises
-        `UserError` for a text with more than `max_source_length` tokens.
+        `UserError` for a text with more than `max_source_length` tokens, or mostly unseen in
+        training.
         """
         rows = [self._framed(text) for text in checked_texts(texts, "embed", self.columns)]
         found = np.zeros((len(rows), self.model.config.d_model), self.model.dtype)
@@ -103,7 +104,7 @@ class MaskedLMTask(Task):
         return found
 
     def unread(self, text: str) -> list[str]:
-        """Return the parts of a text that never occurred in training; masks are ignored."""
+        """Return the parts of a text that have no token; masks are ignored."""
         return super().unread(self.spaced(text).replace(MASK, ""))
 
     def _framed(self, text: str) -> list[int]:

@@ -11,8 +11,5 @@ METRICS: Registry[Metric] = Registry({each.name: each for each in _OURS})
 
 
 def higher_is_better() -> dict[str, bool]:
-    """Return the names of all scores that a monitor may use.
-
-    True where higher is better.
-    """
+    """Return, for each score that a monitor may use, whether higher is better."""
     return {"loss": False} | {k: v for metric in METRICS.values() for k, v in metric.scores.items()}

@@ -46,7 +46,7 @@ def sentences(text: str) -> list[str]:
 
 
 def sentences_together(texts: Sequence[str]) -> int:
-    """Return the largest n such that one text in twenty has n or more sentences.
+    """Return the largest n such that at least one text in twenty has n or more sentences.
 
     It is at least 1.
 
@@ -60,7 +60,7 @@ def sentences_together(texts: Sequence[str]) -> int:
 def columns_of(texts: Iterable[str]) -> int:
     """Return the number of tab-separated columns that all texts have.
 
-    1 if they differ.
+    1 if they differ, and without texts.
 
     >>> columns_of(["walk\\tV;PST", "mouse\\tN;PL"])
     2
@@ -80,9 +80,10 @@ class Passage(NamedTuple):
     def of(parts: Sequence[str], reads: Callable[[str], bool] = bool) -> Passage:
         """Make a passage of the parts of a text: a part is a piece, or is copied.
 
-        White space around a piece is copied too. Blanks at both ends of the text are removed if
-        there is a piece, and so are invisible characters at the edges of pieces. reads: whether a
-        part is a piece; default, all that are not blank.
+        White space around a piece is copied too. From the copied text invisible characters are
+        removed at its beginning and after white space; if there is a piece, so are blanks, but not
+        line ends, at both ends of the whole text. reads: whether a part that is not blank is a
+        piece; default, each is.
         """
         found = Passage([], [""])
         for part in parts:

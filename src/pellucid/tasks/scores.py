@@ -40,7 +40,7 @@ def loss_sum(model: Any, batch: Batch) -> tuple[float, int]:
 
 
 def mean_loss(sums: Iterable[tuple[float, float]]) -> float:
-    """Compute the mean loss in nats per token from (summed loss, tokens) of batches.
+    """Compute the mean loss in nats per token from (summed loss, tokens) of batches; 0 for none.
 
     >>> mean_loss([(1.0, 2), (3.0, 2)])
     1.0
@@ -59,7 +59,7 @@ class Scores:
     loss: float
     """Mean loss in nats per predicted token."""
     pairs: int
-    """Number of pairs, or of texts."""
+    """Number of pairs, or of texts; each block of a long text counts for a decoder alone."""
     kind: Kind = "answer"
     """The kind of task. It says what was predicted: targets, whole texts, masked tokens or
     labels."""

@@ -55,7 +55,8 @@ class Seq2SeqTask(GenerationTask):
         """Return a task that answers with this model and others together.
 
         The probability of each token is the mean over the models. Attention is that of the first
-        model. Raises `UsageError` for a model with other tokenizers.
+        model. Raises `UsageError` for a model of another kind, with other tokenizers, or with those
+        of another program.
 
         >>> trained = model.ensemble(pellucid.load("runs/seed-1"))  # doctest: +SKIP
         """
@@ -87,10 +88,11 @@ class Seq2SeqTask(GenerationTask):
     def passage(self, text: str) -> Passage:
         """Split a text into pieces that the model answers one by one.
 
-        A piece has as many sentences as the sources in the training data. For a model trained on
+        A piece has at most `sentences` sentences, and only as many as fit. For a model trained on
         single words a piece is a word; for one trained on several columns, a line. Pieces that are
         mostly unseen in training are copied unchanged. Raises `UserError` if half of the text was
-        never seen in training, and `TooLongError` for a sentence that is too long by itself.
+        never seen in training or a line has another number of columns, and `TooLongError` for a
+        sentence that is too long by itself.
         """
         if self.sentences is None and self._fits(text):
             return super().passage(text)
@@ -149,7 +151,7 @@ class Seq2SeqTask(GenerationTask):
         super().check_seen("".join(filter(str.isalnum, text)) if self.reads_words else text)
 
     def unread(self, text: str) -> list[str]:
-        """Return the parts of a text that never occurred in training.
+        """Return the parts of a text that have no token: characters or words new to the model.
 
         A model of single words ignores punctuation between them.
         """
@@ -160,7 +162,10 @@ class Seq2SeqTask(GenerationTask):
 
     @property
     def reads_words(self) -> bool:
-        """Whether the sources of the training data were single words, without white space."""
+        """Whether the model reads single words, one at a time.
+
+        So it is if its source tokenizer is Pellucid's, of kind "char", without blank and tab.
+        """
         own = self.source
         return (
             isinstance(own, Tokenizer)
@@ -203,7 +208,11 @@ class Seq2SeqTask(GenerationTask):
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
     ) -> Examples:
-        """Tokenize pairs; each target of a pair makes an example, or only the first one."""
+        """Tokenize pairs; each target of a pair makes an example, or only the first one.
+
+        Pairs with an empty side, or more than `max_tokens` on a side, are left out, with a warning;
+        of an ensemble also those that one of its models cannot read.
+        """
         ids = self.model.config
         if self.others:
             max_tokens = min(max_tokens, self.max_source_length - 2)
@@ -237,7 +246,10 @@ class Seq2SeqTask(GenerationTask):
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
     ) -> Callable[[Any], Mapping[str, float]] | None:
-        """Return a function that scores answers to at most `most` held-out pairs, or None."""
+        """Return a function that scores answers to at most `most` held-out pairs.
+
+        None without pairs, or if the metric is "none".
+        """
         if metric == "none" or not pairs:
             return None
         count = min(len(pairs), most)

@@ -26,7 +26,7 @@ TEXTS_AT_ONCE = 128
 
 
 def token_error(config: StackConfig) -> str | None:
-    """Describe how a config's special token ids differ from the tokenizers', or None."""
+    """Describe how a config's special token ids differ from the tokenizers'; None if they agree."""
     ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
     if ids == (PAD, BOS, EOS):
         return None
@@ -56,7 +56,8 @@ def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str, columns: 
 
     A tuple is a text of several columns, such as a pair of texts, or a text and its features; it
     becomes one string, separated by tabs. A data frame is accepted if it has as many columns as the
-    model reads, `columns`. Raises `UsageError` for a single text, and for anything that is no text.
+    model reads, `columns`. Raises `UsageError` for a single text, for another number of columns in
+    a data frame, and for anything that is no text.
     """
     if isinstance(texts, str):
         raise UsageError(f"{method} takes a list of texts: write {method}([{texts[:20]!r}])")
@@ -96,7 +97,7 @@ class AttentionWeights(NamedTuple):
     keys: list[str]
     """The tokens attended to."""
     weights: np.ndarray
-    """(H, queries, keys): the weights of every head; each row sums to 1."""
+    """(H, queries, keys): the weights of every head. Each row sums to 1; with `sinks` to less."""
 
     def _repr_html_(self) -> str:
         """Return an HTML table for notebooks: the mean over heads, one row per query.
@@ -214,7 +215,10 @@ class Task(ABC):
         return [self.source, self.target][: len(self.vocabularies)]
 
     def check_columns(self, text: str) -> None:
-        """Raise `UserError` if a text has another number of columns than the training data."""
+        """Raise `UserError` if a text has another number of columns than the training data.
+
+        If the training data had one column, every text is accepted.
+        """
         given = text.count("\t") + 1
         if self.columns not in (1, given):
             raise UserError(
@@ -224,7 +228,7 @@ class Task(ABC):
 
     @property
     def begins(self) -> bool:
-        """Whether a begin token is put before each text."""
+        """Whether a model that reads one text gets a begin token before it."""
         return True
 
     @property
@@ -238,9 +242,9 @@ class Task(ABC):
     ) -> Examples:
         """Tokenize pairs for training or evaluation.
 
-        Tasks that read one text take the first target of each pair, and no source. Pairs with more
-        than `max_tokens` on a side are left out, with a warning. Raises `UserError` if nothing is
-        left.
+        Tasks that read one text take the first target of each pair, and no source. Pairs with an
+        empty side, or more than `max_tokens` on a side, are left out, with a warning; a decoder
+        alone splits longer texts into blocks instead. Raises `UserError` if nothing is left.
         """
         ids = self.model.config
         return encode_pairs(
@@ -264,12 +268,15 @@ class Task(ABC):
     ) -> Scores:
         """Compute the loss of each pair's first target, and the scores of this task.
 
-        These are a metric of the generated answers, or the accuracy of labels or of masked tokens.
+        These are a metric of the generated answers, the scores of labels, or the accuracy of masked
+        tokens; of a decoder alone the loss only. A model of one text reads the targets.
 
         pairs: (source, target) tuples, a table, or a file of pairs, as `pellucid.train` takes them.
         metric: a name in `METRICS`; "none" generates nothing; None: the metric of the training.
-        max_tokens: pairs with a longer side are left out; None: those that the model cannot read.
-        batch_tokens: the most tokens in a batch; it affects speed, not scores.
+            It is for models that answer or label; "none" computes the usual one for labels.
+        max_tokens: as in `encode`; None: as many as the model can read.
+        batch_tokens: the most tokens in a batch, raised where the longest pair may need more; it
+            affects speed, not scores.
 
         >>> print(model.evaluate([("attention", "ə t ˈɛ n ʃ ə n")]))  # doctest: +SKIP
         """
@@ -289,7 +296,8 @@ class Task(ABC):
         """Return the attention of each layer by name while the model reads a text.
 
         A model that generates also reads an answer: the one given, or else the best that it
-        generates. Raises `UserError` for a text or an answer that is too long.
+        generates. Raises `UserError` for a text or an answer that is too long, `UsageError` for an
+        answer to a model that generates none.
 
         >>> seen = model.attention("attention")["decoder.layers.2.multihead_attn"]  # doctest: +SKIP
         >>> seen.weights.mean(axis=0).argmax(axis=1)  # doctest: +SKIP
@@ -312,13 +320,13 @@ class Task(ABC):
         return found
 
     def unread(self, text: str) -> list[str]:
-        """Return the parts of a text that never occurred in the training data."""
+        """Return the parts of a text that have no token: characters or words new to the model."""
         return list(self.source.unknown([text]))
 
     def check_seen(self, text: str) -> None:
-        """Raise `UserError` if at least half of a text never occurred in the training data.
+        """Raise `UserError` if at least half of a text is new to the model.
 
-        An answer to it would be meaningless.
+        An answer to it would be meaningless. See `TokenizerLike.knows`.
         """
         if not self.source.knows(text):
             unknown = " ".join(map(repr, self.unread(text)))
@@ -332,7 +340,7 @@ class Task(ABC):
         """
 
     def rows(self) -> dict[str, Any]:
-        """Return a summary by name: parameters, layers, sizes and vocabulary."""
+        """Return a summary by name: kind of model, parameters, layers, sizes and vocabulary."""
         config = self.model.config
         return {
             "model": self.about,
@@ -356,7 +364,10 @@ class Task(ABC):
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
     ) -> Callable[[Any], Mapping[str, float]] | None:
-        """Return a function that scores answers to at most `most` held-out pairs, or None."""
+        """Return a function that scores held-out pairs during training, beside the loss.
+
+        None if there is no such score, as here. most: the most pairs to generate answers for.
+        """
         return None
 
     def _completed(

@@ -1,8 +1,8 @@
 """Generate a corpus of invented Turkish nouns with their forms.
 
-It needs no download. The task is inflection. The nouns are drawn syllable by syllable and are in no
-dictionary. Their endings follow the rules of Turkish without its exceptions, so a model that has
-learnt all rules makes no errors, unlike with real words.
+It needs no download. The task is inflection. The nouns are drawn syllable by syllable; a few of the
+short ones happen to be real words. Their endings follow the rules of Turkish without its
+exceptions, so a model that has learnt all rules makes no errors, unlike with real words.
 """
 
 from itertools import product

@@ -17,7 +17,10 @@ def read_names(contents: Contents, split: str) -> Splits:
 
 
 def read_manual(contents: Contents, split: str) -> Splits:
-    """Read the language reference that Python's `help` prints, as one long text."""
+    """Read the language reference that Python's `help` prints, as one long text.
+
+    The last 5 % of its lines are the validation text. Raises `UserError` if this Python lacks it.
+    """
     pages = optional("pydoc_data.topics", "the manual is Python's own, which this Python lacks")
     lines = "\n".join(pages.topics.values()).splitlines(keepends=True)
     cut = round(len(lines) * (1 - HELD_OUT))
