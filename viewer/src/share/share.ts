@@ -78,8 +78,9 @@ export function sharing(shared: Shared): HTMLElement[] {
     }
   };
   const frame = () => {
-    const address = `${location.href.replace(/#.*/, "")}#embed&${location.hash.replace(/^#/, "")}`;
-    const src = local ? `https://…/${address.replace(/.*\//, "")}` : address;
+    const page = location.href.replace(/#.*/, "");
+    const own = local ? page.replace(/.*\//, "") : page;
+    const src = `${own}#embed&${location.hash.replace(/^#/, "")}`;
     const quoted = (text: string) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;");
     return `<iframe src="${quoted(src)}" title="${quoted(shared.title())}" width="${WIDE}" height="${HIGH}" style="max-width: 100%; border: 0" loading="lazy"></iframe>`;
   };
