@@ -99,7 +99,8 @@ def train(
     start: begin with the model of this folder in place of a new one.
     resume: continue from the newest checkpoint of the run folder, with its settings. A folder
         without a run begins one.
-    accept_changes: resume although settings have changed, to train longer for example.
+    accept_changes: resume although settings have changed, to train longer for example; or begin
+        with a `start` whose files have changed.
     device, precision: as the options of these names; the model that is returned is on the CPU.
     listeners: called with every event of `pellucid.training.events`.
     watch: called with the task and its data before training; returns one more listener.

@@ -253,6 +253,8 @@ def test_several_answers_are_drawn_for_each_text(trained: GenerationTask) -> Non
         assert len({answer.text for answer in some}) > 1, text
     theirs = {"do_sample": True, "temperature": 3.0, "seed": 5, "num_return_sequences": 4}
     assert trained.generate_answers(texts, **theirs) == drawn
+    sampling = trained.configured(temperature=3.0, seed=5)
+    assert sampling.generate_answers(texts, num_return_sequences=4) == drawn
     for i, text in enumerate(texts):
         (alone,) = trained.generate_answers([text], [i], temperature=3.0, seed=5, samples=4)
         assert [answer.tokens for answer in alone] == [answer.tokens for answer in drawn[i]]

@@ -142,12 +142,12 @@ def encode_pairs(
 class Batches:
     """Make the batches of every epoch, shuffled differently each time.
 
-    Give `batch_tokens`, the most useful tokens of a batch, or `batch_size`, its number of examples;
-    the last batch made may have fewer. `bucketed` puts examples of similar length together:
-    examples are shuffled, sorted within windows of `WINDOW` batches and split into batches, and the
-    batches are shuffled. By default that is done for `batch_tokens`, and not for `batch_size` (the
-    plain shuffle of article 003). `redraw` is applied to every batch with random numbers of its
-    own; the budget counts tokens before it.
+    Give `batch_tokens`, the most tokens of a batch, counted as `Examples.useful_tokens`, or
+    `batch_size`, its number of examples; the last batch made may have fewer. `bucketed` puts
+    examples of similar length together: examples are shuffled, sorted within windows of `WINDOW`
+    batches and split into batches, and the batches are shuffled. By default that is done for
+    `batch_tokens`, and not for `batch_size` (the plain shuffle of article 003). `redraw` is applied
+    to every batch with random numbers of its own; `batch_tokens` counts tokens before it.
 
     Raises `UsageError` unless exactly one of the two is given, and if it is below 1 or one example
     has more tokens than `batch_tokens`.

@@ -1,6 +1,6 @@
 """Find suspicious pairs.
 
-`pellucid data` counts them, and `data.leave_out` leaves them out of training.
+`pellucid data` counts them, and the setting `data.leave_out` leaves them out of the files read.
 """
 
 import logging

@@ -44,6 +44,9 @@ characters."""
 def tokenizer_for(references: Sequence[Sequence[str]]) -> str:
     """Return the sacreBLEU tokenizer for the script of most letters in references.
 
+    "char" also for a mix of Chinese characters with more than a tenth as many letters of the other
+    scripts in `WITHOUT_BLANKS`, as in Japanese.
+
     >>> tokenizer_for([["我今天去学校上课。"]]), tokenizer_for([["彼は本を読む"]])
     ('zh', 'char')
     >>> tokenizer_for([["오늘 학교에 간다."], ["Er liest 本."]])

@@ -68,11 +68,11 @@ PEERS = {
 """CTranslate2's names of settings; the error about one suggests Pellucid's name."""
 
 
-def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+def own_names(settings: Mapping[str, Any], sampled: bool = False) -> dict[str, Any]:
     """Translate transformers' names of generation settings into Pellucid's.
 
-    `num_return_sequences` becomes `samples` if one of these settings samples, else `best`; settings
-    that a task already has do not count. `do_sample` is removed; if it is true and no other setting
+    `num_return_sequences` becomes `samples` if one of these settings samples, or the task already
+    does (`sampled`), else `best`. `do_sample` is removed; if it is true and no other setting
     samples, the default temperature is added. Raises `UsageError` for an unknown name, for two
     names of one setting, and for `do_sample = False` with a setting that samples.
 
@@ -91,7 +91,7 @@ def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = value
     samples = found.pop("do_sample", None)
     if "num_return_sequences" in settings and (
-        samples or any(SETTINGS[name] is SampleConfig for name in found)
+        sampled or samples or any(SETTINGS[name] is SampleConfig for name in found)
     ):
         if "samples" in found:
             raise UsageError("num_return_sequences, samples are one setting: leave one out")
@@ -377,9 +377,9 @@ class GenerationTask(Task):
         """Compute log p(answer, end | text) of (text, answer) pairs, in nats.
 
         For a decoder alone the answer is the text that follows. An answer that contains something
-        unknown to the tokenizer scores −inf, because it cannot be generated. Raises `UserError` for
-        a text or an answer that is too long, and for an empty text unless the model reads a token
-        there; `UsageError` for anything but pairs of str.
+        unknown to the tokenizer, or a token that the model never generates, scores −inf. Raises
+        `UserError` for a text or an answer that is too long, and for an empty text unless the model
+        reads a token there; `UsageError` for anything but pairs of str.
 
         >>> model.score([("attention", "ə t ˈɛ n ʃ ə n")])  # doctest: +SKIP
         [-0.1375]
@@ -434,7 +434,7 @@ class GenerationTask(Task):
         """
         if not settings:
             return self
-        settings = own_names(settings)
+        settings = own_names(settings, self.sampling is not None)
         given: dict[type, dict[str, Any]] = {SearchConfig: {}, Constraints: {}, SampleConfig: {}}
         for name in settings.keys() - {"prefix"}:
             given[SETTINGS[name]][name] = settings[name]
@@ -567,7 +567,7 @@ class GenerationTask(Task):
         `UsageError` for beam or best other than 1. A beam in the task's own `search` is not used.
         """
         check_text(text, "stream")
-        given = own_names(settings)
+        given = own_names(settings, self.sampling is not None)
         if any(given.get(name, 1) != 1 for name in ("beam", "best")):
             raise UsageError("stream writes a greedy or a sampled answer: leave out beam and best")
         task, compiled = self.configured(**settings), cache(decoder or self.decoder)
