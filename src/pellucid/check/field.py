@@ -89,7 +89,7 @@ class Exact:
         self.tangent = tangent
         """The derivative in the first field; None means 0."""
         self.power = power
-        """The exp of this number in the first field, if it is a logarithm; None: by x₁."""
+        """The exp in the first field of a logarithm, or of a sum with one; None: by x₁."""
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         return sys.modules[__name__]
@@ -159,7 +159,10 @@ def _of_number(p: int, number: float) -> int:
 
 
 def asarray(x: Any, dtype: Any = None, device: Any = None) -> Exact:
-    """Convert numbers or NumPy arrays to an `Exact` array without a tangent."""
+    """Convert numbers or NumPy arrays to an `Exact` array without a tangent.
+
+    An `Exact` array is returned as it is, or by `astype` if a dtype is given.
+    """
     if isinstance(x, Exact):
         return x if dtype is None else astype(x, dtype)
     real = np.asarray(x, dtype)
@@ -383,7 +386,10 @@ def mean(x: Exact, axis: Any = None, keepdims: Any = False) -> Exact:
 
 
 def max(x: Exact, axis: Any = None, keepdims: Any = False) -> Exact:
-    """Return the largest elements along an axis, compared by `real`."""
+    """Return the largest elements along an axis, compared by `real`.
+
+    Without an axis it is the largest `real` alone, without fields.
+    """
     if axis is None:
         return Exact(np.max(x.real))
     index = np.argmax(x.real, axis=axis, keepdims=True)

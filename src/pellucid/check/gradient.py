@@ -22,9 +22,9 @@ def gradient_check(
     Returns the relative errors by array name.
 
     forward: a layer, or a function like a layer's `forward`. The arrays are named "input 0",
-    "input 1", …; those of a layer also include its learned parameters, by full name. (If a function
-    calls a layer, its parameters are not checked: check the layer itself.) fixed: further
-    arguments, without gradients (integers, masks, rng). A copy of the layer is used.
+    "input 1", …; those of a layer, or of its method, also include its learned parameters, by full
+    name. (If a function calls a layer, its parameters are not checked: check the layer itself.)
+    fixed: further arguments, without gradients (integers, masks, rng). A copy of the layer is used.
 
     `forward` is called twice, with the inputs and with slightly different ones, before either
     backward. So an error is found in a layer that stores on itself what its backward needs, or that
@@ -39,7 +39,7 @@ def gradient_check(
     array gets the error ∞.
 
     Raises `TypeError` for arrays that are not float64, `ValueError` if there is nothing to check or
-    an input gets no gradient.
+    the backward does not return one gradient for each input.
 
     >>> square = lambda x: (x * x, lambda dy: 2 * x * dy)
     >>> gradient_check(square, [np.ones((2, 3))])["input 0"] < 1e-9

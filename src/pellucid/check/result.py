@@ -7,19 +7,19 @@ TOLERANCE = 1e-7
 
 
 class Result(NamedTuple):
-    """The result of one row: the largest error of its arrays, and whether it passes."""
+    """The result of one row: the error of its arrays, and whether it passes."""
 
     kind: str
     name: str
     arrays: int
     """The number of arrays that were compared."""
     error: float
-    """The largest error."""
+    """The largest error; in an exact check, the number of wrong gradients."""
     tolerance: float = TOLERANCE
     reason: str = ""
     """Why nothing was compared; "" if something was."""
 
     @property
     def passed(self) -> bool:
-        """Whether the error is at most the tolerance; False for NaN."""
+        """Whether the error is within the tolerance, or nothing was compared; False for NaN."""
         return self.error <= self.tolerance

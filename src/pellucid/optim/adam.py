@@ -34,7 +34,7 @@ def adam(
         2.  v ← β₂ v + (1 − β₂) g²
         3.  θ ← θ − lr / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)
 
-    θ, g, m and v have the same shape and dtype, which may be any. Arguments are not written to.
+    θ, g, m and v have the same shape and the same floating dtype. Arguments are not written to.
     Source: Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019 for the decoupled decay.
 
     >>> import numpy as np

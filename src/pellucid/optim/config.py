@@ -24,7 +24,7 @@ else:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How parameters are stepped; torch's names and defaults."""
+    """The optimizer, with torch's names and defaults, and the limit of the gradient norm."""
 
     name: OptimizerName = "adam"
     """adam (weight decay is added to the gradient) or adamw (it shrinks the weights directly)."""
@@ -63,7 +63,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """Which learning rate at which step."""
+    """The learning rate at each step."""
 
     name: ScheduleName = "constant"
     """constant, inverse_sqrt, paper (section 5.3, from width and warm-up), linear or cosine."""
@@ -97,7 +97,7 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class StepConfig:
-    """How one step of training goes."""
+    """Settings of one step of training."""
 
     seed: int = 0
     """Random seed of dropout."""

@@ -1,7 +1,7 @@
 """Apply an optimizer to the parameters of a model; clip gradients by their global norm.
 
-Only `ModelOptimizer.step` changes parameters. It runs the optimizer's fused kernel if there is one,
-otherwise the optimizer's reference function.
+Only `ModelOptimizer.step` changes parameters. It runs the optimizer's fused kernel if there is one
+for these arrays, otherwise the optimizer's reference function.
 """
 
 import math
@@ -25,7 +25,8 @@ from pellucid.optim.config import OptimizerConfig
 def global_norm(gradients: Iterable[Array]) -> float:
     """Return √Σ g² over all elements of all arrays, summed in float64 in a fixed order.
 
-    The square of a float32 gradient cannot overflow in float64. `dispatch.fused` may compute it.
+    The square of a float32 gradient cannot overflow in float64. A fused kernel computes it if there
+    is one.
 
     >>> global_norm([np.array([3.0]), np.array([[4.0]])])
     5.0
@@ -101,7 +102,8 @@ def _warn_of_equal(parameters: Iterable[tuple[str, Parameter]]) -> None:
 class ModelOptimizer:
     """An optimizer of named parameters, with its states. A tied parameter counts once.
 
-    Warns if two matrices begin with the same numbers, since equal layers may learn the same.
+    Warns if the first rows of two matrices are the same numbers, unless they are one constant:
+    equal layers may learn the same.
 
     >>> weight = Parameter((2,), lambda g, shape: np.zeros(shape))
     >>> weight.grad = np.array([1.0, -1.0], np.float32)
@@ -187,9 +189,10 @@ class ModelOptimizer:
             slot.parameter.grad = None
 
     def state_dict(self) -> dict[str, Array]:
-        """Return the optimizer's state as NumPy arrays by name.
+        """Return the optimizer's state as NumPy arrays by name; not copies.
 
-        Each parameter has STATE.PARAMETER for every state, and step.PARAMETER.
+        Each parameter has STATE.PARAMETER for every state, and step.PARAMETER. The next step may
+        change the arrays.
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():

@@ -22,7 +22,7 @@ class Optimizer:
     step: Callable[..., tuple[Array, tuple[Array, ...]]]
     """The update of one parameter, a pure function: step(θ, gradient, states, step=, lr=,
     …settings, …options) -> (θ, states) after step `step`, counted from 1. A kernel of the same name
-    updates all parameters."""
+    updates all parameters of one dtype."""
     settings: Mapping[str, Any]
     """The settings of `OptimizerConfig` that `step` takes, with this optimizer's defaults."""
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -71,7 +71,8 @@ def train_step(
 ) -> tuple[Tally, float]:
     """Compute the gradients of a batch and update the parameters.
 
-    Returns the statistics of the step, and the gradient's norm before clipping.
+    Returns the statistics of the step, without its `seconds`, and the gradient's norm before
+    clipping.
 
     Raises `DivergedError`, with the parameters unchanged, when the loss or the gradient is not
     finite.

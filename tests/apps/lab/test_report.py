@@ -299,6 +299,15 @@ def test_a_report_on_lines_of_another_study_says_so(done: tuple[Study, Lines]) -
         gather(study, others)
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_in_a_place_that_is_no_folder_is_an_error(
+    done: tuple[Study, Lines], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file: cannot be written"):
+        write_report(gather(*done), tmp_path / "file")
+
+
 @pytest.mark.parametrize("package", ["scipy", "matplotlib", "jinja2", "markdown_it"])
 def test_without_the_extra_it_says_what_to_install(
     done: tuple[Study, Lines], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str

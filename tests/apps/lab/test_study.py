@@ -220,6 +220,7 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
             "because they have no validation pairs or test pairs; set data.held_out or",
         ),
         # tokenizers
+        (PROBES, "frame_source = true", "frame_source needs a tokenizer"),
         (PROBES, 'tokenizer = "no.json"', "no.json: No such file"),
         (PROBES, 'tokenizer = "pairs.tsv"', "pairs.tsv: the study's tokenizer is damaged"),
         (PROBES, 'tokenizer = "latin.json"', "latin.json: not UTF-8 text (byte 1)"),

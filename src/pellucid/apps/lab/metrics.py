@@ -48,7 +48,7 @@ METRICS = {
     )
 }
 _EPOCHS_TO = re.compile(r"epochs_to_(\d+(?:\.\d+)?)")
-"""Metric epochs_to_X: the first epoch after which the training loss is at most X."""
+"""Metric epochs_to_X: the first epoch after which the training loss is at most X nats an answer."""
 
 
 def find_metric(name: str) -> Metric:
@@ -118,7 +118,7 @@ def metrics_of(
     """Collect all metrics of a finished run, except epochs_to_X.
 
     curve: as `learning_curve` returns it. scores: from the final evaluation; unknown names are
-    ignored. probes: as `read_probes` returns them.
+    ignored. probes: as `read_probes` returns them. Values that are not finite are left out.
 
     >>> curve = {"epoch": [1.0, 2.0], "train": [9.0, 4.0], "train_token": [2.0, 1.0], "valid": []}
     >>> metrics_of(curve, {"ignored": 1.0}, [])

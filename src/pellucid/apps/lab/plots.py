@@ -1,7 +1,7 @@
 """The pictures of a report: matplotlib figures as SVG.
 
 The legend of a panel lists its lines in the order in which they end. Colours are safe for
-colour-blind readers, and lines differ by their dashes too.
+colour-blind readers; from the eighth line on, where they repeat, lines differ by their dashes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
 
 
 def to_svg(figure: Figure) -> str:
-    """Convert a figure to SVG text, reproducible and with coordinates of two decimals."""
+    """Convert a figure to SVG text, reproducible and with coordinates of at most two decimals."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
@@ -125,7 +125,8 @@ def _columns(seeds: Sequence[Points]) -> tuple[list[float], list[list[float]]]:
 def add_legend(axes: Axes, curves: Curves, marks: Sequence[Mark] = ()) -> None:
     """Add a legend next to a panel: variants with their number of seeds, then marks.
 
-    Variants are sorted by where they end, highest first. Each shape of mark is listed once.
+    Variants are sorted by where they end, highest first; those without a finite end are left out.
+    Each label of a mark is listed once.
     """
     last = {name: _columns(seeds)[1][-1:] for name, seeds in curves.items()}
     ends = {name: median(column) for name, columns in last.items() for column in columns}
@@ -222,10 +223,7 @@ def draw_curves(
 
 
 def draw_forest(comparisons: Sequence[Comparison]) -> str:
-    """Draw each comparison's median difference, interval and pairs, by metric.
-
-    Return SVG.
-    """
+    """Draw each comparison's median difference, interval and pairs, by metric; return SVG."""
     metrics = list(dict.fromkeys(c.contrast.metric for c in comparisons))
     groups = [[c for c in comparisons if c.contrast.metric == m] for m in metrics]
     heights = [len(group) + 1.9 for group in groups]

@@ -35,7 +35,7 @@ class FreshProcesses(ThreadPoolExecutor):
     def submit(self, f: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Schedule a call.
 
-        It runs in a new process, and again in another one if that dies.
+        It runs in a new process, and again in another one if that dies: at most `ATTEMPTS` times.
         """
         return super().submit(_in_process, functools.partial(f, *args, **kwargs))
 
@@ -85,8 +85,8 @@ def _detach() -> None:
 def affordable(gigabytes: float) -> int:
     """Return how many runs the processors and the free memory allow, at least 1.
 
-    The limits of a container count too. Raises `UserError` if psutil, which reads the free memory,
-    is not installed.
+    gigabytes: the memory of one run. The limits of a container count too. Raises `UserError` if
+    psutil, which reads the free memory, is not installed.
     """
     message = "choosing how many runs go at a time needs psutil; set `workers`"
     free = optional("psutil", message, extra="lab").virtual_memory().available

@@ -20,7 +20,7 @@ from pellucid.apps.lab.plots import Curves, Points, as_points, draw_curves, draw
 from pellucid.apps.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.apps.lab.study import Bound, flat_settings
 from pellucid.apps.lab.wording import captions, tr
-from pellucid.system.files import write_atomically
+from pellucid.system.files import saving, write_atomically
 from pellucid.system.language import Language, speaking
 
 CURVES = {"train": ("train_loss", "training loss"), "valid": ("valid_loss", "validation loss")}
@@ -48,7 +48,8 @@ def write_report(findings: Findings, folder: Path, language: Language = "en") ->
         pictures = {block.name: block.svg for block in blocks if isinstance(block, Plot)}
         html = to_html(markdown, findings.study.plan.question, pictures)
     contents = {"report.html": html, "report.md": markdown, **pictures}
-    folder.mkdir(parents=True, exist_ok=True)
+    with saving(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         write_atomically(folder / name, content.encode())
     return [folder / name for name in contents]
@@ -78,7 +79,7 @@ def answers(findings: Findings) -> dict[str, Any]:
 
 
 def check_bound(findings: Findings, bound: Bound) -> str:
-    """Describe the values of a variant's runs, and in how many of them a claim holds."""
+    """Describe the values of a variant's runs, and how many of them break a claim."""
     values = findings.values(bound.change, bound.metric).values()
     ordered = sorted(v for v in values if v is not None)
     lost = len(values) - len(ordered) + sum(f["change"] == bound.change for f in findings.failed)

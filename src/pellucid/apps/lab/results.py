@@ -46,12 +46,12 @@ class LineError(UserError):
 
 
 def read_results(path: Path) -> dict[str, Line]:
-    """Read a results file; return the last line of each run by the run's id.
+    """Read a results file; return one line for each run, by the run's id.
 
-    A failed run may have a later line as a finished one. An incomplete last line, as a power cut
-    may leave, is skipped; its run is then resumed. A missing file has no lines. Raises `UserError`
-    for a file that cannot be read, for a damaged line or another format, and for two lines of one
-    run with different results.
+    It is the run's last line with status "done", or else its last line. An incomplete last line, as
+    a power cut may leave, is skipped; its run is then resumed. A missing file has no lines. Raises
+    `UserError` for a file that cannot be read, for a damaged line or another format, and for two
+    lines of one run with different metrics.
     """
     _refuse_folder(path)
     try:
@@ -142,8 +142,8 @@ def _inner_error(line: Line) -> str:
 def open_results(path: Path) -> Iterator[Callable[[Line], None]]:
     """Lock a results file against other studies; yield a function that appends a line.
 
-    Raises `UserError` if another process holds the lock (named by its id) or if the file cannot be
-    written.
+    Raises `UserError` if another process holds the lock (the message has its id), if the file
+    cannot be written, or if it does not end like a results file.
     """
     _refuse_folder(path)
     with saving(path.parent):

@@ -28,7 +28,7 @@ class Progress:
     failed: int
     planned: int
     interrupted: bool
-    """Whether a signal ended the call."""
+    """Whether a signal asked the runs to stop."""
 
 
 def run_study(
@@ -44,8 +44,8 @@ def run_study(
 ) -> Progress:
     """Run all trials that have no line in `results` yet.
 
-    Append each line when it is done. runs: the folder of the run folders; trials that were stopped
-    are resumed.
+    The line of each run is appended to `results` when the run ends. runs: the folder of the run
+    folders; trials that were stopped are resumed.
 
     executor: any `concurrent.futures.Executor`, also Dask's and Ray's; its workers must see `runs`.
     Default: `workers` processes, which default to as many as processors and memory allow at
@@ -60,7 +60,7 @@ def run_study(
     Raises `UsageError` for fewer than one worker. Raises `UserError` if another study holds the
     results file, or if it cannot be read or written; the runs are then stopped in the same way.
     Raises `UserError` after all others are done if a run could not be done: its folder is in use,
-    or its disk is full.
+    its disk is full, or the executor gave it up.
     """
     if workers is not None and workers < 1:
         raise UsageError(f"workers must be at least 1, got {workers}")

@@ -1,8 +1,8 @@
 """Paired comparisons over seeds: interval, permutation test, effect size, verdict.
 
-A pair is one seed trained with both variants: the same initial weights and the same order of the
-data. All statistics are of the differences within pairs. A value may be infinite, if a loss was
-never reached: it is larger than all others, and equal to another infinite value.
+A pair is one seed trained with both variants: it sets their initial weights, the order of the data
+and dropout. All statistics are of the differences within pairs. A value may be infinite, if a loss
+was never reached: it is larger than all others, and equal to another infinite value.
 """
 
 import math
@@ -43,11 +43,11 @@ class Comparison:
     differences: tuple[float, ...]
     """Value of the change minus value of the other variant, for each pair."""
     missing: tuple[str, ...] = ()
-    """The reason for each missing pair."""
+    """A reason for each missing run of these pairs; none for pairs of which neither run is done."""
     lost: int = 0
     """Number of pairs that will stay missing: a run failed, or has no such value."""
     pending: int = 0
-    """Number of pairs with a run that is not done yet."""
+    """Number of the other missing pairs: a run is not done yet."""
     median: float | None = None
     """Median of the differences."""
     interval: tuple[float, float] | None = None
@@ -61,8 +61,8 @@ class Comparison:
     holm: float | None = None
     """p after Holm's correction over all primary comparisons, or over all others."""
     effect: float | None = None
-    """Cohen's d_z: mean difference / its standard deviation; needs at least three pairs that
-    differ."""
+    """Cohen's d_z: mean difference / standard deviation of the differences; None for fewer than
+    three pairs, for equal differences, and if one is infinite."""
 
     @property
     def name(self) -> str:
@@ -139,8 +139,9 @@ def interval_rank(pairs: int) -> int:
     """Return a: the interval is from the a-th smallest to the a-th largest difference.
 
     The interval misses the true median if fewer than a of the n differences are on one side of it.
-    For any distribution that has the probability 2 P(Binomial(n, ½) < a). The result is the largest
-    a with a coverage of at least 95 %, or 1, the whole range, if there are too few pairs.
+    For any continuous distribution the probability of that is 2 P(Binomial(n, ½) < a). The result
+    is the largest a with a coverage of at least 95 %, or 1, the whole range, if there are too few
+    pairs.
 
     >>> interval_rank(5), interval_rank(8), interval_rank(9)
     (1, 1, 2)
@@ -150,6 +151,8 @@ def interval_rank(pairs: int) -> int:
 
 def coverage(pairs: int) -> float:
     """Return the probability that the interval of n pairs contains the true median.
+
+    It holds for any continuous distribution.
 
     >>> coverage(3), coverage(6)
     (0.75, 0.96875)
@@ -186,8 +189,8 @@ def smallest_p(pairs: int) -> float:
 def too_few_seeds(pairs: Sequence[int]) -> str:
     """Return a warning if some comparisons can never exclude chance, else "".
 
-    pairs: the number of pairs of each comparison. The calculation assumes that all pairs agree, and
-    corrects for all comparisons with Holm's method.
+    pairs: the number of pairs of each primary comparison. The calculation assumes that all pairs
+    agree, and corrects for all comparisons with Holm's method.
 
     >>> too_few_seeds([7, 7])
     ''
@@ -246,7 +249,7 @@ def _stats() -> Any:
 
 
 def signed(value: float) -> str:
-    """Format a difference with three digits and its sign; 0 without one.
+    """Format a difference with up to three significant digits and its sign; 0 without one.
 
     >>> signed(-0.03126), signed(2.0), signed(-0.0)
     ('−0.0313', '+2', '0')
@@ -257,7 +260,8 @@ def signed(value: float) -> str:
 def verdict(comparison: Comparison) -> str:
     """State in one sentence what the interval of a comparison shows.
 
-    "As expected" is added only if both the interval and the test exclude chance.
+    Whether the direction is as expected is added only if both the interval and the test exclude
+    chance, and the interval covers the true median with at least 95 %.
     """
     c, lost = comparison, comparison.lost
     if c.median is None:

@@ -1,8 +1,8 @@
 """A study: one recipe, named changes of its settings, seeds, and comparisons.
 
-A run is one variant with one seed. Its name is the hash of its resolved settings. Settings with
-their default value do not enter the hash, so that a setting added later keeps the names of earlier
-runs.
+A run is one variant with one seed. Its name is the hash of its resolved settings and of the study's
+tokenizer. Settings with their default value do not enter the hash, so that a setting added later
+keeps the names of earlier runs.
 """
 
 import hashlib
@@ -107,7 +107,7 @@ class Plan:
     tokenizer: str = ""
     """A tokenizer.json next to the study, for both sides; unset: trained as the recipe says."""
     frame_source: bool = False
-    """Put begin and end tokens around sources too, as article 003 does."""
+    """Put begin and end tokens around sources too, as article 003 does; needs `tokenizer`."""
     probe_steps: tuple[int, ...] = ()
     """Steps after which the measures are recorded, in addition to the last one."""
     primary: tuple[Contrast, ...] = ()
@@ -200,6 +200,8 @@ class Study:
     def families(self) -> dict[str, list[str]]:
         """Group the variants by the variant that they are compared with, which comes first.
 
+        Groups of one variant are left out, unless all are.
+
         >>> from pellucid.apps.lab.study_file import load_study
         >>> list(load_study("article-003").families())
         ['sqrt_d_k']
@@ -215,6 +217,9 @@ class Study:
 
 def run_id(config: RunConfig, tokenizer: str = "", frame_source: bool = False) -> str:
     """Return the name of a run: 12 hexadecimal digits of the SHA-256 of its settings.
+
+    The description and settings with their default value are left out. `tokenizer`, the text of a
+    tokenizer.json, and `frame_source` count as settings if given.
 
     >>> run_id(RunConfig(description="a")) == run_id(RunConfig(description="b"))
     True
@@ -238,7 +243,7 @@ def run_id(config: RunConfig, tokenizer: str = "", frame_source: bool = False) -
 def flat_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of a run by dotted name.
 
-    Infinity, which JSON lacks, as text.
+    Infinity becomes text, because JSON has no infinity.
     """
     return {
         name: str(value) if isinstance(value, float) and math.isinf(value) else value
@@ -251,7 +256,8 @@ def select_trials(
 ) -> list[Trial]:
     """Select the trials of some variants and seeds; an empty list selects all.
 
-    Raises `UsageError` for a variant or a seed that no trial has, and if no trial has both.
+    Raises `UsageError` for a variant or a seed that no trial has, if no trial has both, and if
+    there are no trials.
     """
     for what, wanted, known in (
         ("change", only, {t.change for t in trials}),

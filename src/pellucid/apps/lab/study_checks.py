@@ -79,8 +79,8 @@ def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
     results: the results file; earlier runs in it must have used the same data.
 
     Raises `UserError` for data that is missing or damaged, data without the held-out pairs that a
-    metric needs, a score to monitor that no run will have, data that changed since a run was done,
-    and a package that is not installed.
+    metric needs, a score to monitor that a variant's runs will not have, data that changed since a
+    run was done, and a package that is not installed.
     """
     read: dict[object, tuple[Splits, str]] = {}
 
@@ -132,6 +132,8 @@ def _plan_errors(plan: Plan) -> Iterator[str]:
             yield f"{metric} is used but not among metrics ({listed}); add it there"
         if measure and measure not in plan.measures:
             yield f"{metric} needs the measure {measure!r}; add it to measures"
+    if plan.frame_source and not plan.tokenizer:
+        yield "frame_source needs a tokenizer: name a tokenizer.json next to the study"
     for bound in plan.bounds:
         if bound.at_least is None and bound.at_most is None:
             yield f"bounds: {bound.claim!r} bounds nothing; set at_least or at_most"

@@ -195,7 +195,7 @@ Point = Mapping[str, Any]
 def grid_points(table: Mapping[str, Any], where: str) -> list[Point]:
     """Return all combinations of lists of values.
 
-    Raises `UsageError` if a value is no list.
+    Raises `UsageError` if a value is no list, or an empty one.
 
     >>> grid_points({"model": {"d_model": [64, 128], "norm": ["pre", "post"]}}, "grid")[1]
     {'model.d_model': 64, 'model.norm': 'post'}
@@ -208,8 +208,9 @@ def random_points(table: Mapping[str, Any], where: str) -> list[Point]:
     """Return `count` combinations of lists of values, spread by a Halton sequence.
 
     It needs no random seed, and a larger count keeps the earlier points, so that their runs are not
-    repeated. Raises `UsageError` for a value that is no list. Source: Bergstra & Bengio 2012, 4.3;
-    Halton 1964.
+    repeated. Short lists may give the same point twice. Raises `UsageError` for a wrong `count`, no
+    lists, a value that is no list or an empty one, and if SciPy is not installed. Source: Bergstra
+    & Bengio 2012, 4.3; Halton 1964.
 
     >>> random_points({"count": 2, "lr": [1e-4, 1e-3, 1e-2], "d": [64, 128]}, "random")
     [{'lr': 0.001, 'd': 64}, {'lr': 0.0001, 'd': 128}]

@@ -60,7 +60,7 @@ class _StopError(Exception):
 def run_trial(
     trial: Trial, folder: Path, stop: Path | None = None, imports: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Do or resume one run; return its line for the results file.
+    """Do or resume one run, if it is not done yet; return its line for the results file.
 
     imports: files and modules of the user's parts, which a new process must import. stop: the run
     saves and stops once this file exists: after its step, or, in a thread other than the main one,
@@ -181,8 +181,8 @@ class FramedTokenizer(Pieces):
 def file_tokenizers(text: str, frame_source: bool) -> tuple[Tokenizer, Tokenizer]:
     """Make the source and target tokenizers from the text of one tokenizer.json.
 
-    All kinds that Hugging Face's library reads are allowed. Raises `UserError` unless ids 0 to 3
-    are padding, begin, end and unknown.
+    All kinds that Hugging Face's library reads are allowed. Raises `UserError` if the text is
+    damaged, or unless ids 0 to 3 are padding, begin, end and unknown.
     """
     try:
         file = json.loads(text)

@@ -195,8 +195,8 @@ def called(name: str, function: Callable[..., Any], again: bool = False) -> list
     function: the learner's function, or a solution. again: use arrays of other shapes.
 
     Returns one float64 array for each name in the exercise's `returns`. The arguments are
-    read-only. Raises `ValueError` for a wrong number of results, and for results that are not
-    arrays of real numbers.
+    read-only. Raises `ValueError` for a wrong number of results, `ValueError` or `TypeError` for
+    results that are not arrays of real numbers, and every error of the function itself.
     """
     with np.errstate(all="ignore"):
         returned = function(*_arguments(name, again))

@@ -1,8 +1,9 @@
 """Generate unlisted mistakes: small changes of a right solution, and its terms.
 
-The solution is parsed into a syntax tree. `mutants` changes one node at a time, as people do by
-mistake: a part left out, another sign, axis or name, a number off by one. `terms` splits a result
-into the terms of its sum, so that least squares can find the factor of each in a wrong answer.
+The solution is parsed into a syntax tree. `mutants` changes one node at a time (and some repeated
+code everywhere), as people do by mistake: a part left out, another sign, axis or name, a number off
+by one. `terms` splits a result into the terms of its sum, so that least squares can find the factor
+of each in a wrong answer.
 """
 
 import ast
@@ -31,8 +32,9 @@ OPERATORS: dict[type[ast.operator], str] = {
 
 
 def mutants(body: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (old code, new code, changed body) for small changes of single nodes.
+    """Yield (old code, new code, changed body) for small changes of a body.
 
+    The first ones replace repeated code of `EVERYWHERE`; the others each change a single node.
     An expression may not go over the end of a line.
 
     >>> [(old, new) for old, new, _ in mutants("return a - b")][:3]
@@ -103,7 +105,7 @@ def plain(code: str) -> str:
 def terms(body: str) -> list[list[str]]:
     """Split each result of a solution into the terms of its sum.
 
-    Return them as expressions.
+    Return them as expressions, without their signs.
 
     >>> terms("row = g.sum()\\nreturn p * (g - row) / 3")
     [['p * g / 3', 'p * row / 3']]

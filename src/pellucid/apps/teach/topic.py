@@ -126,8 +126,9 @@ def _block(chunk: str, file: str) -> Block:
 def quoted(of: str) -> list[CodeLine]:
     """Return the source lines that `{code: FUNCTION NAME…}` quotes, in their order.
 
-    They are the statements of the function that assign one of the names. Raises `LookupError` if
-    the function assigns no such name.
+    They are the statements of the function that assign one of the names; of a function of
+    transformer.py they are all its lines. Raises
+    `LookupError` if the function assigns no such name.
 
     >>> [line.text for line in quoted("ops.linear_backward dweight")]
     ['dweight = dy_rows.T @ x_rows']

@@ -26,10 +26,10 @@ CANDIDATES = 10
 
 
 def frozen(model: Model) -> Model:
-    """Return a copy of a model that shares its arrays, on the host and in eval mode.
+    """Return a copy of a model, on the host and in eval mode.
 
-    Its parameters get no gradients. The model itself, which may be serving or training, is
-    unchanged.
+    It shares the model's NumPy arrays. Its parameters get no gradients. The model itself, which may
+    be serving or training, is unchanged.
     """
     arrays = {id(x): x for p in model.parameters() for x in (p.data, p.grad, p.master)}
     twin = copy.deepcopy(model, arrays).eval()

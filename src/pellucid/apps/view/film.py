@@ -62,7 +62,7 @@ def filming(
     """Return a function that makes a run's `Camera`, or None without a text to film.
 
     A resumed run continues the film in its folder, with the same text. Without `answer` the answer
-    is looked up in the data; a causal language model needs none, it reads the text itself. Raises
+    is looked up in the data; a language model needs none, it predicts the text itself. Raises
     `UsageError` for a text or an answer that differs from the resumed film, and for an answer
     without a text.
     """
@@ -106,9 +106,10 @@ class Camera:
         self._precision = fitting[0]
 
     def __call__(self, event: Event) -> None:
-        """Write a frame if one is `due`, and at the first and last event of the run.
+        """Write a frame if one is `due`, at the end, and at the start of a film without frames.
 
-        When a resumed run starts, the frames of later steps are deleted: those steps run again.
+        When a resumed run starts, the frames of later steps are deleted: those steps run again. A
+        model with numbers that are not finite gets no frame but a warning.
         """
         path = self.folder / FRAME.format(event.step)
         if isinstance(event, Started):

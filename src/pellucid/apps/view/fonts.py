@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def families_for(text: str) -> list[str]:
-    """Return font families that together have every character of a text.
+    """Return font families that together have every character of a text, as far as installed.
 
     The first is matplotlib's default font. Logs a warning that names the characters that no
     installed font has.

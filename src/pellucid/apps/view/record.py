@@ -266,7 +266,7 @@ class Record:
 def select_maps(
     record: Record, kind: Kind | None = None, layer: int | None = None, head: int | None = None
 ) -> tuple[Kind, tuple[Map, ...], range]:
-    """Select maps of a record; return the kind, its layers, and its heads' indices.
+    """Select maps of a record; return the kind, its layers, and its heads' indices from 0.
 
     kind: default, the last that the model has. layer, head: one of them, counted from 1; default,
     all. Raises `UsageError` for a kind, layer or head that the model lacks.

@@ -52,7 +52,8 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
 
     text: the text that the page shows first. A matrix that was stored in int8 is written as int8
     with a scale per row (`models.quantize`); all other arrays as float32. Raises `UnsupportedError`
-    naming a part that the page cannot compute.
+    naming a part that the page cannot compute, for a model of more than `LARGEST` parameters, and
+    for one without tokenizers.
     """
     if not isinstance(task, Task):
         raise walk.UnsupportedError(

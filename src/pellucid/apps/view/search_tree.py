@@ -105,8 +105,9 @@ def search_tree(
     first: the token before every answer, which is the root of the tree, and its label. prefix: what
     every answer must begin with.
 
-    The nodes are every hypothesis that was extended and the end of every answer. For each length
-    the tree also has the most likely hypotheses that were dropped, up to `config.beam` of them.
+    The nodes are every hypothesis that was extended and the end of every finished answer. For each
+    length the tree also has the most likely hypotheses that were dropped, up to `config.beam` of
+    them.
     """
     recording = _Recording(model)
     begin = np.array(first[:1])

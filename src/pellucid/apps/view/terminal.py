@@ -14,7 +14,7 @@ def attention_map(
     """Draw attention weights (L, S) as text.
 
     outputs, sources: labels of the rows and columns. A weight w gets the shade number round(4 √w)
-    of 5: the square root makes weights from 1/64 on visible. A cell is at least two characters
+    of 5: the square root makes weights above 1/64 visible. A cell is at least two characters
     wide, so that it looks square. A map wider than `width` characters is split into blocks of
     columns, one below the other. Raises `ValueError` if the number of labels does not match the
     weights.

@@ -43,7 +43,7 @@ def _special(shown: str) -> Label:
 def visible(text: str) -> str:
     """Replace white space, control and combining characters by visible ones.
 
-    A combining character is only replaced if it is the whole text.
+    A combining or invisible character, or a rare space, is replaced only if it is the whole text.
 
     >>> visible("a b"), visible("\\u200d"), visible("\\u0301")
     ('a␣b', 'U+200D', '◌́')
@@ -59,6 +59,8 @@ def visible(text: str) -> str:
 
 def legible(text: str) -> str:
     """Replace control characters, and others that XML forbids, by their code points.
+
+    Tabs and line ends stay.
 
     >>> legible("red: \\x1b[31m")
     'red: U+001B[31m'
@@ -164,8 +166,8 @@ class Vocabulary:
 
         A token with only some bytes of a character shows the character and the number of the part;
         an invalid byte shows its value. White space and control characters become visible. An
-        unknown token shows its original character if `text`, from which the ids were made, is
-        given.
+        unknown token shows the character or word that it stands for if `text`, from which the ids
+        were made, is given.
 
         >>> from pellucid.data.tokenizers import train_tokenizer
         >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)

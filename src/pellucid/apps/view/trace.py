@@ -57,17 +57,20 @@ def attention(
     ids, or a bare model, which takes token ids only, without begin and end tokens. Without `target`
     the answer is the best that the model generates, with `search` (default: the settings saved with
     the model). A causal language model continues `source`. A masked language model predicts the
-    masked tokens of `source`, or all tokens if none is masked; `target` has one token per mask.
+    masked tokens of `source`, or all tokens if none is masked; `target` has one token per mask. A
+    classifier labels `source` or each of its tokens; `target` has the labels.
 
-    The recorded gradients are those of the loss Σ −log p of the target tokens. The end token is one
-    of them, unless `ends` is False or the generated answer did not end. The model is not changed.
+    The recorded gradients are those of the loss Σ −log p of the target tokens. The end token of an
+    answer or continuation is one of them, unless `ends` is False for a given `target` or the
+    generated one did not end. The model is not changed.
 
     With `run` the page also holds the model, and computes in the browser. With `whole=False` the
     record has only attention, answer and loss, without the other parts of the forward pass and
     without the gradient check: several times faster.
 
     Raises `UserError` for an empty sentence, one longer than the model's positions, unknown ids, a
-    model with a part that the page cannot show or `run`, non-finite numbers, and an ensemble.
+    `target` with another number of tokens than there are masks or labels, a model with a part that
+    the page cannot show or `run`, non-finite numbers, and an ensemble.
 
     >>> from pellucid.models import Seq2SeqConfig
     >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
