@@ -119,7 +119,8 @@ def sample_stream(
     Yields the (input, token) pairs of each step, without ends.
 
     Draws depend on the inputs' numbers `source.examples`. `prefixes` and `first` are as in
-    `search`.
+    `search`. Each input gets one answer: `config.samples` is not read here, so the caller repeats
+    the inputs.
     """
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     model = compile_model(model)

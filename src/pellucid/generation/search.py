@@ -86,8 +86,9 @@ def search(
 
     Keeps the `beam` most likely unfinished hypotheses of each input. An input is finished when
     `beam` hypotheses have ended and no unfinished one can still rank above the worst answer to
-    return, or at `max_length` or the model's last position. Finished inputs leave the batch. Ties
-    are decided for the earlier hypothesis, then for the lower token.
+    return (with a beam of 1, at the first end), or at `max_length` or the model's last position.
+    Finished inputs leave the batch. At most `best` answers are returned, fewer if fewer were found.
+    Ties are decided for the earlier hypothesis, then for the lower token.
 
     prefixes: a required beginning of the answer to each input, or None; empty: none has one.
     first: the token to feed before each answer, (N,); None: the begin token.

@@ -63,8 +63,9 @@ def write_ctranslate2(
 ) -> None:
     """Write a folder for `ctranslate2.Translator`, or `Generator` for a decoder alone.
 
-    beside: further files to write. The vocabulary is that of the tokenizers, with the same ids. A
-    source is given without begin and end tokens; decoding starts from the begin token.
+    beside: further files to write. The vocabulary is that of the tokenizers, with the same ids; of
+    a decoder alone, that of `target`. A source is given without begin and end tokens; decoding
+    starts from the begin token.
 
     Raises `UserError` if ctranslate2 is not installed, if the folder already exists, or if it
     cannot be written; `UnsupportedError` for a model that CTranslate2 cannot express. Nothing is

@@ -1,7 +1,7 @@
 """Read and write Hugging Face checkpoints; the logits are those of `transformers`.
 
 A folder holds config.json, model.safetensors (or several files with an index) and, to read texts,
-tokenizer.json. Nothing is ever unpickled.
+tokenizer.json, older vocabulary files or SentencePiece models. Nothing is ever unpickled.
 """
 
 import json
@@ -228,9 +228,10 @@ def read_arithmetic(folder: Path) -> Arithmetic:
 def read_search(folder: Path, alone: bool = False) -> SearchConfig:
     """Read a folder's search settings: beam, length, penalty, n-grams, first token.
 
-    They are in generation_config.json or, in old folders, in config.json. A warning lists other
-    settings with an effect. alone: for a decoder alone, a warning that repeated n-grams are counted
-    in the answer only.
+    They are in generation_config.json or, in old folders, in config.json. A length penalty outside
+    −10 to 10 is moved to the nearer end, with a warning. Another warning lists settings with an
+    effect that are not followed here. Raises `UserError` for a value that is not allowed. alone:
+    for a decoder alone, a warning that repeated n-grams are counted in the answer only.
     """
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
     given = Foreign(read_json(path), path)
@@ -416,11 +417,12 @@ def write_pretrained(
 ) -> None:
     """Write a model in the format of the Hugging Face folder that it was read from.
 
-    `transformers` and `pellucid.load` read the new folder with the same logits. like: the folder
-    that the model was read from. Its arrays that the model does not have are copied, and so are its
-    settings and tokenizers, except for the files in `further`. An existing `folder` is replaced.
-    int8 weights are in a file that only Pellucid reads. Raises `UserError` if `like` holds another
-    model.
+    With float32 weights, `transformers` and `pellucid.load` read the new folder with the same
+    logits; float16 and int8 round them, and int8 is in a file that only Pellucid reads. like: the
+    folder that the model was read from. Its arrays that the model does not have are copied, and so
+    are its settings (but for the dtype) and tokenizers, except for the files in `further`. An
+    existing `folder` is replaced. Raises `UserError` if `like` holds another model, and
+    `QuantizeError` for weights too large for float16.
     """
     like = Path(like)
     theirs, family = _settings(like)

@@ -14,7 +14,9 @@ A decoder alone is one, in which texts may be padded at either end:
 
 A classifier is one, with log_p (N, labels) for texts or (N, S, labels) for tokens:
 
-    encoder.onnx: input_ids, attention_mask (N, S) -> log_p; labels.json has the names of the labels
+    encoder.onnx: input_ids, attention_mask, token_type_ids if it has segments (N, S) -> log_p
+
+The names of the labels are in labels.json, which `pellucid export` adds.
 
 An encoder alone is one:
 

@@ -46,7 +46,8 @@ class Graph:
     """An ONNX graph under construction.
 
     Calling it adds a node and returns its output's name. Methods that "add" something add its nodes
-    and return the name of the output. Equal nodes and equal arrays are stored once.
+    and return the name of the output. Equal arrays are stored once, and so are equal nodes whose
+    output is not named by the caller.
     """
 
     def __init__(self, onnx: Any) -> None:
@@ -76,7 +77,7 @@ class Graph:
         return name
 
     def input(self, name: str, shape: Sequence[Any], whole: bool = False) -> str:
-        """Declare an input; `whole`: int64, otherwise float32."""
+        """Declare an input, int64 if `whole`, otherwise float32; return its name."""
         self._inputs.append(self._value(name, shape, whole))
         return name
 
@@ -160,7 +161,7 @@ class Graph:
     def seen(self, attention: Attention, stack: ModelStack, places: Places) -> str | None:
         """Add the mask of self-attention: numbers (…, L, S) to add to the scores, or None.
 
-        It combines padding, causality, the window and the relative position bias.
+        It combines padding, causality, the window and the bias by distance (learned, or ALiBi's).
         """
         keys = self("Unsqueeze", places.keys, self.constant([1], np.int64))
         queries = self("Unsqueeze", places.queries, self.constant([2], np.int64))
@@ -252,7 +253,7 @@ class Graph:
     def run(self, x: str, stack: ModelStack, attend: Callable[[Step, Attention, str], str]) -> str:
         """Add the blocks and the final norm of a stack.
 
-        attend: adds the attention of a block, given the block, its layer and its input.
+        attend: adds the attention of a step, given the step, its `Attention` and its input.
         """
         for step in stack.steps:
             norm, body = step.block.norm, step.block.body
@@ -266,7 +267,7 @@ class Graph:
         return x if stack.norm is None else self.norm(x, stack.norm)
 
     def activated(self, x: str, linear: Linear, activation: str | Module) -> str:
-        """Add a linear layer and its activation; a gated one multiplies the two halves."""
+        """Add a linear layer and its activation f; a gated one is f(first half) · second half."""
         row, h = ACTIVATIONS[str(activation)], self.linear(x, linear)
         assert row.onnx is not None  # the reader refuses such a model
         if row.gates == 1:

@@ -22,7 +22,8 @@ class ForeignTokenizer(TokenizerLike):
     """Tokenizer of Hugging Face's library; texts are neither truncated nor padded.
 
     Special tokens in a text, such as [MASK], become those tokens. framed: encode a text with the
-    begin and end tokens that the file defines, as for an encoder-decoder's source.
+    begin and end tokens that the file defines, as for an encoder-decoder's source. begins: whether
+    texts that are read alone get a begin token; None: as the file says.
     """
 
     def __init__(self, core: Any, framed: bool = False, begins: bool | None = None) -> None:
@@ -31,7 +32,7 @@ class ForeignTokenizer(TokenizerLike):
         self._core, self._framed = core, framed
         around = core.encode("x").ids, core.encode("x", add_special_tokens=False).ids
         self.begin: int | None = next(iter(around[0])) if around[0][:1] != around[1][:1] else None
-        """The token that the file puts in front of a text."""
+        """The token that the file puts in front of a text, or None."""
         self.begins = self.begin is not None if begins is None else begins
 
     @cached_property
@@ -172,7 +173,8 @@ class SentencePieceTokenizer(TokenizerLike):
     def encode(self, text: str) -> list[int]:
         """Tokenize a text, with the end token if this side has one.
 
-        A text may begin with the language of its answer, as in ">>fr<< Hello".
+        A text may begin with the language of its answer, as in ">>fr<< Hello", if the vocabulary
+        has that language.
         """
         ids = [self._ids.get(piece, self._unknown) for piece in self._pieces(text)]
         return ids if self._end is None else [*ids, self._end]
@@ -195,14 +197,14 @@ class SentencePieceTokenizer(TokenizerLike):
         return Spelling(one.removeprefix(b" ") for one in every), Spelling(every)
 
     def _pieces(self, text: str) -> list[str]:
-        """Split a text into SentencePiece's pieces, after a language code."""
+        """Split a text into SentencePiece's pieces; a language code in front is one piece."""
         language = re.match(r">>.+?<<", text)
         codes = [language[0]] if language and language[0] in self._ids else []
         rest: list[str] = self._core.encode(text[len("".join(codes)) :], out_type=str)
         return codes + rest
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the pieces of texts that the vocabulary does not have."""
+        """Count the characters of the pieces of texts that the vocabulary does not have."""
         pieces = (piece for text in texts for piece in self._pieces(text))
         return Counter("".join(piece for piece in pieces if piece not in self._ids))
 
@@ -210,7 +212,7 @@ class SentencePieceTokenizer(TokenizerLike):
 class MissingTokenizer(TokenizerLike):
     """Placeholder for a folder without tokenizer: token ids can be used, texts cannot.
 
-    All its methods raise `UserError`.
+    The methods that encode or decode raise `UserError`.
     """
 
     vocab_size, begins = 0, False

@@ -30,7 +30,8 @@ LEAVES: dict[str, tuple[str, ...]] = {
     "SiLU": (),
     "GELU": ("approximate",),
 }  # fmt: skip
-"""Constructor arguments of modules without submodules; attributes of the same names hold them."""
+"""Constructor arguments of modules that are converted as a whole. Attributes of the same names hold
+them, except those that state whether a parameter exists."""
 PRESENT = {"add_bias_kv": "bias_k"}
 """Arguments that state whether a parameter of another name exists."""
 
@@ -43,12 +44,13 @@ def to_torch(module: nn.Module) -> Any:
     """Convert a module to PyTorch's of the same class, with weights and gradients.
 
     The classes are Transformer, its encoder and decoder, their layers, MultiheadAttention, Linear,
-    LayerNorm, Embedding and the activations. Dropout probabilities, frozen parameters and the mode
-    (train or eval) are kept. Arrays are copied; the result is on the CPU, in the same dtype.
+    LayerNorm, Embedding, Dropout, ReLU, LeakyReLU, SiLU and GELU. Dropout probabilities, frozen
+    parameters and the mode (train or eval) are kept. NumPy arrays are copied, in the same dtype;
+    the result is on the CPU.
 
     Raises `UserError` if PyTorch is not installed, and for a module without a counterpart there:
-    another class (such as the layers of `pellucid.models`), a scale of the scores other than 1/√D,
-    a stack without layers.
+    another class (such as the layers of `pellucid.models`), another activation, a scale of the
+    scores other than 1/√D, a stack without layers.
 
     >>> layer = nn.Linear(3, 2)
     >>> to_torch(layer).weight.shape  # doctest: +SKIP
@@ -61,9 +63,11 @@ def to_torch(module: nn.Module) -> Any:
 def from_torch(module: Any) -> nn.Module:
     """Convert a PyTorch module to Pellucid's of the same class, as `to_torch` reversed.
 
-    Weights and gradients are equal in every array after a round trip. Raises `UserError` for a
-    module without a counterpart (another class, an activation without a derivative here, bfloat16
-    or float16), and for hooks and shared parameters.
+    Weights and gradients are equal in every array after a round trip. Raises `UserError` if PyTorch
+    is not installed, for a module without a counterpart (another class, an activation without a
+    derivative here, `max_norm` of an Embedding, bfloat16 or float16, a stack without layers), for
+    tensors on the device meta, and for what would be lost: hooks, a `forward` of the object's own,
+    shared parameters, and further arrays.
     """
     converter = _FromTorch(import_torch("from_torch"))
     _check_plain(module)

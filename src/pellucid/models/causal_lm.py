@@ -48,8 +48,8 @@ class CausalLM(GenerativeModel):
 
         Row t predicts token t + 1.
 
-        With a cache, the keys and values of the text are appended to it. `inference` switches
-        dropout off even in training mode.
+        With a cache, the keys and values of the text are appended to it; it must be empty, since
+        positions are counted from 0. `inference` switches dropout off even in training mode.
         """
         return self.stacks()["decoder"].run(text, rng, cache=cache, inference=inference)
 
@@ -77,7 +77,7 @@ class CausalLM(GenerativeModel):
         return asked, wanted, lambda dasked: rows_backward(asked_backward(dasked))
 
     def room(self, source: Packed) -> Array:
-        """Return the maximum number of tokens that can follow each of these texts, (N,)."""
+        """Return how many tokens at most can follow each text, (N,); below 0 if it is too long."""
         room: Array = self.config.max_position_embeddings - 1 - source.lengths
         return room
 

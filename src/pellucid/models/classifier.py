@@ -48,8 +48,8 @@ class Classifier(Model):
     ) -> Forward:
         """Return the hidden states to classify, (N, E) of texts or (T, E) of tokens, and backward.
 
-        `inference` switches dropout off even in training mode. Raises `ValueError` for a text
-        without tokens, which has no mean.
+        `inference` switches dropout off even in training mode. Where texts get labels, raises
+        `ValueError` for a text without tokens.
         """
         rows, rows_backward = self.stacks()["encoder"].run(text, rng, inference=inference)
         if self.config.labels == "token":

@@ -73,7 +73,7 @@ class StackConfig:
     d_model: int = 256
     """Width E of every row between the layers."""
     num_attention_heads: int = 8
-    """Heads H of every attention; they divide d_model."""
+    """Heads H of every attention; they divide d_model unless head_dim is set."""
     num_key_value_heads: int | None = None
     """Heads of keys and values, each shared by several query heads; 1 is multi-query attention.
     None: as many as query heads."""
@@ -402,7 +402,7 @@ class CausalLMConfig(LanguageConfig):
     model_type: Literal["pellucid-causal-lm"] = field(default="pellucid-causal-lm", init=False)
     """A decoder alone: it continues a text."""
     norm: Literal["post", "pre"] = "pre"
-    """LayerNorm after each residual sum (the paper) or before each sublayer."""
+    """The norm after each residual sum (the paper) or before each sublayer."""
     output_bias: bool = False
     """A bias in the output layer."""
 
@@ -435,7 +435,8 @@ class ClassifierConfig(LanguageConfig):
 class MaskedLMConfig(LanguageConfig):
     """The settings of a `MaskedLM`. The defaults are a smaller BERT.
 
-    It differs from BERT by Xavier's initialisation of the layers.
+    It differs from BERT by Xavier's initialisation of the layers, and has no segments and no pooler
+    unless they are set.
 
     >>> MaskedLMConfig().norm
     'post'
@@ -467,5 +468,5 @@ class MaskedLMConfig(LanguageConfig):
 
     @property
     def mask_id(self) -> int:
-        """The id of the mask token: `mask_token_id`, or the last of the vocabulary."""
+        """The id of the mask token: `mask_token_id` or, if that is 0, the vocabulary's last."""
         return self.mask_token_id or self.vocab_size - 1

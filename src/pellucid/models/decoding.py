@@ -32,9 +32,10 @@ def limits_of(
 ) -> Array:
     """Return the maximum number of tokens of the answer to each input: (N,).
 
-    Tokens that write the end of the input again may come on top of `max_length`. Raises
-    `ValueError` for an input that leaves no room to begin, for a prefix longer than its answer may
-    be, and when there is not a prefix for each input (or none at all).
+    max_length: one number, or one for each input; the tokens with which a prefix writes the end of
+    the input again come on top of it. Raises `ValueError` for an input that leaves no room to
+    begin, for a prefix that needs more tokens than its answer may have, and unless there is a
+    prefix (or None) for each input, or no prefix at all.
     """
     if prefixes and len(prefixes) != len(source):
         raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
@@ -56,7 +57,7 @@ def limits_of(
 
 
 def penalty(length: int, alpha: float) -> float:
-    """Return the length penalty ((5 + length) / 6)^α, by which a score is divided.
+    """Return the length penalty ((5 + length) / 6)^α, by which a log-probability is divided.
 
     Source: Wu et al. 2016 (GNMT), 7.
 
@@ -120,13 +121,13 @@ class Constraints:
 
     @property
     def active(self) -> bool:
-        """Whether any constraint differs from its default, which has no effect."""
+        """Whether any constraint differs from its default; with all at their defaults none acts."""
         forced = self.forced_bos_token_id is not None
         lengths = self.no_repeat_ngram > 0 or self.min_length > 0
         return forced or lengths or self.repetition_penalty != 1.0
 
     def forced(self, entries: int) -> int | None:
-        """Return `forced_bos_token_id`; raise `UsageError` unless it is below `entries`."""
+        """Return `forced_bos_token_id` or None; raise `UsageError` if it is not below `entries`."""
         if self.forced_bos_token_id is not None and self.forced_bos_token_id >= entries:
             raise UsageError(
                 f"forced_bos_token_id must be a token of the vocabulary, below {entries}, got "
@@ -171,10 +172,13 @@ def constrain(
 ) -> Array:
     """Apply constraints to the log-probabilities (V,) of the token after `generated`.
 
-    Forbidden tokens get −inf. Within `prefix` only tokens that agree with it are allowed, and a
-    forced first token has probability 1. The repetition penalty, of Keskar et al. 2019 (CTRL, 4.1),
-    multiplies log-probabilities; it never applies to the end token. left: the number of tokens that
-    may still be generated.
+    Forbidden tokens get −inf. Within `prefix` only tokens that agree with it are allowed, and no
+    other constraint acts. A forced first token gets probability 1. The repetition penalty, of
+    Keskar et al. 2019 (CTRL, 4.1), multiplies the log-probabilities of the tokens generated before,
+    but never that of the end token. left: the number of tokens that may still be generated.
+
+    Returns a new array, or `log_p` itself where nothing changes. Raises `UsageError` if the forced
+    token is not below V.
 
     >>> constrain(np.log([0.5, 0.25, 0.25]), [0], Constraints(no_repeat_ngram=1), None, 2, 9)
     array([       -inf, -1.38629436, -1.38629436])

@@ -115,7 +115,7 @@ class Embed(nn.Module):
 
 
 def check_positions(positions: Array, config: StackConfig) -> None:
-    """Raise `ValueError` for a position that the model does not have."""
+    """Raise `ValueError` for a position from `max_position_embeddings` on."""
     longest = config.max_position_embeddings
     if len(positions) and int(positions.max()) >= longest:
         raise ValueError(

@@ -21,7 +21,8 @@ def table_init(how: str | float, width: int) -> Init:
 def choose_inits(config: StackConfig, stack: nn.Module) -> None:
     """Set Xavier's initialisation for every matrix of a stack, as torch and article 003 do.
 
-    With `attention_init = "separate"`, q, k and v are initialised as three matrices.
+    With `attention_init = "separate"`, q, k and v are initialised as three matrices, and the biases
+    of attention as those of `Linear`.
     """
     for parameter in stack.parameters():
         if len(parameter.shape) > 1:

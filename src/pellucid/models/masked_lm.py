@@ -36,10 +36,11 @@ class Masked(NamedTuple):
 def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
     """Mask a share `config.masked_share` of the tokens of each sequence, for training.
 
-    Begin, end and padding tokens are never chosen. Of n other tokens, round(share · n) but at least
-    one are chosen: those with the smallest random bits, which `rng` derives from the row keys. Of
-    the chosen, 80 % become the mask token, 10 % a random token (possibly the same), 10 % stay
-    unchanged. Source: Devlin et al. 2019 (BERT), 3.1 and A.1.
+    Begin, end and padding tokens are never chosen. Of n ≥ 1 other tokens, round(share · n) but at
+    least one are chosen: those with the smallest random bits, which `rng` derives from the row
+    keys. A chosen token becomes the mask token with probability 0.8; with probability 0.1 it
+    becomes a random token (possibly the same, but no begin, end, padding or mask token); otherwise
+    it stays unchanged. Source: Devlin et al. 2019 (BERT), 3.1 and A.1.
 
     >>> config = MaskedLMConfig(vocab_size=11)
     >>> masked = mask_tokens(Packed.of([[1, 5, 6, 7, 2]]), config, Rng(0))
@@ -142,7 +143,7 @@ class MaskedLM(Model):
     ) -> Forward:
         """Return (logits (T, V), backward); row t has the logits of token t itself.
 
-        The arguments are those of `rows`.
+        The arguments are those of `rows`. Raises `UserError` for a model without head.
         """
         head = self._head()
         rows, rows_backward = self.rows(text, segments, rng, inference)
@@ -155,7 +156,7 @@ class MaskedLM(Model):
         Returns the rows that predict them, these tokens, backward.
 
         Which tokens are masked depends on `rng`, the example numbers and the positions; without an
-        rng the choice is always the same.
+        rng the choice is always the same. Raises `UserError` for a model without head.
         """
         head = self._head()
         text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
@@ -170,7 +171,8 @@ class MaskedLM(Model):
         """Return a vector for each sequence, (N, E), computed without dropout.
 
         It is the "mean" of the sequence's rows, its "first" row, or BERT's "pooler": tanh of a
-        linear layer of the first row. Raises `ValueError` for a sequence without tokens.
+        linear layer of the first row. Raises `ValueError` for a sequence without tokens, and
+        `UserError` for "pooler" if the model has none.
         """
         rows, _ = self.rows(text, segments, inference=True)
         mean, _ = means(rows, text)  # raises for a text without tokens, with any pooling

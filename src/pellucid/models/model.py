@@ -85,7 +85,8 @@ def choices(log_p: Array, config: StackConfig) -> Array:
 
     The end token gets the largest log-probability of all end tokens, the others −inf. (With the
     largest, instead of the sum, searches end where those of Hugging Face's transformers do.)
-    Suppressed tokens get −inf. The result is a NumPy array if anything changes.
+    Suppressed tokens get −inf. A config with neither returns `log_p` itself; otherwise the result
+    is a new NumPy array.
     """
     eos, ends, never = config.eos_token_id, config.end_token_ids, config.suppress_tokens
     if not ends and not never:
@@ -133,7 +134,7 @@ class GenerativeModel(Model):
     def step(self, state: State, tokens: Array) -> tuple[Array, State]:
         """Feed a token to every hypothesis.
 
-        Returns the next log-probabilities (B, V) and the state.
+        Returns the next log-probabilities (B, V), after `choices`, and the state.
 
         tokens: (B,). The given state does not change, so that several continuations can start from
         it. Raises `ValueError` after the model's last position.

@@ -25,7 +25,7 @@ def output_layer(
 ) -> nn.Linear:
     """Build the layer from rows (T, E) to logits (T, entries).
 
-    If the config ties embeddings, its weight is that of `table`.
+    With a `table` and a config that ties embeddings, its weight is that of the table.
     """
     output = nn.Linear(config.d_model, entries, config.output_bias, dtype=dtype, seed=None)
     output.weight.init = table_init(config.token_init, config.d_model)

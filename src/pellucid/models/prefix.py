@@ -101,9 +101,9 @@ class Prefix:
     ) -> Prefix:
         """Build the prefix that allows every tokenization of a non-empty text.
 
-        never: tokens that must not occur (suppressed tokens, end tokens). frame: special tokens
-        before the text. closed_to: characters that must not follow the text, since they would
-        change its last character. ends: the end token, if the text is the whole answer.
+        never: tokens that must not occur within the text (suppressed tokens, end tokens). frame:
+        special tokens before the text. closed_to: characters that must not follow the text, since
+        they would change its last character. ends: the end token, if the text is the whole answer.
 
         >>> spelled = Spelling([b"", b"t", b"the", b"he", b"there", b"x"])
         >>> Prefix.of_text(b"the", (spelled, spelled)).steps
@@ -179,7 +179,7 @@ class Prefix:
 
 
 def joined(prefixes: Sequence[Prefix]) -> tuple[Table, list[int]]:
-    """Concatenate the tables of several prefixes; return it and the first state of each."""
+    """Concatenate the tables of several prefixes; return the table and each one's first state."""
     tables, starts, first, tokens = [prefix.table for prefix in prefixes], list[int](), 0, 0
     parts: list[list[np.ndarray]] = [[np.zeros(1, np.int64)], [], [], []]
     for table in tables:

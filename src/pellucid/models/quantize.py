@@ -1,7 +1,7 @@
 """Quantize weights: to float16, or to int8 with a scale for each row.
 
-Compiled decoding multiplies int8 weights directly (`kernels.backend.int8`); everything else first
-converts the weights back to float32.
+Compiled decoding can multiply in int8 (`kernels.backend.int8`); everything else first converts the
+weights back to float32.
 """
 
 from collections.abc import Mapping
@@ -30,9 +30,9 @@ def quantize(state: Mapping[str, Array], weights: WeightFormat) -> dict[str, Arr
 
     float16 rounds to nearest. int8 stores every matrix as round(w / s), with a float32 scale
     s = max|w| / 127 for each row under the name + ".int8_scale"; the error of a weight is at most
-    s / 2. Vectors (biases, norms) stay float32.
+    s / 2. Vectors (biases, norms) become float32, as everything does with "float32".
 
-    Raises `QuantizeError` when a weight is too large for float16.
+    Raises `QuantizeError` when a weight is too large for float16 and that is the format.
 
     >>> {k: v.dtype.name for k, v in quantize({"w": np.eye(2)}, "int8").items()}
     {'w': 'int8', 'w.int8_scale': 'float32'}
@@ -76,7 +76,7 @@ def int8_rows(w: Array) -> tuple[Array, Array]:
 
 
 def dequantize(stored: Mapping[str, Array]) -> dict[str, Array]:
-    """Convert a quantized state dict to float32.
+    """Convert the int8 and float16 arrays of a state dict to float32; others stay as they are.
 
     Names that share an array share the result.
 

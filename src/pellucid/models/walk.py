@@ -110,7 +110,8 @@ SIZES: Mapping[str, Values] = dict.fromkeys(
 EVERY_ATTENTION: Mapping[str, Values] = dict.fromkeys(("qk_norm", "relative", "angles")) | {
     "rule": (SoftCap, Window, Fixed)
 }
-"""The settings of a reader that supports every variant of attention except rotations."""
+"""The settings of a reader that supports norms of queries and keys, relative positions, ALiBi, soft
+caps and windows, but no rotations, no sinks and no functions of the user's."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,9 @@ class Reader:
 
     `modules` are the supported classes. `settings` has the supported values of "activation", of
     "kind" (of a norm), and of the fields of `AttentionConfig` (None: all values; for "rule", the
-    classes of its parts). A field of `AttentionConfig` that is not listed must have its default.
+    classes of its parts). A field of `AttentionConfig` that is not listed must have its default,
+    except those in `SIZES`, which every reader supports. No reader supports a soft cap after a bias
+    by distance.
     """
 
     name: str

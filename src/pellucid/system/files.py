@@ -76,7 +76,11 @@ def check_file(path: Path, most: int | None = None, *, pipes: bool = False) -> N
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raise `UsageError` naming the file if that fails."""
+    """Read a TOML file.
+
+    Raises `UsageError` naming the file if it is missing, cannot be read or is not valid TOML;
+    `UserError` if it is a pipe, a device or larger than `MOST_BYTES`.
+    """
     try:
         check_file(path, MOST_BYTES)
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows may write a BOM
@@ -102,8 +106,8 @@ def checksums(files: Mapping[str, bytes]) -> bytes:
 def changed_file(folder: Path, files: Mapping[str, bytes]) -> str | None:
     """Return the name of the first file whose digest differs from SHA256SUMS, or None.
 
-    files: the contents of the folder's files. Raises `UserError` if SHA256SUMS cannot be read or is
-    damaged.
+    files: the contents of the folder's files; one that SHA256SUMS does not list differs. Raises
+    `UserError` if SHA256SUMS cannot be read or is damaged.
     """
     sums = read_file(folder / SUMS)
     try:
@@ -176,7 +180,7 @@ def folder_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_temporary(folder: Path, *names: str) -> None:
-    """Remove the temporary files that interrupted writes have left.
+    """Remove the temporary files and folders that interrupted writes of these names have left.
 
     Names may contain *.
 

@@ -122,7 +122,8 @@ def test_train_shows_every_setting_with_default_and_meaning() -> None:
     shown = " ".join(pellucid("train", "g2p-en", "--help-all").stdout.split())
     for words in ("--model.d-model INT", "--training.schedule.lr FLOAT", "--data.train", "--seed"):
         assert words in shown
-    assert "Heads H of every attention; they divide d_model. (default: 4)" in shown
+    heads = "Heads H of every attention; they divide d_model unless head_dim is set. (default: 4)"
+    assert heads in shown
     assert "Raises" not in shown
     assert "--model.tie-embeddings" in shown
     assert "the tokenizer's settings and the model's sizes cannot" in shown

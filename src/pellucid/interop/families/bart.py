@@ -6,10 +6,17 @@ from pellucid.interop.families.family import Family, Foreign, Settings, Table
 
 
 class Bart(Family):
-    """BART; Marian models have two vocabularies (`apart_vocabularies`)."""
+    """BART, Marian and Pegasus; Marian models may have two vocabularies.
+
+    `apart_vocabularies` in the TOML file allows it.
+    """
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return the settings of the vocabularies, of tied tables, and the embedding scale."""
+        """Return the settings of the vocabularies, of tied tables, and the embedding scale.
+
+        Raises `UserError` for a model whose encoder and decoder differ in heads or ffn_dim, and for
+        untied tables or two vocabularies where the family has none.
+        """
         for name in ("attention_heads", "ffn_dim"):
             theirs.only(f"decoder_{name}", theirs.whole(f"encoder_{name}"))
         target, tie = theirs.whole("vocab_size"), "all"

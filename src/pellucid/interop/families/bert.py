@@ -14,16 +14,19 @@ class Bert(Family):
     """
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return the settings that the weights imply: optional heads, or the number of labels."""
+        """Return whether the weights have a head and a pooler; of a classifier, its label entries.
+
+        Those are the labels in config.json and the special tokens before them.
+        """
         if "labels" in self.page:
             return {"label_vocab_size": theirs.label_tokenizer().vocab_size}
         head = self.page["head"] in theirs.arrays
         return {"head": head, "pooler": "pooler.dense.weight" in theirs.arrays}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return the names of the layer of labels, or of the output layer's bias.
+        """Return the names of the layer of labels, or of the bias of an untied output layer.
 
-        Newer files store that bias separately.
+        That is a second bias, which some files have; otherwise it is the one in the TOML file.
         """
         if labels := self.page.get("labels"):
             layer = {"of": f"{labels}.*", "more": len(SPECIALS)}

@@ -15,6 +15,8 @@ The file NAME.toml has everything that can be written as a table:
                `Theirs`, the name being `of`
     tied       Hugging Face's name of the output layer's weight if it is the token embedding
     labels     the output layer of classifiers, whose file is named NAME-labels.toml
+
+The subclasses of `Family` say which further entries they read.
 """
 
 from __future__ import annotations
@@ -191,7 +193,7 @@ class Foreign:
         return cast(bool, self._get(name, (bool,), default))
 
     def first(self, name: str, default: int) -> int:
-        """Return an integer, or the first of a list of integers."""
+        """Return an integer, or the first of a list of integers; `default` if there is none."""
         return next(iter(self.tokens(name)), default)
 
     def tokens(self, name: str) -> tuple[int, ...]:
@@ -208,7 +210,8 @@ class Foreign:
     def label_tokenizer(self) -> Tokenizer:
         """Make the tokenizer of a classifier's labels, in the order of their ids.
 
-        Raises `UserError` if id2label does not list at least two different labels.
+        Without id2label they are LABEL_0 and LABEL_1. Raises `UserError` if id2label does not list
+        at least two different labels, numbered from 0.
         """
         given = self.values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # the usual ones
         names = [given.get(str(i)) for i in range(len(given))] if isinstance(given, dict) else []
@@ -235,7 +238,7 @@ class Foreign:
         return GATED[plain]
 
     def only(self, name: str, allowed: Any) -> None:
-        """Raise `UserError` if a setting has a value other than the one that is supported."""
+        """Raise `UserError` if a setting is given with a value other than the supported one."""
         value = self.values.get(name)
         if value is not None and value != allowed:
             raise self.fault(f"{name} = {value!r} is not supported, only {allowed!r}")

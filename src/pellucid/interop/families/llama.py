@@ -12,7 +12,10 @@ class Llama(Family):
         return {"num_key_value_heads": theirs.whole("num_key_value_heads", heads)}
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return the gated activation and the settings of rotary positions."""
+        """Return the gated activation and the settings of rotary positions.
+
+        Raises `UserError` if only one of attention and feed-forward network has biases.
+        """
         if theirs.flag("mlp_bias", False) != theirs.flag("attention_bias", False):
             raise theirs.fault("attention_bias and mlp_bias differ; a model here has one setting")
         return {"activation_function": theirs.gated("hidden_act", "silu"), **_rotation(theirs)}
@@ -45,7 +48,7 @@ class Qwen(Llama):
     """Qwen 2 and 3."""
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return Llama's settings and the sliding window, which all layers share."""
+        """Return Llama's settings and the sliding window, which all layers share, or None."""
         return super().read(theirs) | {"sliding_window": self._window(theirs)}
 
     def _window(self, theirs: Foreign) -> int | None:
@@ -71,7 +74,8 @@ class Gemma(Llama):
     def given(self, theirs: Foreign) -> Settings:
         """Return Llama's settings and the activation, which has two names in config.json.
 
-        "gelu" in the first files means the tanh form, as in `transformers`.
+        "gelu" in the first files means the tanh form, as in `transformers`. Raises `UserError` if
+        the two names mean different functions.
         """
         tanh = "gelu_pytorch_tanh"
         given = [theirs.values.get(name) or tanh for name in ("hidden_act", "hidden_activation")]

@@ -25,8 +25,8 @@ class T5(Family):
     def renamed(self, config: Any, theirs: Foreign) -> Table:
         """Return the names of gated projections, and the scale before the output layer.
 
-        T5 divides the decoder's output by √d_model; that becomes part of the final norm's weight.
-        Older files imply it by tied embeddings.
+        With `scale_decoder_outputs`, T5 divides the decoder's output by √d_model; that becomes part
+        of the final norm's weight. In older files, without this setting, tied embeddings imply it.
         """
         found: dict[str, Row] = {}
         if gates_of(config.activation_function) > 1:
