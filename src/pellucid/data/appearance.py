@@ -103,10 +103,10 @@ class Reading:
     form: Literal["NFC", "NFD", ""]
     """Normalisation form of all training texts; "" if they have none in common."""
     replaced: dict[str, str]
-    """Replacement of each character that the training texts lack."""
+    """Replacement of each character that the training texts lack, but have one or several like."""
     edges: Literal["whitespace", "strip", ""]
-    """"strip": no training text has white space at its ends; "whitespace": no two in a row
-    either."""
+    """"strip": no training text has white space at its ends; "whitespace": nor any inside but
+    single spaces; "": neither, or white space at the edges has a meaning."""
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for a replacement that could make a text many times as long."""

@@ -26,7 +26,7 @@ from pellucid.system.language import plural
 _log = logging.getLogger(__name__)
 
 LONGEST_LINE = 50_000
-"""In characters. A file with a longer line is not a file of sentences."""
+"""In characters. A file with a longer line is no file of sentences, and an error."""
 
 COLUMNS = ("source", "target")
 GIVE_MORE = "give a validation file, or another share"
@@ -35,7 +35,8 @@ USUAL_NAMES = {
     *("source", "src", "input", "question", "prompt", "text", "word"),
     *("target", "tgt", "trg", "output", "answer", "response", "label", "pronunciation"),
 }
-"""Usual names of columns in other files. A TSV that begins with one of them has a header."""
+"""Usual names of columns in other files. If the first line of a TSV has one, a warning says that it
+may be a header."""
 TITLE = re.compile("[A-Za-z_]{3,}")
 """A word that could be the name of a column. No corpus of Pellucid has exactly one pair of two such
 words."""

@@ -40,7 +40,8 @@ from pellucid.tasks.passage import Passage, lines, sentences
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
 
 MOST_SCORED = 2**22
-"""Upper limit for the size of arrays (logits, attention) when answers are scored in one batch."""
+"""Upper limit for the size of arrays (logits, attention) when answers are scored in one batch. One
+answer alone may exceed it."""
 
 SETTINGS: dict[str, Any] = {
     field.name: kind
@@ -161,7 +162,7 @@ class Answer(NamedTuple):
     log_p: float
     """Σ log p of its tokens, and of the end if it was generated."""
     finished: bool
-    """Whether it ended with the end token, and not because of max_length."""
+    """Whether it ended with the end token, and not at max_length or the model's longest answer."""
     tokens: tuple[int, ...] = ()
     """Token ids, without the end token."""
     score: float = 0.0

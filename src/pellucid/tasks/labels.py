@@ -28,7 +28,7 @@ def rates(confusion: np.ndarray) -> tuple[float, float]:
 def compute(
     answers: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
 ) -> Measured:
-    """Compute accuracy and F1, and each label's precision, recall and number of answers.
+    """Compute accuracy and F1; for each label precision, recall and how often it is true.
 
     The first reference of an answer is its true label. intervals: whether to add 95 % bootstrap
     intervals.

@@ -34,15 +34,16 @@ class Guess(NamedTuple):
     """One predicted token for a mask, or one predicted label."""
 
     token: str
-    """Text of the token; a byte-level token includes the space before it."""
+    """Text of the token, with the space before it if it is byte-level; or the label."""
     p: float | None
     """Probability of the token, if the model gives one."""
     text: str
-    """The whole text with the token in place of its mask; other masks stay."""
+    """The whole text with the token in place of its mask; other masks stay. For a label, the text
+    or the token that it belongs to."""
 
 
 Blank = list[Guess]
-"""The likeliest tokens for one mask, in descending order."""
+"""The likeliest tokens for one mask, or labels of one text or token, in descending order."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -118,9 +118,9 @@ Contents = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class Corpus:
-    """A public set of pairs.
+    """A public set of pairs or texts.
 
-    A new corpus is an entry in corpora.toml and a function that reads its files.
+    A new corpus is an entry in corpora.toml, and one in `READERS`: a function that reads its files.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Corpus:
     licence: str
     citation: str
     read: Callable[[str], Splits]
-    """read(split) -> the pairs; split is one of `splits`, by default the first."""
+    """read(split) -> the pairs; split is one of `splits`."""
     files: tuple[RemoteFile, ...]
     """Files to download unless the folder PELLUCID_DATA has them."""
     splits: tuple[str, ...] = ("default",)
