@@ -565,7 +565,8 @@ class GenerationTask(Task):
 
         A character that consists of several tokens is yielded whole. number: key of the random
         draws. `decoder`, `settings` and errors are as in `generate_answers`; also raises
-        `UsageError` for beam or best other than 1. A beam in the task's own `search` is not used.
+        `UsageError` for beam or best other than 1. A beam in the task's own `search` is not used,
+        and `samples` above 1 have no effect.
         """
         check_text(text, "stream")
         given = own_names(settings, self.sampling is not None)
