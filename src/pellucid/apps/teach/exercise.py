@@ -230,8 +230,8 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
     Yields one `Result` for each name in the exercise's `returns`.
 
     A mistake is recognised by its numbers: the solution with that mistake returns the same numbers.
-    Pairs of mistakes and small changes of the solution are recognised in the same way. Right
-    results are tested again with arrays of other shapes.
+    Pairs of mistakes and small changes of the solution are recognised in the same way. If all
+    results are right, they are tested again with arrays of other shapes.
     """
     returned, right = called(name, function), right_results(name)
     results = list(map(Result, read(name)["returns"], returned, right))

@@ -62,9 +62,9 @@ def filming(
     """Return a function that makes a run's `Camera`, or None without a text to film.
 
     A resumed run continues the film in its folder, with the same text. Without `answer` the answer
-    is looked up in the data; a language model needs none, it predicts the text itself. Raises
-    `UsageError` for a text or an answer that differs from the resumed film, and for an answer
-    without a text.
+    is looked up in the data. A causal language model needs none, nor a masked one for a text
+    without [MASK]: they predict the text itself. Raises `UsageError` for a text or an answer that
+    differs from the resumed film, and for an answer without a text.
     """
     if resume and (kept := frames(run)):
         film = _read(kept[-1])
