@@ -71,7 +71,7 @@ class Answering:
         """Add inputs; return their places.
 
         limits: (N,) the maximum numbers of tokens of the answers. first: (N,) the tokens to feed
-        before the answers. prefixes: the required beginnings, or None.
+        before the answers. prefixes: a required beginning for each input, or None; empty: none.
         """
         read, spans = self.engine.sources_of(source)
         prompts, names = self.engine.prompts_of(source, self.keys)
@@ -155,7 +155,7 @@ class Answering:
         ]
 
     def generated(self) -> dict[int, list[int]]:
-        """Return the tokens of the likeliest hypothesis so far of every input, by place."""
+        """Return the tokens of the likeliest hypothesis of every unfinished input, by place."""
         owners = self._now.owners[: self.rows].tolist()
         lengths, generated = self._inputs.lengths, self._now.generated
         rows = {owner: row for row, owner in reversed([*enumerate(owners)])}

@@ -1,8 +1,8 @@
 """Compiled parts of a search: output layer with log-softmax, constraints, top k, beam search.
 
 The rules are those of `generation.search`: the `beam` likeliest unfinished hypotheses of an input
-are kept, finished ones are ranked by score, and an input is finished when no unfinished hypothesis
-can still rank above the worst answer to return.
+are kept, and finished ones are ranked by score. An input is finished when `beam` hypotheses have
+ended and no unfinished one can still rank above the worst answer to return, or at its limit.
 """
 
 import numpy as np
@@ -71,7 +71,7 @@ def log_probabilities(x, rounded, width, w, output, log_p):
 def likeliest(log_p, i, vocabulary, values, tokens):
     """Write the largest values of row i and their tokens, largest first; ties by lower token.
 
-    If `tokens` is longer than the vocabulary, the rest of it becomes −1.
+    If `tokens` is longer than the number of tokens that are not −inf, the rest of it becomes −1.
     """
     wide, k = log_p.shape[1], len(tokens)
     for place in range(k):

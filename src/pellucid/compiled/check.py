@@ -60,7 +60,7 @@ def _moved(model: Any) -> Any:
 def check_engine(names: Iterable[str] = tuple(MODELS), steps: bool = True) -> Iterator[Result]:
     """Compare compiled search with the layers, for each model of `MODELS` and kind of search.
 
-    With `steps`, also compares a single step in int8 than searches use.
+    With `steps`, also compares one step in int8 with layers that round in the same way.
     """
     draw = np.random.default_rng(1)
     source = Packed.of([draw.integers(3, V, n).tolist() for n in draw.integers(0, 23, N)])

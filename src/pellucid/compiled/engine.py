@@ -146,7 +146,9 @@ class EngineState:
 
 
 class Engine:
-    """A compiled copy of a float32 model with a decoder, which generates the same faster.
+    """A model with a decoder, in float32, compiled to generate the same faster.
+
+    Its float32 embedding tables are the model's own arrays; all other weights are copies.
 
     It has `room`, `start` and `step` like a model, and `search`, which answers a whole batch
     without returning to Python between tokens. In int8 arithmetic every product rounds both factors
@@ -185,7 +187,8 @@ class Engine:
     def step(self, state: EngineState, tokens: Array) -> tuple[Array, EngineState]:
         """Feed a token to every hypothesis.
 
-        Returns the next log-probabilities and the state.
+        Returns the next log-probabilities, (B, V), and the state. Raises `IndexError` for a token
+        outside the vocabulary.
         """
         target, output = self.packed.target, self.packed.output
         tokens = _within(tokens, target)
@@ -261,7 +264,7 @@ class Engine:
 
         Returns the number of rows of each source, (N,), and their row numbers in the cache,
         (N, longest); those after the end of a shorter source are meaningless. Both are empty or
-        zero for a model with an encoder.
+        zero for a model with an encoder, and if all sources are empty.
         """
         if self.packed.has_encoder or not len(source.tokens):
             return np.zeros(len(source), np.int64), np.zeros((len(source), 0), np.int64)

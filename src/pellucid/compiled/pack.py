@@ -1,8 +1,9 @@
 """Pack a model's weights into the arrays that the decoding kernels read.
 
 Matrices are stored in panels (`kernels.backend.matmul`, or `.int8`), vectors padded to the width of
-panels, one after another in one long array of each dtype. The result is a copy: after further
-training the model must be packed again.
+panels, one after another in one long array of each dtype. These are copies. Embedding tables in
+float32 are not: they are the model's own arrays. So after further training the model must be packed
+again.
 """
 
 from collections.abc import Iterable

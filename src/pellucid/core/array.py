@@ -1,7 +1,7 @@
 """Find the array library of an array; supply the functions that the array API standard lacks.
 
 Every op in `ops` is written against the standard (`xp = namespace(x)`), so the same code runs on
-NumPy, PyTorch, CuPy and JAX arrays. This is the only file that names an array library.
+NumPy, PyTorch, CuPy and JAX arrays. Where these libraries differ, the difference is here.
 """
 
 import math
@@ -57,7 +57,7 @@ def repeat(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def take(x: Array, index: Array, axis: int = 0) -> Array:
-    """Select elements of x by their indices along an axis, as `np.take` does.
+    """Select elements of x by their indices along an axis, the first unless given.
 
     >>> take(np.array([5, 7]), np.array([1, 1, 0]))
     array([7, 7, 5])
@@ -70,8 +70,9 @@ def take(x: Array, index: Array, axis: int = 0) -> Array:
 def namespace(*arrays: Array | None) -> Any:
     """Return the array API namespace (the library) of all `arrays`; `None` is skipped.
 
-    NumPy and JAX arrays may be mixed: JAX's functions take both. Raises `TypeError` for any other
-    mix of libraries, and for an argument that is not an array.
+    Without any array it is NumPy's. NumPy and JAX arrays may be mixed: JAX's functions take both.
+    Raises `TypeError` for any other mix of libraries, for a NumPy matrix or masked array, and for
+    an argument that is not an array.
 
     >>> namespace(np.ones(3)) is not None
     True
@@ -95,7 +96,8 @@ def namespace(*arrays: Array | None) -> Any:
 def like(values: np.ndarray, x: Array) -> Array:
     """Convert the NumPy array `values` to the library and device of `x`.
 
-    Its dtype is kept.
+    Its dtype is kept, except by JAX, which by default stores 64 bits as 32. If x is a NumPy array,
+    `values` itself is returned.
 
     >>> like(np.arange(3), np.ones(2))
     array([0, 1, 2])
@@ -111,7 +113,7 @@ def to_host(x: Array) -> np.ndarray:
 
     A NumPy array is returned unchanged.
 
-    NumPy has no bfloat16, so a bfloat16 tensor becomes float32.
+    NumPy has no bfloat16, so a bfloat16 tensor of PyTorch becomes float32.
 
     >>> to_host(np.ones(2))
     array([1., 1.])
@@ -126,6 +128,8 @@ def to_host(x: Array) -> np.ndarray:
 
 def host_dtype(x: Array) -> Any:
     """Return the dtype that `to_host(x)` would have, without converting the array.
+
+    bfloat16 counts as float32, for every library.
 
     >>> host_dtype(np.ones(1, np.float32))
     dtype('float32')
@@ -192,7 +196,7 @@ def widened(x: Array) -> Array:
 
 
 def narrowed(y: Array, x: Array) -> Array:
-    """Convert y back to the dtype of x if x has 16 bits, which undoes `widened`."""
+    """Convert y to the dtype of x if that is float16 or bfloat16, which undoes `widened`."""
     xp = namespace(x)
     return xp.astype(xp.asarray(y), x.dtype) if _is_half(x) else y
 
@@ -206,10 +210,11 @@ def _is_half(x: Array) -> bool:
 def scatter_add(index: Array, updates: Array, rows: int) -> Array:
     """Add up the updates of each row: y[r] = Σ updates[i] over every i with index[i] = r.
 
-    `index` is (T,) integers, `updates` (T, …); y is (rows, …). This is the gradient of a
-    table look-up. The standard has no such function, and libraries differ in what an indexed
-    assignment does with a repeated index. NumPy, PyTorch and JAX use a function of their library,
-    any other library a product with a one-hot matrix. NumPy adds in the order of `index`.
+    `index` is (T,) integers from 0 to rows − 1, `updates` (T, …); y is (rows, …). This is the
+    gradient of a table look-up. The standard has no such function, and libraries differ in what an
+    indexed assignment does with a repeated index. NumPy, PyTorch and JAX use a function of their
+    library, any other library a product with a one-hot matrix. NumPy's order of adding is always
+    the same.
 
     >>> scatter_add(np.array([0, 2, 0]), np.array([1.0, 10.0, 100.0]), 3)
     array([101.,   0.,  10.])

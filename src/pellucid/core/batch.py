@@ -1,6 +1,6 @@
 """A batch of sequences without padding: all tokens in one array, and where each sequence begins.
 
-`Packed` is the only representation of a batch in the library; padded arrays are made from it.
+Models take batches of token ids in this form; `Packed.padded` makes a padded array of one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Packed:
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """The uint32 key of each row, (T,), from which `Rng.at` derives its random bits."""
+        """The uint32 key of each row, (T,), for `Rng.at`: the row's random bits depend on it."""
         return row_keys(repeat(self.examples, self.lengths), self.positions)
 
     def padded(self, fill: int) -> np.ndarray:
@@ -98,6 +98,8 @@ class Packed:
 
     def followed_by(self, other: Packed) -> Packed:
         """Append to every sequence the sequence of the same index in `other`.
+
+        The example numbers stay those of the first batch.
 
         >>> Packed.of([[5], []]).followed_by(Packed.of([[6, 7], [8]])).tokens
         array([5, 6, 7, 8])
@@ -134,7 +136,7 @@ class Batch:
 
     @property
     def useful_tokens(self) -> int:
-        """The number of source tokens and of target tokens to predict (all but each first)."""
+        """The number of source tokens plus that of target tokens, each target's first left out."""
         return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
 
     def split(self, parts: int) -> list[Batch]:

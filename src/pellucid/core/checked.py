@@ -22,11 +22,12 @@ class ChangedError(RuntimeError):
 
 @contextmanager
 def checked(module: Any = None) -> Iterator[None]:
-    """Check that no array changes between a forward and its backward, both inside this block.
+    """Check that no array changes between a forward inside this block and its backward.
 
-    It checks every array that goes into an op, whether or not the backward reads it. With `module`,
-    errors name a parameter as in the module's `state_dict`. It costs one digest of each array in
-    forward and one in backward, and nothing outside the block.
+    It checks every array that is an argument of an op, and those of its attention rule, whether or
+    not the backward reads them. Arrays in a list, and forwards in other threads, are not checked.
+    The backward may run after the block. With `module`, errors name a parameter as in the module's
+    `state_dict`. It costs one digest of each array in forward and one in backward.
 
     The backward raises `ChangedError` (a `RuntimeError`) naming the array.
 

@@ -3,7 +3,7 @@
 `kernels/<name>.py` has `kernel(call) -> (y, backward) | Declined` for the op of that name, for
 NumPy's float32 arrays on a CPU; `kernels/torch/<name>.py` is for PyTorch tensors. A kernel reads
 the arguments off the call (`call.x`, `call.weight`). If it returns `Declined`, the reference op
-runs. An output y that backward reads again is read-only.
+runs. A NumPy output y that backward reads again is read-only.
 
 Kernels are found by name and imported when first called. Without the package `pellucid.kernels`
 every op runs as its reference.
@@ -33,7 +33,7 @@ _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNE
 
 @contextmanager
 def reference() -> Iterator[None]:
-    """Run only the reference ops inside this block, no kernels.
+    """Run only the reference ops inside this block, no kernels; in this thread.
 
     >>> with reference():
     ...     enabled()
@@ -58,8 +58,8 @@ def enabled() -> bool:
 def dispatch(op: Callable[..., Any], *args: Any, path: str = "", **options: Any) -> Result:
     """Run an op; return (y, backward), where backward(dy) gives the inputs' gradients.
 
-    A kernel runs if there is one for these arrays and it takes the call; otherwise the reference
-    op runs. A y that backward reads again is read-only. `path` is the name of the calling layer,
+    A kernel runs if there is one for these arrays and it takes the call; otherwise the reference op
+    runs. A NumPy y that backward reads again is read-only. `path` is the name of the calling layer,
     which observers see.
 
     >>> from pellucid import ops
@@ -126,7 +126,9 @@ def family_of(x: Any) -> str | None:
 
 
 def has_kernel(op: str, family: str = _PACKAGE) -> bool:
-    """Return whether a package of kernels (`family_of`) has one for this op; imports nothing.
+    """Return whether a package of kernels (`family_of`) has one for this op.
+
+    The kernel itself is not imported.
 
     >>> has_kernel("linear"), has_kernel("softmax")
     (True, False)

@@ -1,10 +1,10 @@
 """Registries of parts (activations, norms, optimizers, …), and how users add parts of their own.
 
-A `Registry` has parts by name: `ACTIVATIONS`, `NORMS`, `FUNCTIONS`, `OPTIMIZERS`, `METRICS`,
-`CORPORA` or `TASKS`. A user's file or module adds parts when it is imported. It is named by
-`--import`, by the environment variable PELLUCID_IMPORT (inherited by child processes), or by an
-entry point "pellucid.parts" of an installed package. A model folder only names its parts, and a
-run folder the files that it was started with: reading either runs no code.
+A `Registry` has parts by name: `ACTIVATIONS`, `NORMS`, `POSITIONS`, `FUNCTIONS`, `OPTIMIZERS`,
+`SCHEDULES`, `METRICS`, `CORPORA` or `TASKS`. A user's file or module adds parts when it is
+imported. It is named by `--import`, by the environment variable PELLUCID_IMPORT (inherited by child
+processes), or by an entry point "pellucid.parts" of an installed package. A model folder only names
+its parts, and a run folder the files that it was started with: reading either runs no code.
 """
 
 import os
@@ -89,7 +89,7 @@ def imported() -> list[str]:
 
 
 def imports() -> tuple[str, ...]:
-    """Return the same as `imported`, with paths relative to the current folder where possible."""
+    """Return `imported` as a tuple; paths below the current folder are relative to it."""
     here, parts = Path.cwd(), map(Path, imported())
     return tuple(str(p.relative_to(here) if p.is_relative_to(here) else p) for p in parts)
 

@@ -2,10 +2,10 @@
 
 A dataclass is a table, a field is a key, and the field's type says which values are allowed.
 Reading is strict: an unknown key, a value of another type or a value out of range is an error that
-names the file, the key and the nearest known key. TOML has no null: a field whose type allows None
-has None as its default, and None is left out when writing. If a field may hold one of several
-dataclasses, its type is their base class, and each has a tag: a field with `init=False` and a fixed
-value. A table selects the class by the tag's value.
+names the file, the key and, for an unknown key, one that is spelled alike. TOML has no null: a
+field whose type allows None has None as its default, and None is left out when writing. If a field
+may hold one of several dataclasses, its type is their base class, and each has a tag: a field with
+`init=False` and a fixed value. A table selects the class by the tag's value.
 """
 
 import difflib
@@ -131,8 +131,8 @@ def from_mapping(
 def check_ranges(settings: Any, **ranges: str) -> None:
     """Raise `UsageError` for a field that is out of range, or is not one of its allowed words.
 
-    ranges: an interval for each field, such as "[0, 1)": at least 0 and below 1. A field that is
-    None is always accepted.
+    ranges: an interval for each field, such as "[0, 1)": at least 0 and below 1. None
+    is in every range. Words are checked for fields whose type is a `Literal` or `Name`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

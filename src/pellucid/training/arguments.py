@@ -18,9 +18,10 @@ PEERS = {
 
 
 def refuse_unknown(given: Iterable[str], settings: Any, *own: str) -> None:
-    """Raise `UsageError` for an unknown argument; the message suggests the one meant.
+    """Raise `UsageError` for a name that is not a field of `settings`.
 
-    settings: the dataclass whose tables are arguments. own: names of the other arguments.
+    The message suggests the nearest setting, if one is near. own: names of further arguments, which
+    the message lists; `given` must not contain them.
     """
     tables = [field.name for field in fields(settings)]
     dotted = sorted(_dotted(settings), key=lambda name: -name.count("."))

@@ -68,7 +68,7 @@ def card(
 
 
 def examples_of(kind: str, data: DataConfig, pairs: Sequence[TextPair]) -> list[str]:
-    """Return a few short held-out texts as examples for a model card.
+    """Return up to three short held-out texts of one line as examples for a model card.
 
     For a model that continues texts, their first halves; for one that fills masks, with a mask.
     There are none for the user's own files, because a model may be given to others, and none for a
@@ -97,7 +97,7 @@ def examples_of(kind: str, data: DataConfig, pairs: Sequence[TextPair]) -> list[
 def about_and_examples(card: str) -> tuple[str, list[str]]:
     """Read the first paragraph and the examples of a model card.
 
-    "" and [] for another file.
+    "" without such a paragraph, [] without examples.
 
     >>> about_and_examples("# m\\n\\nIt reads.\\n\\n## Examples\\n\\n- a b\\n- c\\n\\n## Data\\n")
     ('It reads.', ['a b', 'c'])
@@ -113,8 +113,8 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
     """Return a card with these scores in its table.
 
     Scores of the same names are replaced. All other text stays, the user's included, except the
-    note of `note_quantized` when no earlier score is left. A card without a table gets one, under
-    its heading or else at the end.
+    text "None were taken." and, when no earlier score is left, the note of `note_quantized`. A card
+    without a table gets one, under its heading or else at the end.
     """
     if not _SCORES.search(card):
         card = card.rstrip("\n") + f"\n\n{SCORES_HEADING}\n"
@@ -138,9 +138,9 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
 
 
 def note_quantized(card: str, weights: WeightFormat) -> str:
-    """Add a note that a card's scores were computed before the weights were quantized.
+    """Return a card with a note that its scores were computed before the weights were quantized.
 
-    A card without scores, and weights in float32, need no note.
+    A card without scores, or for weights in float32, is returned unchanged.
     """
     note = _note(weights)
     if weights == "float32" or note in card:

@@ -199,7 +199,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Read the newest checkpoint of a folder; None if there is none.
 
     A damaged newest checkpoint is an error, and not skipped: `UserError`, which also names the
-    newest undamaged one.
+    newest undamaged one, if there is one.
     """
     paths = checkpoint_paths(folder)
     if not paths:
@@ -222,7 +222,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:
-    """Delete all checkpoints except those of `steps`."""
+    """Delete all checkpoints except those of `steps`; one that cannot be deleted stays."""
     kept = set(steps)
     for path in checkpoint_paths(folder):
         if step_of(path) not in kept:

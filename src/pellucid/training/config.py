@@ -1,7 +1,8 @@
 """The settings of a run; a recipe is a TOML file of settings.
 
 A setting that is left out has its default. The docstring of a setting is also its help in `pellucid
-train RECIPE --help`. The model's settings are in `models.config`, those of search in `generation`.
+train RECIPE --help`. The model's settings are in `models.config`, those of search in
+`models.decoding`.
 """
 
 from collections.abc import Callable, Collection
@@ -212,7 +213,7 @@ class TrainingConfig(StepConfig):
     patience: int | None = None
     """Stop after this many validations in a row without a new best."""
     keep: int = 3
-    """Checkpoints kept, besides the best."""
+    """Checkpoints kept, besides the best; with `use = "average"` at least those of the mean."""
     use: Literal["best", "last", "average", "ema"] = "best"
     """Which weights the trained model gets. Without validation pairs, best means last. ema: a
     moving average, which the validations then score; the model gets that of the best one."""
@@ -230,9 +231,11 @@ class TrainingConfig(StepConfig):
         check_ranges(self, **above, ema="[0, 1)")
 
     def check(self, offered: Collection[str] | None) -> None:
-        """Raise `UsageError` if training has no end, or if the score to monitor is missing.
+        """Raise `UsageError` if training has no end, or settings contradict the scores offered.
 
-        offered: names of the validation scores; None: there is no validation.
+        That is a score to monitor that is missing, `patience` without validation, or
+        `higher_is_better` for a score that is better lower. offered: names of the validation
+        scores; None: there is no validation.
         """
         if self.steps is None and self.epochs is None and self.minutes is None:
             raise UsageError("training has no end: set steps, epochs or minutes")
@@ -315,7 +318,7 @@ class TrainingConfig(StepConfig):
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything a run depends on."""
+    """All settings of a run, except device and precision."""
 
     description: str = ""
     """One line for `pellucid recipes` and the model card."""

@@ -14,8 +14,8 @@ class MovingAverage:
 
         a ← d_t a + (1 − d_t) θ        after step t,  d_t = min(d, (1 + t) / (10 + t))
 
-    d_t rises, so that the initial weights are forgotten at once. A decay d of 0.999 averages about
-    the last 1,000 steps. Source: Polyak & Juditsky 1992 (averaging); TensorFlow's
+    d_t rises, so that the initial weights are forgotten soon. A decay d of 0.999 averages about the
+    last 1,000 steps. Source: Polyak & Juditsky 1992 (averaging); TensorFlow's
     ExponentialMovingAverage (d_t).
 
     >>> weight = Parameter((1,), lambda g, shape: np.zeros(shape))
@@ -62,11 +62,11 @@ class MovingAverage:
                 parameter.narrow(parameter.data.dtype)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return the averages as NumPy arrays, by the first name of each parameter."""
+        """Return the averages as NumPy arrays by name; those in host memory are not copied."""
         return {name: to_host(average) for name, average in self._averages.items()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Load averages by name; the shapes are those of the parameters."""
+        """Copy averages by name, each of its parameter's shape; `KeyError` if one is missing."""
         for name, average in self._averages.items():
             average[...] = like(np.array(state[name]), average)
 

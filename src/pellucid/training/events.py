@@ -1,7 +1,7 @@
 """Events of training.
 
 A listener is a function that the trainer calls with each event. Events without their `TIME_FIELDS`
-are equal, bit for bit, in a run and its repetition.
+are equal, bit for bit, in a run and its repetition, unless the run is limited in minutes.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,12 +44,13 @@ class Stepped(Event):
 
 @dataclass(frozen=True)
 class Trained(Event):
-    """Means over the steps since the last such event; losses in nats, with dropout on."""
+    """A record of training; losses are means since the last one, in nats, with dropout on."""
 
     loss: float
     """Mean loss per target token."""
     loss_per_sentence: float
     learning_rate: float
+    """That of the last step."""
     gradient_norm: float
     """Norm of the last step's gradient, before clipping."""
     clipped: float
@@ -69,6 +70,7 @@ class EpochEnded(Event):
     loss: float
     loss_per_sentence: float
     seconds: float
+    """Seconds of training since it began, not of this epoch."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Validated(Event):
     loss: float | None
     best: bool
     seconds: float
+    """Seconds that this validation took."""
     scores: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -83,8 +83,8 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
     """Read the data that the settings name.
 
     Sources of a file that the tokenizer maps to the same text are on the same side of its split;
-    the split of a corpus depends on no setting. `data.more` is added to the training pairs. texts:
-    the files hold texts, see `read_split`. Raises `UserError` naming file and line.
+    that of a corpus depends only on `data.split`. `data.more` is added to the training pairs.
+    texts: the files hold texts, see `read_split`. Raises `UserError` naming file and line.
     """
     data = config.data
     if data.stream and not texts:
@@ -114,10 +114,10 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
 
 
 def read_material(config: RunConfig) -> Splits:
-    """Read the data of a run: pairs or, for a model of one text, texts.
+    """Read the data of a run: pairs or, for a model that continues or fills texts, texts.
 
-    Texts are the sources and targets of pairs, or the lines of .txt files; each becomes a pair with
-    an empty source. Raises `UserError` naming file and line.
+    Texts are the sources and targets of pairs, or the lines of .txt files (with `data.stream`, the
+    whole file); each becomes a pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, config.tokenizer.same
     if (kind := task_of(config.model).kind) in ("answer", "label"):
@@ -226,15 +226,16 @@ def train_run(
 ) -> Outcome:
     """Train as `config` says in a run folder, and write the folder `model` inside it.
 
-    say: receives lines on the data and on the final scores. device, precision: see
-    `kernels.device`; they are not stored, so that a run may be resumed on another device. weights:
-    format of the model folder; default, float32 or that of the resumed run. watch: called with the
-    model and its data before anything is written; makes one more listener. The returned model is on
-    the CPU.
+    say: receives lines on the data, the final scores and the model folder. device, precision: see
+    `kernels.device`; they are not settings, so that a run may be resumed on another device.
+    weights: format of the model folder; default, float32 or that of the resumed run. watch: called
+    with the model and its data before anything is written; makes one more listener. The returned
+    model is on the CPU.
 
     Raises `UserError` for errors that the user can fix; everything saved before stays usable.
-    Raises `BrokenPipeError` if the output of `say` or of a listener is no longer read: the present
-    step is then finished and saved, and a trained model is written.
+    Raises `BrokenPipeError` if the output of `say` or of a listener is no longer read. If that
+    happens during training, the present step is finished and saved first; if after the last step,
+    the model is written first.
     """
     check_device(device, precision)
     products = products_for(device, precision)
@@ -355,7 +356,7 @@ class Prepared:
     def final_scores(self) -> Scores | None:
         """Evaluate the model on the test pairs, or else the validation pairs.
 
-        None without.
+        None without either.
         """
         held_out = self.pairs.scored
         return score(self.trained, held_out, self.config) if held_out else None
@@ -539,7 +540,7 @@ def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores
 
 
 def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
-    """Return all that held-out scores depend on besides the weights, by name.
+    """Return all that the score to monitor depends on besides the weights, by name.
 
     A resumed run compares it with that of its checkpoint. pairs: the validation pairs.
     """

@@ -15,7 +15,7 @@ from pellucid.system.files import saving
 
 
 class InUseError(UserError):
-    """The lock is held by another process, `holder`."""
+    """The lock is held; `holder` is the number of that process, or "unknown"."""
 
     def __init__(self, message: str, holder: str) -> None:
         super().__init__(message)
@@ -25,7 +25,8 @@ class InUseError(UserError):
 class Lock:
     """A lock on the file `path`, held from construction to `release`.
 
-    Raises `InUseError` if another process still holds it after so many seconds.
+    Raises `InUseError` if another process, or another `Lock` of this one, still holds it after so
+    many seconds, and `UserError` if the file cannot be written.
     """
 
     def __init__(self, path: Path, seconds: float = 0.0) -> None:

@@ -1,7 +1,8 @@
 """A run is a folder with everything that is needed to resume it.
 
-It holds config.toml (the resolved settings), remembered.toml, metrics.jsonl, checkpoints/, model/,
-and either the tokenizers or start/, the model that the run began with.
+It holds config.toml (the resolved settings), remembered.toml, metrics.jsonl, checkpoints/, model/
+and the tokenizers. A run that began with a model also holds a copy of it, start/; if that model is
+of Hugging Face's, the tokenizers are only there.
 
 Opening the folder takes its lock. Resuming finds the newest checkpoint and compares the settings
 with those it was made with. Only after all checks are config.toml written and metrics.jsonl
@@ -132,18 +133,19 @@ class RunFolder:
 
     path: created if it does not exist. settings: everything that the run depends on, as TOML
     values. resume: continue from the newest checkpoint, or from the start if there is none.
-    accept_changes: resume although settings differ; the run can then no longer be repeated from its
-    config.toml.
+    accept_changes: resume although settings or metrics.jsonl differ; the run can then no longer be
+    repeated from its config.toml.
     further: contents of further files next to config.toml, by name.
     scoring: everything that held-out scores depend on besides the weights, by name.
     device: properties of the device that results depend on, by name.
 
     A run that was stopped before it saved anything may also be started again, with other settings.
 
-    Raises `UserError` if the folder is in use, cannot be written, holds a damaged checkpoint, or
-    was made with other settings, which are listed; without `resume`, if it holds a run or anything
-    that a new run would overwrite; with `resume`, if it holds no run. Raises `UsageError` for a
-    name, of the folder or in the settings, that is not UTF-8.
+    Raises `UserError` if the folder is in use or cannot be written; without `resume`, if it holds a
+    run or anything that a new run would overwrite; with `resume`, if it holds no run, if its newest
+    checkpoint is damaged, if metrics.jsonl has lost lines or, without `accept_changes`, if that
+    file was changed or the settings are others, which are listed. Raises `UsageError` for a name,
+    of the folder or in the settings, that is not UTF-8.
     """
 
     metrics: MetricsFile
@@ -337,7 +339,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
 
 
 def check_resumed(path: Path, settings: Mapping[str, Any]) -> bool:
-    """Compare settings with those of a run's newest checkpoint; is there a checkpoint?
+    """Compare settings with those of a run's newest checkpoint; return whether there is one.
 
     This is done before a model is built, so only the settings given are compared; `RunFolder` later
     compares all. Raises `UserError` that lists the differences.

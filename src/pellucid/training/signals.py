@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C and SIGTERM end training after the step, a second Ctrl-C at once."""
+"""Signals: Ctrl-C and SIGTERM end training after the step, a later Ctrl-C at once."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class StopRequest:
-    """The name of the signal that asked to stop, or None."""
+    """A request to stop: `signal` is the name of the signal that asked for it, or None."""
 
     signal: str | None = None
 

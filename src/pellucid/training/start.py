@@ -1,7 +1,8 @@
 """Begin a run with an existing model, of Pellucid or of Hugging Face.
 
-Its sizes, settings, weights and tokenizers are kept; a recipe gives the data and the training. The
-run keeps a copy of the model's folder, to resume from.
+Its sizes, settings, weights and tokenizers are kept; a recipe gives the data and the training. Of
+its own settings only those in `FREE` and its search may change. A model of Pellucid gets tokens for
+units that are new. The run keeps a copy of the model's files, to resume from.
 """
 
 import hashlib
@@ -149,9 +150,9 @@ def open_start(folder: Path, accept_changes: bool = False) -> Start:
 
 
 def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
-    """Extend a model's tokenizers by tokens for the unknown units of pairs.
+    """Return a model's tokenizers with further tokens for the unknown units of pairs.
 
-    A warning lists the new tokens.
+    A warning lists the new tokens; a long list is cut short.
     """
     sources = [pair.source for pair in pairs]
     targets = [text for pair in pairs for text in pair.targets]
@@ -289,9 +290,10 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
     """Return the settings to train an existing model with a recipe's data and training.
 
     Model, tokenizers and search are those of `start`. A recipe of Pellucid loses its own, except
-    BPE-dropout, which concerns only training; in a TOML file of the user, settings that contradict
-    the model are an error. `max_tokens` is limited to what the model can read. Raises `UsageError`
-    for such a file, and for a recipe of another kind of model.
+    BPE-dropout, which concerns only training. In a TOML file of the user, search and the settings
+    in `FREE` replace those of `start`; other settings that contradict the model are an error.
+    `max_tokens` is limited to what the model can read, unless the user's file sets it. Raises
+    `UsageError` for such a contradiction, and for a recipe of another kind of model.
     """
     values, source, own = recipe_values(name)
     model, task = start.trained.model.config, start.trained

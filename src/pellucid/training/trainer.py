@@ -72,11 +72,12 @@ class Trainer:
     the paper's schedule, `config.d_model`. validation: held-out batches. metric: called with the
     model in eval mode at every validation; returns further scores by name. run: folder for
     checkpoints and metrics, begun by `fit`; if it was resumed, training continues from its
-    checkpoint. Without a run nothing is saved, and the model keeps its last weights. stopping:
-    called with the signal that ends training, before the step is finished (see `stop_on_signals`).
+    checkpoint. Without a run nothing is saved, and the model keeps its last weights or, if
+    `config.use` is "ema", their moving average. stopping: called with the name of the signal that
+    ends training, before the step is finished (see `stop_on_signals`).
 
-    Raises `UsageError` if the settings set no end, if there is nothing to train on, or if nothing
-    computes the score to monitor.
+    Raises `UsageError` if there is nothing to train on, and as `TrainingConfig.check`. Raises
+    `UserError` if the weights of the run's checkpoint do not fit the model.
     """
 
     def __init__(
@@ -193,12 +194,14 @@ class Trainer:
     def fit(self) -> Result:
         """Train to the end; SIGINT and SIGTERM end it after the present step, and save.
 
-        At the end the model is in eval mode with the weights that `config.use` selects. A listener
-        that raises `BrokenPipeError` gets no more events, and training ends as if by SIGPIPE.
+        At the end the model is in eval mode with the weights that `config.use` selects; if training
+        was interrupted, it keeps its last weights, in train mode. A listener that raises
+        `BrokenPipeError` gets no more events, and training ends as if by SIGPIPE. Signals are
+        handled only in the main thread.
 
-        Raises `DivergedError` for a loss, a gradient or a weight that is not finite, and for a loss
-        that explodes; that step is not applied, or its weights are not saved. Raises `UserError` if
-        a checkpoint cannot be written.
+        Raises `DivergedError` for a loss, a gradient, a weight or a held-out score that is not
+        finite, and for a loss that explodes; that step is not applied, or its weights are not
+        saved. Raises `UserError` if a checkpoint cannot be written.
         """
         state, config = self.state, self.config
         if self.run is not None:
