@@ -1,9 +1,9 @@
 """The step of Adam and AdamW for all parameters of a model, in one pass over memory.
 
 The reference op makes a dozen passes over arrays far larger than the cache, so memory bandwidth
-limits its speed. Here every number is read once and written once, in place. The factor for clipping
-and loss normalisation is applied on the way, so that no scaled gradient is stored. The order of
-operations is that of the reference op.
+limits its speed. Here every number is read once; parameters and moments are written once, in place.
+The factor for clipping and loss normalisation is applied on the way, so that no scaled gradient is
+stored. The order of operations is that of the reference op.
 """
 
 import numpy as np
@@ -14,10 +14,10 @@ from pellucid.kernels.backend.slices import address, floats, slices_of, whole
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Update all parameters in place, as `optim.adam.adam` does for one.
+    """Update all parameters and moments in place, by the step of `optim.adam.adam`.
 
-    In the call, θ, gradient, moments and step are lists over the parameters; gradients are
-    multiplied by `call.scale`.
+    In the call, θ, gradient, moments and step are lists over the parameters; gradients count times
+    `call.scale`, and are not changed.
     """
     tensors = list(zip(call.theta, call.gradient, *zip(*call.moments, strict=True), strict=True))
     if not whole(x for arrays in tensors for x in arrays):

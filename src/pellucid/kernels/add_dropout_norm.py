@@ -38,7 +38,10 @@ NOT_NORMAL = (
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.add_dropout_norm` for contiguous float32 x and residual of the same shape."""
+    """Compute `ops.add_dropout_norm` for contiguous float32 x and residual of the same shape.
+
+    The norm is LayerNorm or RMSNorm, and rows are at least two numbers wide.
+    """
     x, residual, weight, bias, eps = call.x, call.residual, call.weight, call.bias, call.eps
     if call.norm not in CENTRED:
         return Declined(f"no kernel knows {call.norm}")
@@ -59,7 +62,8 @@ def kernel(call: Call) -> Result | Declined:
 def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) -> bool:
     """Return whether the kernel can normalise rows of this width with these parameters.
 
-    It cannot for a width of 1, where x̂ is exactly 0 but a fused multiply-add would leave a
+    Weight and bias must be contiguous float32 vectors of the width, or None. It cannot for a width
+    of 1, where x̂ is exactly 0 but a fused multiply-add would leave a
     rounding error, nor for an ε below the smallest normal float32, for which the fast 1 / √x fails.
     """
     return (
@@ -82,7 +86,8 @@ def normalise(
     """Compute norm(residual + dropout(x)); return it and its backward.
 
     x: rows (T, E), or (0, E) for norm(residual). `centred`: LayerNorm, else RMSNorm.
-    `backward(dy)` returns dx, dresidual (the same array as dx without dropout), dweight, dbias.
+    `backward(dy)` returns dx, dresidual, dweight, dbias; without dropout dx and dresidual share
+    their memory.
     """
     shape, width = residual.shape, residual.shape[-1]
     rows = residual.reshape(-1, width)

@@ -1,7 +1,9 @@
 """Attention on padded batches, computed by the kernels for packed rows; see `flash`.
 
-The rows of a padded batch are not copied: each sequence has L (or S) of them. If the rows of a head
-are contiguous, as in an array (…, H, L, D), each head is treated as a sequence, (…, H, 1, L, D).
+Each sequence of a padded batch has L (or S) rows. They are not copied if q, k and v are transposed
+views of arrays (…, L, H, D). They are not copied either if q, k and v are contiguous, (…, H, L, D):
+each head is then treated as a sequence, (…, H, 1, L, D). But with dropout, an offset, or a rule
+that may depend on heads or sequences, contiguous arrays are copied.
 """
 
 from dataclasses import replace
@@ -25,9 +27,9 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.attention` for float32 (…, H, L, D).
+    """Compute `ops.attention` for float32 (…, H, L, D), with as many heads of k and v as of q.
 
-    Dropout needs row keys of the queries.
+    Dropout needs an `rng` with a row key for each query, the same for all heads.
     """
     q, k, v = call.q, call.k, call.v
     if not (

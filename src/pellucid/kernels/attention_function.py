@@ -28,12 +28,16 @@ _f = np.float32
 
 
 class UnknownNameError(Exception):
-    """A function uses a name that is not available in a kernel."""
+    """A function cannot become part of a kernel.
+
+    It uses a name that is not available there, or has a default that is no number or keyword-only,
+    or is not written with def or lambda.
+    """
 
 
 @inner(EXACT)
 def _exp(x):
-    """Compute eˣ of any float, with inf where it overflows."""
+    """Compute eˣ of any float; inf from about 88.4 on, a little before it overflows."""
     x = simd.floats_of(x)
     return simd.select(x > _f(88.7), _f(np.inf), exp(simd.select(x > _f(88.7), _f(0.0), x)))
 
@@ -159,7 +163,7 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
 
 
 def refused(error: Exception) -> Declined:
-    """Return `Declined` with a readable reason, from Numba's error about a user's function."""
+    """Return `Declined` with a readable reason, from an error in compiling a user's function."""
     if isinstance(error, NoCompilerError):
         return Declined(str(error))
     text = re.sub(r"\x1b\[\d*m", "", str(error))  # colours
@@ -180,8 +184,8 @@ def digest(function: Function) -> str:
     """Return a digest of everything that a function's result depends on at this moment.
 
     That includes numbers from outside: if one of them changes, the function needs another kernel.
-    The digest is the same in every process, so that kernels can be cached on disk. Raises
-    `UnknownNameError`.
+    The digest is the same in every process with this version of Python, so that kernels can be
+    cached on disk. Raises `UnknownNameError`.
     """
     tables = [(x.size, *_text(x.index)) for x in function.learnt.values() if isinstance(x, Table)]
     kinds = [type(x).__name__ for x in function.learnt.values()]

@@ -1,7 +1,8 @@
 """Convert an attention rule (`ops.rules`) to data that the kernels read, and apply it to scores.
 
 The data are the range of keys of each query, masks that forbid or are added, biases by head and
-distance, and a soft cap. No array (L, S) is made, except a mask that the rule already has.
+distance, a soft cap, and the parameters of sinks and of functions. No array (L, S) is made, except
+from masks that the rule already has, which are combined and may be copied.
 """
 
 import hashlib
@@ -46,7 +47,7 @@ Array = np.ndarray
 class FunctionStep:
     """A user's function as a step of a rule.
 
-    Functions with equal code are equal steps.
+    Steps are equal if their columns and the code of their functions are equal.
     """
 
     column: int
@@ -417,7 +418,10 @@ def row_at(rows, steps, i):
 
 @inner()
 def is_ruled(terms):
-    """Return whether a rule has more than a range of keys for each query."""
+    """Return whether a rule has more than a range of keys for each query.
+
+    Kernels compiled for other steps than the standard ones do not ask: they always apply the rule.
+    """
     arrays = terms.forbidden.size + terms.added.size + terms.by_distance.size
     return arrays > 0 or terms.cap > _f(0.0) or terms.sinks
 

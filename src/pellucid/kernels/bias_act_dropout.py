@@ -3,7 +3,7 @@
 The loops are compiled separately for each activation, with its `value` and `slope` (see
 `activations`) inlined, so that they vectorise. Backward reads x and draws the dropout bits again;
 for ReLU it reads only the output, which the next layer keeps anyway. A gated activation uses
-`value` and `slope` of its gate, in separate loops.
+`value` and `slope` of its gate.
 """
 
 import importlib

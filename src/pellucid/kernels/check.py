@@ -139,7 +139,8 @@ def _many_rows() -> list[OpCase]:
 def check_kernels(table: Sequence[OpCase | StepCase]) -> Iterator[Result]:
     """Compare kernels with their ops, and their bits with those on one and on three threads.
 
-    A row that the kernel declines is left out, unless the kernel declines every row of its op.
+    A row that the kernel declines is left out. If the kernel declines every row of its op, the op
+    has one result, with the reason. If the bits differ, the error is ∞.
     """
     found = [(row, _compared(row)) for row in table]
     taken = {row.op for row, result in found if not isinstance(result, Declined)}
@@ -162,7 +163,8 @@ def _declined(name: str, why: Declined) -> Result:
 def check_bfloat16(block: AbstractContextManager[None]) -> Result:
     """Compare bfloat16 products with the op, on inputs that bfloat16 represents exactly.
 
-    `block` is the context in which `linear` multiplies in bfloat16.
+    `block` is the context in which `linear` multiplies in bfloat16. If the kernel declines, the
+    result has the reason.
     """
     row = next(row for row in _many_rows() if row.op == "linear")
     with block:
@@ -220,7 +222,7 @@ def _single(x: Any, prepare: Any) -> Any:
 
 
 def digests(names: Sequence[str]) -> dict[str, str]:
-    """Return a digest of the results of each named row's kernel, bit for bit."""
+    """Return a digest of the results of each named row's kernel; none if it declines the row."""
     found = ((row.name, _compared(row)) for row in kernel_cases() if row.name in names)
     return {name: each.digest for name, each in found if not isinstance(each, Declined)}
 

@@ -1,4 +1,7 @@
-"""The rule for kernels: an error, against float64, of at most twice that of the op in float32."""
+"""The rule for kernels: an error, against float64, of at most about twice the op's in float32.
+
+`excess` has the exact rule.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +45,7 @@ def in_float64(x: Any) -> Any:
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """Round float32 numbers to the nearest bfloat16, ties to even.
+    """Round finite float32 numbers to the nearest bfloat16, ties to even.
 
     The result is float32.
     """
@@ -54,9 +57,9 @@ def rounded(x: np.ndarray) -> np.ndarray:
 def excess(y: Any, plain: Any, exact: Any) -> float:
     """Return the error of a kernel's y as a multiple of the allowed error; at most 1 passes.
 
-    Allowed is twice the error of the op in float32, `plain`, plus 2 ulp of the largest number.
-    `exact` is the op in float64. Infinities and NaN must be the same as there; another shape or
-    dtype gives ∞.
+    Allowed is twice the largest error of the op in float32, `plain`, plus 2⁻²² times the largest
+    finite number of `exact`, the op in float64. y must have the infinities and NaN of `exact`, its
+    shape, and dtype float32, otherwise the result is ∞. If y and `exact` are both None it is 0.
 
     >>> one = np.ones(3, np.float32)
     >>> excess(one, one, np.ones(3)), excess(one + np.float32(1e-6), one, np.ones(3)) > 1

@@ -32,7 +32,11 @@ def import_torch(purpose: str, error: type[UserError] = UserError) -> Any:
 
 
 def check_device(name: str, precision: Precision = "float32") -> None:
-    """Raise `UsageError` or `UserError` unless the device exists and supports the precision."""
+    """Raise `UsageError` or `UserError` if the device or its precision cannot be used.
+
+    Of precisions, only an unknown one, and tf32 with NumPy, are errors here. Whether this
+    processor can multiply in bfloat16 is checked by `kernels.precision`.
+    """
     if precision not in get_args(Precision):
         raise UsageError(f"precision must be one of {', '.join(get_args(Precision))}")
     device = _torch_name(name)
@@ -59,7 +63,7 @@ def place(model: Any, name: str, precision: Precision = "float32") -> None:
 
     float32: all products are in float32 (TF32 is switched off in this process). tf32: products
     round their inputs to 10 bits, on GPUs that support it. bfloat16: computes in bfloat16 except
-    sums; the learned parameters stay float32. On the NumPy device the precision is ignored:
+    sums; the learned parameters stay float32. On the NumPy device the precision is only checked:
     training selects it (`kernels.precision`). Raises the errors of `check_device`.
     """
     check_device(name, precision)

@@ -99,7 +99,7 @@ NO_BITS = "dropout of 1, or an rng that does not name the queries"
 
 
 def is_heads(x: Array) -> bool:
-    """Return whether x is float32 (T, H, D), contiguous along D, with any other strides."""
+    """Return whether x is float32 (T, H, D), D > 0, contiguous along D, with any other strides."""
     return (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
@@ -118,7 +118,8 @@ def attend(
     """Compute attention within each sequence, from q (T, H, D) to k and v (U, H, D).
 
     Returns the output (T, H, Dv), and `backward(dout, dq, dk, dv)`, which writes the gradients into
-    dq, dk and dv (only for keys that are used), and returns those of the rule's parameters.
+    dq, dk and dv (only for keys that are used), and returns those of the rule's parameters. The
+    output is read-only if a sequence uses more than 128 keys: backward reads it again.
     """
     terms = rule.terms
     forward_kernel = with_steps(_forward, rule.steps)
@@ -585,7 +586,7 @@ def _always(terms):
 
 @lru_cache(maxsize=64)
 def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
-    """Return the attention kernel compiled for a rule's steps, or itself for the standard ones."""
+    """Return the attention kernel for a rule's steps; `kernel` itself for the standard ones."""
     if steps == STANDARD:
         return kernel
     block, block_backward = _passes(*ruled_scores(steps), True)
@@ -615,7 +616,10 @@ def _problem(steps: Steps) -> Declined | None:
 def prepare(
     rule: Rule, cu_q: Array, cu_k: Array, offset: Array | None, scores: tuple[int, ...]
 ) -> Prepared | Declined:
-    """Prepare a rule as `attention_rule.prepared` does, and make sure that its kernels compile."""
+    """Prepare a rule as `attention_rule.prepared` does, and make sure that its kernels compile.
+
+    Returns `Declined` if they do not.
+    """
     found = prepared(rule, cu_q, cu_k, offset, scores)
     if isinstance(found, Declined) or found.steps == STANDARD:
         return found

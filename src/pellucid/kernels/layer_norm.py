@@ -15,7 +15,7 @@ def kernel(call: Call) -> Result | Declined:
 
 
 def norm(x: Array, call: Call, *, centred: bool) -> Result | Declined:
-    """Compute LayerNorm (`centred`) or RMSNorm of contiguous float32 rows x."""
+    """Compute LayerNorm (`centred`) or RMSNorm of contiguous float32 rows x, at least 2 wide."""
     weight, bias, eps = call.weight, call.bias, call.eps
     if not (is_rows(x) and is_affine(weight, bias, x.shape[-1], eps)):
         return Declined(NOT_NORMAL)

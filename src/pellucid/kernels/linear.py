@@ -22,7 +22,7 @@ _FEW = 8  # rows for which copying W into panels would cost more than the produc
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.linear` for contiguous float32 arrays with more than a few rows."""
+    """Compute `ops.linear` for contiguous float32 arrays with more than 8 rows."""
     x, weight, bias = call.x, call.weight, call.bias
     if not (
         is_rows(x)

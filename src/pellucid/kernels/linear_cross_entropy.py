@@ -4,7 +4,8 @@ The logits are the largest array of a model, and the reference op passes over th
 forward and again in backward. Here a task computes the logits of a slice of rows, replaces them by
 their gradient softmax − target, and multiplies the slice by W to get dx while it is in the cache.
 The slices of a chunk then update dW and db in place. So forward does the work of backward too, for
-a loss gradient of 1, and backward only scales. The logits are never stored as a whole.
+a loss gradient of 1, and backward only scales. No more than about `HELD` logits are stored at a
+time.
 """
 
 from functools import cache
@@ -31,7 +32,8 @@ _SPAN = 4096  # numbers of a row that are summed in float32
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.linear_cross_entropy` for float32 rows and valid targets.
 
-    Other targets are declined, so that the reference op raises its error, which names them.
+    A target outside 0 … V − 1 that is not `ignore_index` is declined, so that the reference op
+    raises its error, which names it.
     """
     x, weight, bias, target = call.x, call.weight, call.bias, call.target
     ignore_index, label_smoothing = call.ignore_index, call.label_smoothing

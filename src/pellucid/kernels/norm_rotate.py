@@ -25,7 +25,10 @@ _f = np.float32
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.norm_rotate` for contiguous float32 heads and rotary positions."""
+    """Compute `ops.norm_rotate` for contiguous float32 heads, with rotary or no positions.
+
+    Raises `ValueError` when only one of the two weights is given that x needs.
+    """
     x, positions, weights = call.x, call.positions, (call.q_weight, call.k_weight)
     if not (
         is_rows(x)

@@ -13,9 +13,9 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.packed_attention` for float32 heads.
+    """Compute `ops.packed_attention` for float32 heads, as many of k and v as of q.
 
-    Dropout needs a key for each row.
+    Dropout needs an `rng` with a row key for each row of q.
     """
     q, k, v, cu_q, cu_k = call.q, call.k, call.v, call.cu_q, call.cu_k
     if not (

@@ -12,7 +12,7 @@ _rounded = ContextVar("pellucid_rounded_products", default=False)
 
 
 def rounded() -> bool:
-    """Return whether `linear` and `linear_cross_entropy` now multiply in bfloat16."""
+    """Return whether kernels of `linear` and `linear_cross_entropy` now multiply in bfloat16."""
     return _rounded.get()
 
 
@@ -21,7 +21,8 @@ def bfloat16_products() -> AbstractContextManager[None]:
 
     Their kernels for NumPy arrays then round the factors of products to bfloat16 (8 bits) and add
     in float32; weights, gradients and all other ops stay float32. A backward multiplies as its
-    forward did. Raises `UserError` if the processor has no such instruction.
+    forward did. Raises `UserError` if the processor has no instructions for bfloat16, or if there
+    are no kernels or they are switched off.
     """
     if not dispatch.AVAILABLE:
         raise UserError(
@@ -47,7 +48,7 @@ def bfloat16_products() -> AbstractContextManager[None]:
 def products_for(device: str, precision: Precision) -> AbstractContextManager[None]:
     """Return the block in which to train with a precision on a device of `kernels.device`.
 
-    It is `bfloat16_products` for bfloat16 on the CPU; any other does nothing.
+    It is `bfloat16_products` for bfloat16 on `cpu`, and raises its errors; any other does nothing.
     """
     return bfloat16_products() if (device, precision) == (CPU, "bfloat16") else nullcontext()
 

@@ -15,5 +15,5 @@ def value(x):
 
 @inner()
 def gradient_from_output(dy, y):
-    """Return dx: y is 0 exactly if x was negative or y was dropped."""
+    """Return dy where y > 0, else 0: y is 0 if x was not positive or y was dropped."""
     return dy if y > _ZERO else _ZERO

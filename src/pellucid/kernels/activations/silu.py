@@ -1,4 +1,4 @@
-"""SiLU; see `ops.silu`. Arguments are clipped to ±1000, as in the reference op."""
+"""SiLU; see `ops.silu`. x below −1000 counts as −1000, in the slope also x above 1000 as 1000."""
 
 import numpy as np
 

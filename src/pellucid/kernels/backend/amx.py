@@ -129,8 +129,8 @@ _start_upper, _step_upper, _end_upper = _block(1)
 def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
     """Compute C = A · B + D in bfloat16 with AMX tiles; D at address 0: C = A · B.
 
-    A is packed by `block`; n is a multiple of WIDTH and k of SIDE. Unlike in `bfloat16.product`,
-    sums start from D, whose denormals become zero.
+    A is packed by `block`; n is a multiple of WIDTH, and k, which counts words, of SIDE.
+    Unlike in `bfloat16.product`, sums start from D, whose denormals become zero.
     """
     configured = 0
     for row in range(0, m, ROWS):

@@ -2,7 +2,8 @@
 
 A wheel for a platform contains a library for each level of processor features
 (`scripts/build_kernels.py`); a clone has none. With a library, a process needs no Numba, no LLVM
-and no folder for machine code. It compiles only a user's own functions, if Numba is installed.
+and no folder for machine code. It compiles only, if Numba is installed, attention for a user's own
+functions of scores, or for a rule whose steps are not in the usual order.
 """
 
 import ctypes

@@ -35,7 +35,9 @@ _KNOWN = "sources"
 def folder() -> Path | None:
     """Return the folder for machine code; None if no folder can be written.
 
-    It is NUMBA_CACHE_DIR, or else the package's `__pycache__`, or else the user's cache folder.
+    If NUMBA_CACHE_DIR is set, it is that one or none. Otherwise it is the `__pycache__` of
+    `pellucid.kernels`, or if that cannot be written, `pellucid` in the user's cache folder. The
+    folder is made if needed.
     """
     own = os.environ.get("NUMBA_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")

@@ -3,7 +3,7 @@
 Every kernel states its signature, so that a wrong dtype is an error and not another compilation.
 Numba translates a kernel to LLVM's language (`numba_text`); for the kernels of the recipes that
 text comes with the package (`prepared`). LLVM translates the text to machine code
-(`machine_code`), which is cached on disk (`cache`).
+(`machine_code`), which is cached on disk (`cache`). A wheel may contain the machine code (`built`).
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class NoCompilerError(RefusedError):
 class Inner:
     """A function that kernels call, translated by Numba only when a kernel is compiled.
 
-    So a process that finds its kernels in the cache need not import Numba, which takes longer than
-    a short answer.
+    So a process that finds its kernels in the cache need not import Numba. That import takes longer
+    than to generate a short answer.
     """
 
     def __init__(self, f: Callable[..., Any], make: Callable[[], Any]) -> None:
@@ -98,7 +98,7 @@ _ANY = "kernels that this command is the first to need"
 
 @cache
 def announce(what: str = _ANY) -> None:
-    """Log, once, that kernels are being compiled and why.
+    """Log, once for each `what`, that kernels are being compiled and why.
 
     Not if there is no folder for them, since the cache has then logged a warning already.
     """
@@ -122,7 +122,7 @@ class Kernel:
     kernel. A call raises `TypeError` for an array of another type than in the signature, and
     `MemoryError` if there is not enough memory. It returns nothing.
 
-    `signature` are the types of its arguments: in Numba's notation, or records of named tuples.
+    `signature` has the types of its arguments: in Numba's notation, or records of named tuples.
     """
 
     about = _ANY
@@ -168,7 +168,9 @@ class Kernel:
     def compile(self) -> Callable[..., int]:
         """Return the compiled function.
 
-        The first call compiles it or loads it from the cache.
+        The first call compiles it, or loads it from the built library or the cache. Raises
+        `RefusedError` if Numba cannot compile it, `NoCompilerError` if that needs Numba and it is
+        not installed.
         """
         with compiling:
             if self._compiled is None:
@@ -291,8 +293,7 @@ def instruction(result: Any, *takes: Any) -> Callable[[Callable[..., Any]], Inne
 
     f emits LLVM code for the operation. `result` and `takes` are the types of the result and the
     arguments; None accepts any type, and a function computes the type from Numba's types of the
-    arguments. For an array, f gets the address
-    of its first number.
+    arguments. For an array, f gets the address of its first number.
     """
     return lambda f: Inner(f, lambda: _numba_text().instruction(f, result, takes))
 

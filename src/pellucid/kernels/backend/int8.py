@@ -65,7 +65,9 @@ def padded(k: int) -> int:
 
 
 def panels(weight: Array) -> Array:
-    """Pack int8 weights (n, k) into panels, (⌈n / WIDTH⌉, WIDTH · (4 + padded k)) bytes.
+    """Pack int8 weights (n, k), from −127 to 127, into panels.
+
+    They are (⌈n / WIDTH⌉, WIDTH · (4 + padded k)) bytes.
 
     A panel holds −128 Σₗ w[j, l] of each of its columns j in int32, and then, for each group of
     four numbers along k, those of every column.

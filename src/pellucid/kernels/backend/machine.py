@@ -42,7 +42,7 @@ def _quota() -> float:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the installed versions of packages, by name."""
+    """Return the versions of packages by name, or that one is "not installed as a package"."""
     found = dict.fromkeys(packages, "not installed as a package")
     for package in packages:
         with suppress(PackageNotFoundError):
@@ -53,7 +53,8 @@ def versions(*packages: str) -> dict[str, str]:
 def environment() -> dict[str, str]:
     """Return versions, BLAS threads and kernels of this process, for the record of a run.
 
-    Results are the same bit for bit only if all of these are the same.
+    Results are sure to be the same bit for bit only where all of these are the same. Raises
+    `UserError` without threadpoolctl.
 
     >>> "numpy" in environment() and "python" in environment()
     True

@@ -73,7 +73,7 @@ class Value(NamedTuple):
         return f"{'contiguous ' * self.contiguous}{self.dtype} array of {self.ndim} axes"
 
     def fits(self, x: Any) -> bool:
-        """Return whether x is an array of this type; always True if this is a number."""
+        """Return whether x is an aligned `np.ndarray` of this type; True if this is a number."""
         return not self.ndim or (
             type(x) is np.ndarray
             and x.dtype == self.dtype
@@ -260,7 +260,8 @@ def entry(name: str, wanted: Sequence[Value]) -> str:
     """Return the text, in LLVM's language, of a function `name.entry` that calls a kernel.
 
     Python calls it with objects. It checks and converts them, and returns the kernel's status, or
-    `REFUSED` if they do not fit.
+    `REFUSED` if their number or an array does not fit. For a number of another type it raises
+    Python's own error.
     """
     module = ir.Module()
     module.triple = TARGET[1]

@@ -1,4 +1,6 @@
-"""Float32 functions computed by polynomials, and the dropout hash; for numbers and for vectors.
+"""Float32 functions computed by polynomials, and the dropout hash.
+
+`exp`, `tanh`, `log` and the hash are for numbers and for vectors (`simd`), the rest for numbers.
 
 `np.exp` in Numba is a function call for each number; a polynomial is a dozen multiply-adds on a
 whole vector. `exp` is compiled without reordering, because it rounds by an addition and a
@@ -35,7 +37,7 @@ _exp = _polynomial(0.499999934, 0.166665201, 0.0416683943, 0.00836878087, 0.0013
 
 @inner(EXACT)
 def exp(x):
-    """Compute eˣ for x up to 88, to 1 ulp; 0 below −87, where float32's normal numbers end."""
+    """Compute eˣ for x up to 88, to 1 ulp; 0 below −87, near float32's smallest normal number."""
     shifted = x * _LOG2_E + _ROUND
     n = shifted - _ROUND
     r = x - n * _LN2_HIGH
@@ -139,8 +141,8 @@ _SQRT_HALF, _HALF_OF_ONE, _ERF_ONE = np.float32(0.707106781), np.float32(0.5), n
 def normal(x):
     """Compute the cumulative normal distribution Φ(x) = ½ erfc(−x / √2); 0 below −5.7.
 
-    The absolute error is at most 1 ulp of 1. Below 0 the relative error is at most 5e-6, for which
-    erfc is used, as 1 + erf would cancel.
+    The absolute error is at most 1 ulp of 1. From −5.7 to 0 the relative error is at most 5e-6:
+    below −√2 erfc is used, as 1 + erf would cancel.
     """
     w = x * _SQRT_HALF
     square = w * w
@@ -153,7 +155,10 @@ def normal(x):
 
 @inner(EXACT)
 def logistic(x):
-    """Compute σ(x) = 1 / (1 + exp(−x)) and 1 − σ(x), each to 2 ulp."""
+    """Compute σ(x) = 1 / (1 + exp(−x)) and 1 − σ(x), each to 2 ulp.
+
+    The smaller one is 0 if |x| > 87.
+    """
     e = exp(-abs(x))
     small, large = e / (_ONE + e), _ONE / (_ONE + e)
     return (small, large) if x < _ZERO else (large, small)

@@ -276,7 +276,10 @@ def select(builder, condition, this, that):
 
 
 def vector_of(builder: Any, value: Any, vector: Vector) -> Any:
-    """Emit the conversion of a number or vector to a vector type; integers may become floats."""
+    """Emit the conversion of a number or vector to a vector type.
+
+    A number must have the vector's element type. A vector of `ints` may become one of floats.
+    """
     if not _is_vector(value):
         return spread(builder, value)
     return builder.sitofp(value, vector.llvm) if value.type == ints.llvm != vector.llvm else value
@@ -308,7 +311,7 @@ def floats_of(builder, value):
 def ints_of(builder, value):
     """Convert a number or a vector to a vector of integers.
 
-    Floats are clipped to 0 … 2²⁴; NaN becomes 0.
+    Floats are clipped to 0 … 2²⁴ and truncated; NaN becomes 0.
     """
     if value.type in (ints.llvm, _i64):
         return vector_of(builder, value, ints)

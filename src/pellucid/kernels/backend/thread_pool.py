@@ -14,6 +14,7 @@ The fields of a pool, each in a separate cache line:
     NEXT      the next task to take
     FAILED    the number of tasks that ran out of memory
     CODE, DATA, TASKS    the job: addresses of its function and arguments, number of tasks
+    JOBS      the number of jobs so far
 
 A worker enters (INSIDE + 1), and then checks that the job is still open; the caller closes the job,
 and then waits until INSIDE is 0. All accesses are sequentially consistent, so a worker that has

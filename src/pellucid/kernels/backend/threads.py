@@ -30,8 +30,9 @@ _FEW = 8  # tasks: a thread that comes late to a kernel still finds some
 def available() -> int:
     """Return the number of threads to use.
 
-    It is PELLUCID_THREADS or else OMP_NUM_THREADS if set, otherwise the number of processors that
-    this process may use.
+    It is PELLUCID_THREADS, or OMP_NUM_THREADS if that is not set. If neither is set, or the one
+    that counts is no whole number above 0, it is the number of processors that this process may
+    use.
     """
     wanted = os.environ.get("PELLUCID_THREADS") or os.environ.get("OMP_NUM_THREADS")
     if wanted and wanted.isdecimal() and int(wanted) > 0:

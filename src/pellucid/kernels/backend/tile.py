@@ -175,7 +175,7 @@ def product_by(name: str, multiply_add: Callable[..., Any]) -> Any:
         (`simd.address_of`), and steps count floats: A[i, l] is at a + i·row_step + l·k_step,
         B[l, j] at b + l·b_row + j, C[i, j] at c + i·c_row + j, and D as C. D may be C itself, or a
         single row (d_row = 0). Rows are divided evenly among blocks, so that no block has a single
-        row.
+        row unless m is 1.
         """
         blocks = (m + ROWS - 1) // ROWS
         row = 0

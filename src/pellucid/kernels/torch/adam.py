@@ -9,7 +9,7 @@ from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Update all parameters in place, as `optim.adam.adam` does for one.
+    """Update all parameters and moments in place, by the step of `optim.adam.adam`.
 
     The arguments of the call are those of `kernels.adam`.
     """

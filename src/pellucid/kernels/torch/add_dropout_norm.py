@@ -11,7 +11,10 @@ from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.add_dropout_norm` with LayerNorm, for x and residual of the same shape."""
+    """Compute `ops.add_dropout_norm` with LayerNorm, for x and residual of the same shape.
+
+    Dropout is declined on the CPU.
+    """
     x, residual, weight, bias = call.x, call.residual, call.weight, call.bias
     if not (
         call.norm == "layer_norm"

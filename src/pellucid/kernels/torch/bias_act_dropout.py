@@ -63,7 +63,7 @@ NATIVE |= {name: gated(NATIVE[gate]) for name, gate, _ in GATED if gate in NATIV
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.bias_act_dropout` for an activation in `NATIVE`."""
+    """Compute `ops.bias_act_dropout` for an activation in `NATIVE`; on the CPU without dropout."""
     x, bias = call.x, call.bias
     native = NATIVE.get(call.activation)
     if native is None or not (

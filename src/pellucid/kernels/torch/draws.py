@@ -2,8 +2,8 @@
 
 To hash every element, as on the CPU, would take a dozen passes over memory here. So a mask is drawn
 by PyTorch's counter-based generator (Philox), seeded with a hash of (seed, step, site) and of the
-key of the first row. A run draws the same bits again, also after a resume, and parts of a batch
-draw different ones. The bits differ from those on the CPU, and depend on the number of parts.
+key of the first row. A repeated or resumed run draws the same bits again, and parts of a batch draw
+different ones. The bits differ from those on the CPU, and depend on the number of parts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pellucid.core.rng import Rng, mix
 def draws_on(device: torch.device, p: float, rng: Rng | None) -> bool:
     """Return whether kernels compute dropout with probability p on this device.
 
-    They do on a GPU; on the CPU the reference op draws the same bits as for NumPy. If nothing is
-    dropped, they do on any device.
+    They do on a GPU, if 0 < p < 1; on the CPU the reference op draws the same bits as for NumPy.
+    If nothing is dropped, they do on any device.
     """
     return p == 0.0 or rng is None or (0.0 < p < 1.0 and device.type != "cpu")
 

@@ -27,7 +27,10 @@ _PACKED = ("cuda",)  # the types of device that have functions for packed rows
 
 
 def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether PyTorch has a fused attention for heads of this dtype, width and device."""
+    """Return whether PyTorch has a fused attention for heads of this dtype, width and device.
+
+    It has none for empty arrays.
+    """
     if not are_numbers(q, k, v) or min(x.numel() for x in (q, k, v)) == 0:
         return False
     if q.shape[-1] != k.shape[-1]:
@@ -57,6 +60,7 @@ def attend_packed(
     """Compute attention within each sequence on a GPU, from q (T, H, D) to k and v (U, H, D).
 
     Returns out (T, H, Dv) and backward(dout) -> dq, dk, dv. Every sequence must have a key.
+    With dropout, PyTorch's default generator of the GPU gets a new seed.
     """
     spans = [on_device(cu, torch.int32, q.device) for cu in (cu_q, cu_k)]
     longest = [int(np.diff(cu).max()) for cu in (cu_q, cu_k)]

@@ -1,7 +1,7 @@
 """The output layer and its loss, by PyTorch's products and log-softmax, in chunks of rows.
 
 The logits of a chunk are replaced by their gradient, for a loss gradient of 1, and backward only
-scales. So logits are computed once, and never stored as a whole.
+scales. So logits are computed once, and at most 2²⁶ of them (or a row) are stored at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HELD = 1 << 26
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.linear_cross_entropy`.
+    """Compute `ops.linear_cross_entropy` for int64 targets.
 
     On the CPU a call with invalid targets is declined, so that the reference op raises its error.
     """

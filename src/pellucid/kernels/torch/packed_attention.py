@@ -13,7 +13,10 @@ from pellucid.kernels.torch.flash import attend_packed, causal_alone, fits
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.packed_attention` with the causal or no rule, if all sequences have keys."""
+    """Compute `ops.packed_attention` on a GPU with the causal or no rule.
+
+    All sequences must have keys, and all offsets must be 0.
+    """
     q, k, v, cu_q, cu_k = call.q, call.k, call.v, call.cu_q, call.cu_k
     causal = causal_alone(call.rule)
     if causal is None or not (

@@ -15,7 +15,10 @@ NOT_TENSORS = "expects tensors of one floating-point dtype on one device, shapes
 
 
 def are_numbers(*tensors: Tensor | None) -> bool:
-    """Return whether all tensors have one floating-point dtype and device; None is skipped."""
+    """Return whether all tensors have one dtype and are on one device; None is skipped.
+
+    The dtype must be float32, float64 or bfloat16.
+    """
     given = [x for x in tensors if x is not None]
     first = given[0]
     return first.dtype in _KNOWN and all(
@@ -35,7 +38,7 @@ def sum_of_rows(rows: Tensor) -> Tensor:
 
 
 def on_device(values: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Copy small integer arrays to the device; cached, since every layer asks for the same."""
+    """Copy a small array of integers (N,) to the device; cached, as every layer needs the same."""
     return _uploaded(values.astype(np.int64, copy=False).tobytes(), dtype, str(device))
 
 
