@@ -411,6 +411,8 @@ class CausalLMConfig(LanguageConfig):
 class ClassifierConfig(LanguageConfig):
     """The settings of a `Classifier`.
 
+    Its output layer has labels, so `tie_word_embeddings` has no effect.
+
     >>> ClassifierConfig().labels
     'text'
     """
@@ -446,11 +448,11 @@ class MaskedLMConfig(LanguageConfig):
     model_type: Literal["pellucid-masked-lm"] = field(default="pellucid-masked-lm", init=False)
     """An encoder alone: it fills what is masked."""
     final_norm: bool = False
-    """A LayerNorm at the end of the stack; BERT has none."""
+    """A norm at the end of the stack; BERT has none."""
     embedding_norm: bool = True
-    """A LayerNorm over the embeddings."""
+    """A norm over the embeddings."""
     layer_norm_eps: float = 1e-12
-    """The epsilon of every LayerNorm."""
+    """The epsilon of every norm."""
     type_vocab_size: int = 0
     """Segments that a token may belong to (BERT: 2); 0: none."""
     head: bool = True

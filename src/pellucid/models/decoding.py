@@ -89,11 +89,14 @@ class Decodes(Protocol):
 
 
 class Hypothesis(NamedTuple):
-    """A generated answer: its tokens without begin and end, and its log-probability."""
+    """A generated answer: its tokens without begin and end, and its log-probability.
+
+    A sampled answer has `log_p` and `score` 0: they are not computed.
+    """
 
     tokens: tuple[int, ...]
     log_p: float
-    """Σ log p of the tokens, the end token included if it was generated."""
+    """Σ log p of the tokens after constraints, the end token included if it was generated."""
     score: float
     """The score that ranks answers: log p including the end token, even if it was not generated,
     divided by the length penalty."""

@@ -14,7 +14,7 @@ from pellucid.nn.module import Forward, learning, single_use
 
 
 class LossSum(NamedTuple):
-    """A summed loss in nats, with the number of tokens it is summed over."""
+    """A summed loss in nats, with the number of tokens (or labels) it is summed over."""
 
     nats: float
     tokens: int

@@ -98,7 +98,7 @@ MODULES: frozenset[type] = frozenset(
         Attention, Norm, nn.LayerNorm, nn.Linear, nn.Embedding, nn.Dropout, nn.ModuleList,
     }
 )  # fmt: skip
-"""All modules that models consist of."""
+"""All modules that models consist of, except those of an attention function of the user's."""
 GENERATIVE = MODULES - {MaskedLM, MaskedHead, Classifier}
 """The modules of models that generate."""
 

@@ -14,8 +14,8 @@ class Bart(Family):
     def read(self, theirs: Foreign) -> Settings:
         """Return the settings of the vocabularies, of tied tables, and the embedding scale.
 
-        Raises `UserError` for a model whose encoder and decoder differ in heads or ffn_dim, and for
-        untied tables or two vocabularies where the family has none.
+        Raises `UserError` if encoder and decoder differ in heads or ffn_dim and, with one shared
+        vocabulary, for untied tables or another decoder_vocab_size.
         """
         for name in ("attention_heads", "ffn_dim"):
             theirs.only(f"decoder_{name}", theirs.whole(f"encoder_{name}"))
