@@ -129,7 +129,7 @@ def to_host(x: Array) -> np.ndarray:
 def host_dtype(x: Array) -> Any:
     """Return the dtype that `to_host(x)` would have, without converting the array.
 
-    bfloat16 counts as float32, for every library.
+    A bfloat16 array counts as float32, also one of JAX, whose dtype `to_host` keeps.
 
     >>> host_dtype(np.ones(1, np.float32))
     dtype('float32')

@@ -180,7 +180,8 @@ class EvaluationConfig:
     sentences, its tokenizer that of the references' script; bleu-13a, bleu-intl, bleu-zh and
     bleu-char name one."""
     pairs: int = 500
-    """Held-out pairs decoded at each validation during training; the final score takes all."""
+    """Held-out pairs decoded at each validation during training; the final score takes all, and so
+    does every validation of a model of labels."""
 
     def __post_init__(self) -> None:
         check_ranges(self, pairs="[1, inf]")
@@ -323,7 +324,7 @@ class RunConfig:
     description: str = ""
     """One line for `pellucid recipes` and the model card."""
     seed: int = 0
-    """Random seed of the initial weights and of the order of the data."""
+    """Random seed of the initial weights, of the order of the data and of BPE-dropout."""
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: ModelConfig = field(default_factory=Seq2SeqConfig)

@@ -74,7 +74,8 @@ class Outcome:
     trained: Task
     pairs: Splits
     scores: Scores | None
-    """Scores on all held-out pairs; None if there are none or training was interrupted."""
+    """Scores on all test pairs, or else validation pairs; None without either, or if training was
+    interrupted."""
     interrupted: str | None
     """The signal that ended training, if any; there is then no model folder yet."""
 
@@ -169,7 +170,7 @@ COMMENT = re.compile(r"(^|\s)(#|;|//)\s*\w")
 def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the source's and the target's tokenizers from the training data.
 
-    They may be the same.
+    They may be the same. Logs a warning if texts look wrong for the kind "word".
     """
     own = replace(config.tokenizer, shared=_has_one_tokenizer(config))
     sources = [pair.source for pair in pairs.train]

@@ -177,8 +177,8 @@ def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
 def enlarged(trained: Task, made: Sequence[Tokenizer], seed: int) -> Task:
     """Return a task whose model has further rows for the new tokens of its tokenizers.
 
-    Existing rows are kept bit for bit. Entries that belong to no tokenizer, such as the mask, stay
-    the last.
+    The model is in eval mode. Existing rows are kept bit for bit. Entries that belong to no
+    tokenizer, such as the mask, stay the last.
     """
     model, ends = trained.model, (made[0], made[-1])[-len(trained.vocabularies) :]
     sizes = [tokenizer.vocab_size for tokenizer in ends]
@@ -245,8 +245,8 @@ def settings_of(
 ) -> RunConfig:
     """Return the initial settings of a run: those of the resumed run, or of the recipe.
 
-    start: folder of an existing model to begin a new run with. Raises `UsageError` if it is given
-    for a resumed run.
+    start: folder of an existing model to begin a new run with. accept_changes: open it although its
+    files changed since it was saved. Raises `UsageError` if `start` is given for a resumed run.
     """
     if resume and (folder / "config.toml").is_file():
         if start is not None:
