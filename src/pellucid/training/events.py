@@ -44,7 +44,10 @@ class Stepped(Event):
 
 @dataclass(frozen=True)
 class Trained(Event):
-    """A record of training; losses are means since the last one, in nats, with dropout on."""
+    """A record of training. Losses are means since the last one, in nats.
+
+    They are with dropout on and with label smoothing, if it is set.
+    """
 
     loss: float
     """Mean loss per target token."""
@@ -65,7 +68,7 @@ class Trained(Event):
 
 @dataclass(frozen=True)
 class EpochEnded(Event):
-    """Mean losses over one epoch, with dropout on, while the weights were changing."""
+    """Mean losses over one epoch, while the weights were changing, as in `Trained`."""
 
     loss: float
     loss_per_sentence: float
@@ -75,7 +78,7 @@ class EpochEnded(Event):
 
 @dataclass(frozen=True)
 class Validated(Event):
-    """Held-out scores: loss in nats per target token without dropout; other metrics."""
+    """Held-out scores: loss in nats per target token without dropout or smoothing; metrics."""
 
     loss: float | None
     best: bool
@@ -93,7 +96,7 @@ class Saved(Event):
 
 @dataclass(frozen=True)
 class Interrupted(Event):
-    """A signal came.
+    """A signal came, or the output of a listener is no longer read (SIGPIPE).
 
     The step was finished and saved. `resume` is the command that resumes.
     """
