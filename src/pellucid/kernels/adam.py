@@ -16,8 +16,8 @@ from pellucid.kernels.backend.slices import address, floats, slices_of, whole
 def kernel(call: Call) -> Result | Declined:
     """Update all parameters and moments in place, by the step of `optim.adam.adam`.
 
-    In the call, θ, gradient, moments and step are lists over the parameters; gradients count times
-    `call.scale`, and are not changed.
+    In the call, θ, gradient, moments and step are lists over the parameters; gradients are
+    multiplied by `call.scale` on the way, and their arrays are not changed.
     """
     tensors = list(zip(call.theta, call.gradient, *zip(*call.moments, strict=True), strict=True))
     if not whole(x for arrays in tensors for x in arrays):

@@ -222,7 +222,10 @@ def _single(x: Any, prepare: Any) -> Any:
 
 
 def digests(names: Sequence[str]) -> dict[str, str]:
-    """Return a digest of the results of each named row's kernel; none if it declines the row."""
+    """Return a digest of the results of each named row's kernel, bit for bit.
+
+    Rows that their kernel declines are left out.
+    """
     found = ((row.name, _compared(row)) for row in kernel_cases() if row.name in names)
     return {name: each.digest for name, each in found if not isinstance(each, Declined)}
 

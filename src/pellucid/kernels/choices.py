@@ -21,8 +21,8 @@ class Choice(NamedTuple):
 class Choices(Observing):
     """Records which kernel computes each op inside `with Choices() as choices:`.
 
-    `print(choices)` shows a table. For every `Choice`, `calls` counts the paths of the calling
-    layers. Observing does not change which kernel runs.
+    `print(choices)` shows a table. `calls` has, for every `Choice`, the number of calls by each
+    layer, under the layer's path. Observing does not change which kernel runs.
 
     >>> import numpy as np
     >>> from pellucid import nn

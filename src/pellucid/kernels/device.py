@@ -32,10 +32,10 @@ def import_torch(purpose: str, error: type[UserError] = UserError) -> Any:
 
 
 def check_device(name: str, precision: Precision = "float32") -> None:
-    """Raise `UsageError` or `UserError` if the device or its precision cannot be used.
+    """Raise `UsageError` or `UserError` if the device cannot be used, or the precision is wrong.
 
-    Of precisions, only an unknown one, and tf32 with NumPy, are errors here. Whether this
-    processor can multiply in bfloat16 is checked by `kernels.precision`.
+    Unknown precisions, and tf32 on `cpu`, are wrong. Whether this processor can multiply in
+    bfloat16 is not checked here but by `kernels.precision`.
     """
     if precision not in get_args(Precision):
         raise UsageError(f"precision must be one of {', '.join(get_args(Precision))}")

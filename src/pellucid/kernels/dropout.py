@@ -11,7 +11,10 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.dropout` for contiguous float32 rows, if 0 < p < 1."""
+    """Compute `ops.dropout` for contiguous float32 rows, if 0 < p < 1.
+
+    The row keys of `rng`, if it has any, must be one for each row.
+    """
     x = call.x
     bits = row_tools.dropout_bits(call.p, call.rng, x.shape[:-1]) if row_tools.is_rows(x) else None
     if bits is None or not bits.threshold:

@@ -27,7 +27,7 @@ _f = np.float32
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.norm_rotate` for contiguous float32 heads, with rotary or no positions.
 
-    Raises `ValueError` when only one of the two weights is given that x needs.
+    Raises `ValueError` when x has query and key heads but only one of the two weights is given.
     """
     x, positions, weights = call.x, call.positions, (call.q_weight, call.k_weight)
     if not (

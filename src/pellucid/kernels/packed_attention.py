@@ -78,9 +78,10 @@ def _names(rng: Rng | None, rows: int) -> Array | None:
 
 
 def _gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """Allocate dq, dk, dv, as slices of one array if q, k and v are slices of one.
+    """Allocate dq, dk, dv: as slices of one array if q, k and v are slices of one.
 
-    So the projection's backward need not copy them together.
+    Otherwise dk and dv are slices of one array, if k and v have one shape. So the projection's
+    backward need not copy them together.
     """
     if k.shape != v.shape:
         dq, dk, dv = (np.empty(x.shape, np.float32) for x in (q, k, v))

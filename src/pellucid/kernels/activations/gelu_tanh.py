@@ -1,6 +1,6 @@
 """GELU with the tanh approximation; see `ops.gelu`.
 
-As there, the x in u is clipped to ±40, and the factor x of the value to at least −40.
+As there, the x in u is clipped to ±40, and the factor x of `value` only from below, to −40.
 
 It uses the logistic function, σ(2u) = ½ (1 + tanh u), which has no cancellation for negative u.
 """

@@ -35,7 +35,7 @@ _KNOWN = "sources"
 def folder() -> Path | None:
     """Return the folder for machine code; None if no folder can be written.
 
-    If NUMBA_CACHE_DIR is set, it is that one or none. Otherwise it is the `__pycache__` of
+    If NUMBA_CACHE_DIR is set, only that folder is tried. Otherwise it is the `__pycache__` of
     `pellucid.kernels`, or if that cannot be written, `pellucid` in the user's cache folder. The
     folder is made if needed.
     """

@@ -42,7 +42,7 @@ def _quota() -> float:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of packages by name, or that one is "not installed as a package"."""
+    """Return the versions of packages by name; a missing one is "not installed as a package"."""
     found = dict.fromkeys(packages, "not installed as a package")
     for package in packages:
         with suppress(PackageNotFoundError):

@@ -3,8 +3,9 @@
 Most of the time to compile a kernel is spent by Numba in Python. Its result, text in LLVM's
 language, does not depend on the processor, but on the code, on the system, on the width of vectors
 and, for int8, on the kind of multiplication instructions. It contains no Python objects, so it
-serves every version of Python. The package has that text for one system, as compressed JSON,
-written and optimised by `scripts/prepare_kernels.py`. LLVM then only generates machine code.
+serves every version of Python, but only the version of llvmlite with which it was made. The package
+has that text for one system, as compressed JSON, written and optimised by
+`scripts/prepare_kernels.py`. LLVM then only generates machine code.
 
 The file in the repository may be older than the code. The text of an edited kernel is not used; the
 kernel is compiled by Numba. Building the wheel updates the file.

@@ -1,4 +1,4 @@
-"""Dropout on a GPU with PyTorch's generator; see `draws`."""
+"""Dropout on a GPU with PyTorch's generator; see `draws`. On a CPU it is declined."""
 
 from __future__ import annotations
 
