@@ -174,6 +174,10 @@ def test_settings_have_transformers_names_too(trained: GenerationTask) -> None:
     )  # fmt: skip
     sampled = trained.generate(texts, temperature=1.0, max_length=4)
     assert trained.generate(texts, do_sample=True, max_new_tokens=4) == sampled
+    # a task that samples searches again
+    samples = trained.configured(temperature=3.0, seed=5)
+    assert samples.generate(texts) != trained.generate(texts)
+    assert samples.generate(texts, do_sample=False) == trained.generate(texts)
     assert trained.generate(texts, do_sample=True, top_p=0.5) == trained.generate(texts, top_p=0.5)
 
 

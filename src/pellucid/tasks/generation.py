@@ -73,9 +73,10 @@ def own_names(settings: Mapping[str, Any], sampled: bool = False) -> dict[str, A
     """Translate transformers' names of generation settings into Pellucid's.
 
     `num_return_sequences` becomes `samples` if one of these settings samples, or the task already
-    does (`sampled`), else `best`. `do_sample` is removed; if it is true and no other setting
-    samples, the default temperature is added. Raises `UsageError` for an unknown name, for two
-    names of one setting, and for `do_sample = False` with a setting that samples.
+    does (`sampled`), else `best`. `do_sample` is removed: False takes a task back to search
+    (`configured`); True, if no other setting samples, adds the default temperature. Raises
+    `UsageError` for an unknown name, for two names of one setting, and for `do_sample = False` with
+    a setting that samples.
 
     >>> own_names({"num_beams": 4, "do_sample": False})
     {'beam': 4}
@@ -435,7 +436,8 @@ class GenerationTask(Task):
         """
         if not settings:
             return self
-        settings = own_names(settings, self.sampling is not None)
+        before = None if settings.get("do_sample") is False else self.sampling
+        settings = own_names(settings, before is not None)
         given: dict[type, dict[str, Any]] = {SearchConfig: {}, Constraints: {}, SampleConfig: {}}
         for name in settings.keys() - {"prefix"}:
             given[SETTINGS[name]][name] = settings[name]
@@ -445,7 +447,7 @@ class GenerationTask(Task):
             "generate",
             self.search,
         )
-        sampling, prefix = self.sampling, settings.get("prefix", self.prefix)
+        sampling, prefix = before, settings.get("prefix", self.prefix)
         if given[SampleConfig] or sampling is not None:
             sampling = sampling_of(search, given[SampleConfig], sampling)
         check_text(prefix, "prefix")
