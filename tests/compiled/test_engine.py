@@ -218,6 +218,20 @@ def test_a_shortest_length_matches_the_model() -> None:
             assert 11 <= len(found.tokens) < 17
 
 
+@pytest.mark.parametrize("arithmetic", ["float32", "int8"])
+def test_training_of_the_original_does_not_change_the_copy(arithmetic: Any) -> None:
+    model, source = seq2seq(positions="learned"), Packed.of(sources())
+    engine: Any = compile_model(model, arithmetic)
+
+    def first() -> Any:
+        return engine.step(engine.start(source), np.full(17, 1))[0]
+
+    before = first()
+    for parameter in model.parameters():
+        parameter.data += 0.5  # as the optimizer does, in place
+    np.testing.assert_array_equal(first(), before)
+
+
 def test_compile_model_returns_other_models_unchanged() -> None:
     whole = Seq2Seq(Seq2SeqConfig(V, V, d_model=8, ffn_dim=8), dtype=np.float64)
     assert compile_model(whole) is whole

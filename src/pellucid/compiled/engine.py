@@ -148,7 +148,7 @@ class EngineState:
 class Engine:
     """A model with a decoder, in float32, compiled to generate the same faster.
 
-    Its float32 embedding tables are the model's own arrays; all other weights are copies.
+    Its weights are copies: further training of the model does not change it.
 
     It has `room`, `start` and `step` like a model, and `search`, which answers a whole batch
     without returning to Python between tokens. In int8 arithmetic every product rounds both factors

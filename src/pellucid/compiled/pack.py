@@ -1,9 +1,8 @@
 """Pack a model's weights into the arrays that the decoding kernels read.
 
 Matrices are stored in panels (`kernels.backend.matmul`, or `.int8`), vectors padded to the width of
-panels, one after another in one long array of each dtype. These are copies. Embedding tables in
-float32 are not: they are the model's own arrays. So after further training the model must be packed
-again.
+panels, one after another in one long array of each dtype. Embedding tables are copied as they are.
+After further training the model must be packed again.
 """
 
 from collections.abc import Iterable
@@ -125,16 +124,16 @@ class _Weights:
         return PackedWeights(self._floats.joined(), self._bytes.joined())
 
     def inputs(self, stack: ModelStack) -> PackedInputs:
-        """Pack the embeddings of a stack."""
+        """Pack the embeddings of a stack; the tables are copies, as all weights are."""
         embed = stack.embed
-        tokens, scales = embed.tokens.weight.learnt, np.empty(0, np.float32)
+        tokens, scales = embed.tokens.weight.learnt.copy(), np.empty(0, np.float32)
         rounded = np.empty((0, tokens.shape[1]), np.int8)
         if self.arithmetic == "int8":
             rounded, scales = int8_rows(tokens)
             tokens = tokens[:0]
         table = embed.places
-        if table is None:
-            table = np.zeros((1, embed.config.d_model), np.float32)
+        width = embed.config.d_model
+        table = np.zeros((1, width), np.float32) if table is None else table.copy()
         return PackedInputs(
             tokens,
             rounded,
