@@ -29,7 +29,10 @@ class Memory(NamedTuple):
     rule: Rule = EVERYTHING
 
     def select(self, index: Array) -> Memory:
-        """Return the memory of the sequences `index` (N',), in that order; indices may repeat."""
+        """Return the memory of the sequences `index` (N',), in that order; indices may repeat.
+
+        The result has no rule: that of this memory is left out.
+        """
         rows, cu_seqlens = selected(self.cu_seqlens, index)
         return Memory(take(self.rows, like(rows, self.rows), axis=0), cu_seqlens)
 
@@ -51,7 +54,8 @@ class KeysValues(NamedTuple):
 class Cache:
     """The key/value cache: the keys and values of earlier steps, by the full name of the layer.
 
-    `Attention.run` appends to it; decoding passes it from step to step in the context.
+    `Attention.run` appends to it, and `run_cross` stores those of the memory in its first step.
+    Decoding passes it from step to step in the context.
 
     >>> import numpy as np
     >>> cache, one = Cache(), np.ones((1, 2, 3))

@@ -1,7 +1,8 @@
 """The functions of torch.nn.functional: layers without parameters, which are arguments instead.
 
 As with a layer, `f(x)` returns the output alone and `f.forward(x)` returns `(output, backward)`;
-`backward(dy)` returns the gradients of the array arguments, in their order.
+`backward(dy)` returns the gradients of the array arguments, in their order: one array, or a tuple
+of several. Indices, targets, class weights and masks get none.
 
 **Which way is True?** `scaled_dot_product_attention` follows torch's function of that name, where
 True in `attn_mask` means *may attend*. Everywhere else in `pellucid.nn`, as in torch.nn, True means

@@ -309,7 +309,10 @@ class CrossEntropyLoss(Module):
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Array, target: Array) -> Forward:
-        """Compute the loss; return (loss, backward), backward(dloss=1) -> gradient of input."""
+        """Compute the loss; return (loss, backward), backward(dloss) -> gradient of input.
+
+        `dloss` has the shape of the loss; it is 1 by default if the loss is a single number.
+        """
         return functional.cross_entropy.forward(
             input,
             target,

@@ -28,7 +28,7 @@ def valid_lens_mask(valid_lens: Array, length: int, num_heads: int = 1) -> Array
 
     valid_lens (N,) gives a key_padding_mask (N, length). valid_lens (N, L), a number for each
     query, gives an attn_mask (N · num_heads, L, length). True = not allowed. A length of 0 forbids
-    every key; such a query gets zeros, not NaN.
+    every key; the heads of such a query are zeros, not NaN.
 
     >>> import numpy as np
     >>> valid_lens_mask(np.array([1, 0]), 2)
@@ -72,8 +72,9 @@ def arranged(
     """Convert torch's masks to an attention rule; sizes: N (None without a batch), H, L, S.
 
     If a mask allows every query one range of keys, as causal masks, windows and padding do, the
-    rule holds the ranges, so that kernels skip other keys. Any other bool mask stays a
-    mask; float masks are added to the scores, in `dtype`, that of the scores.
+    rule holds the ranges, so that kernels skip other keys. Any other bool mask, and any attn_mask
+    for each head, stays a mask. A float mask of only 0 and −inf counts as a bool mask, unless it is
+    for each head. Other float masks are added to the scores, in `dtype`, that of the scores.
     """
     rule, added = rules.causal if is_causal else EVERYTHING, []
     attn, padding = checked_masks(attn_mask, key_padding_mask, sizes)

@@ -23,7 +23,7 @@ class MultiheadAttention(Attention):
     `scale` multiplies the scores (default 1/√D). "learned" makes it a parameter, `head_scale`
     (H,), with one number for each head, initialised to 1/√D (`ops.head_scale`).
     `forward` returns `((output, weights or None), backward)`, and
-    `backward(doutput, dweights=None)` the gradients of query, key and value.
+    `backward(dout, dweights=None)` the gradients of query, key and value.
     A query whose keys are all forbidden gets out_proj.bias and zero gradient.
     Raises `ValueError` when num_heads does not divide embed_dim, and for any other scale.
     Source: Vaswani et al. 2017, 3.2.2; articles 000 and 004.
@@ -139,7 +139,8 @@ class MultiheadAttention(Attention):
         batch_first; without the axis N for a single sequence.
         key_padding_mask (N, S) and attn_mask (L, S) or (N·H, L, S): bool, True = not allowed, or
         float, added to the scores. `is_causal` forbids key s > query l, in addition to the masks.
-        The weights are those after dropout, averaged over heads (N, L, S), or (N, H, L, S).
+        The weights are those after dropout, averaged over heads (N, L, S), or (N, H, L, S); without
+        the axis N for a single sequence. `add_bias_kv` and `add_zero_attn` each make S larger by 1.
         Raises `ValueError` and `TypeError` for shapes and dtypes that do not fit.
         """
         widths = (self.embed_dim, self.kdim, self.vdim)

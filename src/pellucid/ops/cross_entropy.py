@@ -33,8 +33,8 @@ def cross_entropy(
         3.  loss = −Σ_v w_v t_v log p_v
 
     logits: (…, V). target: (…) integers in [0, V), or probabilities (…, V), which replace
-    [v = target] and get no gradient. Rows whose target is `ignore_index` do not count. `weight` w:
-    (V,), 1 by default. ε is `label_smoothing`. `reduction`: "none" returns a loss per row, (…);
+    [v = target] and get no gradient. Rows whose class number is `ignore_index` do not count; with
+    probabilities it must be negative. `weight` w: (V,), 1 by default. ε is `label_smoothing`. `reduction`: "none" returns a loss per row, (…);
     "sum" their sum; "mean" the sum divided by the total weight of the targets (without `weight`,
     their number), or for probabilities by the number of rows. The mean over zero rows is NaN, with
     gradient 0.
@@ -80,7 +80,10 @@ def cross_entropy(
 
 
 def cross_entropy_backward(dloss: Array, saved: Saved) -> Annotated[Array, "… V"]:
-    """Return dlogits; for one row with weight 1 it is dloss (softmax(logits) − t)."""
+    """Return dlogits; for one row with weight 1 it is dloss (softmax(logits) − t).
+
+    That holds if Σ_v t_v = 1, as for class numbers.
+    """
     log_p, wanted, norm, reduction, shape = saved
     xp = namespace(wanted)
     per_row = dloss

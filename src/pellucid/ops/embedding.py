@@ -41,7 +41,10 @@ def embedding(
 
 
 def embedding_backward(dy: Annotated[Array, "… E"], saved: Saved) -> Annotated[Array, "V E"]:
-    """Return dweight: its row i is the sum of dy over all places where the index is i."""
+    """Return dweight: its row i is the sum of dy over all places where the index is i.
+
+    Row `padding_idx` is 0.
+    """
     index, rows, padding_idx = saved
     xp = namespace(dy, index)
     flat = xp.reshape(index, (-1,))
