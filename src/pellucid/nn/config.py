@@ -31,8 +31,9 @@ class Relative(NamedTuple):
 class AttentionConfig:
     """Settings of an attention layer: its sizes, and changes to the attention of the paper.
 
-    Raises `ValueError` for sizes that are not positive or do not divide each other, and for numbers
-    that are not finite.
+    Raises `ValueError` for sizes other than kdim and vdim that are not positive or do not divide
+    each other, a dropout outside 0 to 1, a scale that is neither finite nor "learned", and a
+    qk_norm that is not positive and finite.
 
     >>> from pellucid.ops import rules
     >>> config = AttentionConfig(embed_dim=8, num_heads=2, rule=rules.window(2))
@@ -125,9 +126,9 @@ class AttentionConfig:
     def of_memory(self) -> AttentionConfig:
         """Return the config for cross-attention.
 
-        It leaves out everything that depends on the distance between query and key, since the
-        positions of two different sequences cannot be compared; rotations only without
-        `rotate_cross`.
+        It leaves out `relative`, `function`, and the parts of `rule` that forbid keys or depend on
+        distances: positions of two different sequences cannot be compared. It keeps the rotation
+        only with `rotate_cross`.
         """
         capped = Rule(score=tuple(x for x in self.rule.score if not isinstance(x, Distances)))
         rotate = self.rotate if self.rotate_cross else None

@@ -93,7 +93,8 @@ GATED = (
     ("geglu", "gelu", pair_of(geglu)),
     ("geglu_tanh", "gelu_tanh", Pair(_geglu_tanh, geglu_backward)),
 )
-"""Gated activations: name, activation of the gate, op. Their other fields are the gate's."""
+"""Gated activations: name, activation of the gate, op. `kernel`, `onnx` and `ctranslate2` are the
+gate's."""
 
 ACTIVATIONS: Registry[Activation] = Registry({row.name: row for row in _ROWS})
 ACTIVATIONS |= {

@@ -34,10 +34,10 @@ def cross_entropy(
 
     logits: (…, V). target: (…) integers in [0, V), or probabilities (…, V), which replace
     [v = target] and get no gradient. Rows whose class number is `ignore_index` do not count; with
-    probabilities it must be negative. `weight` w: (V,), 1 by default. ε is `label_smoothing`. `reduction`: "none" returns a loss per row, (…);
-    "sum" their sum; "mean" the sum divided by the total weight of the targets (without `weight`,
-    their number), or for probabilities by the number of rows. The mean over zero rows is NaN, with
-    gradient 0.
+    probabilities it must be negative. `weight` w: (V,), 1 by default. ε is `label_smoothing`.
+    `reduction`: "none" returns a loss per row, (…); "sum" their sum; "mean" the sum divided by the
+    total weight of the targets (without `weight`, their number), or for probabilities by the number
+    of rows. The mean over zero rows is NaN, with gradient 0.
 
     Raises `IndexError` for a class outside [0, V), `TypeError` for integer logits, `ValueError` for
     anything else that does not fit.

@@ -73,7 +73,9 @@ Part = TypeVar("Part", bound=Allowed | Score)
 class Rule:
     """An attention rule, made of parts. `a & b` has the parts of both; a changes scores first.
 
-    `a | b` does the same if b only changes scores; it reads as a pipe of functions.
+    But in both, masks of 0 and −∞ come after the parts that change finite scores, and sinks last.
+    `a | b` does the same if b only changes scores (else `TypeError`); it reads as a pipe of
+    functions. Two sets of sinks are a `ValueError`.
 
     >>> from pellucid.ops import rules
     >>> rule = rules.causal & rules.window(128)
