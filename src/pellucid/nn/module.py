@@ -31,7 +31,10 @@ class StateError(UserError, KeyError):
 
 
 def refuse_dtype(dtype: Any) -> None:
-    """Raise `TypeError` for float16, for foreign byte order, and for non-numeric dtypes."""
+    """Raise `TypeError` unless a dtype is integer, float32, float64 or bfloat16.
+
+    Also for an array in another byte order than this machine's.
+    """
     kind: Any = type(dtype)
     _refuse(kind, dtype)
 

@@ -97,7 +97,7 @@ class Projected(Module):
         *inputs: tuple[Array, int, int],
         then: Callable[[Array, tuple[int, int]], Forward],
     ) -> tuple[Heads, Backward]:
-        """Project rows to the heads of q, k and v, (T, H, D) each.
+        """Project rows to the heads of q, (T, H, D), and of k and v, (U, G, D).
 
         Returns (heads, backward).
 
