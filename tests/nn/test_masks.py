@@ -12,7 +12,7 @@ from tests.kernels.compare import HAS_KERNELS, watching
 
 import pellucid
 from pellucid import nn
-from pellucid.nn.masks import generate_square_subsequent_mask, valid_lens_mask
+from pellucid.nn.masks import generate_square_subsequent_mask, summed, valid_lens_mask
 
 Array = np.ndarray
 CELLS = st.sampled_from(["open", "closed", "weighed", "far"])
@@ -149,6 +149,13 @@ def test_the_most_negative_numbers_forbid_nothing(dtype: str) -> None:
     padding[0] = np.finfo(dtype).min
     weights = mha(x, x, x, padding, attn_mask=np.full((3, 3), np.finfo(np.float64).min))[1]
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_masks_whose_sum_overflows_keep_its_sign(dtype: Any) -> None:
+    most = np.finfo(dtype).max
+    mask = np.array([most, -most, -np.inf, 3.0], dtype)
+    np.testing.assert_array_equal(summed(mask, mask), np.array([most, -most, -np.inf, 6], dtype))
 
 
 def test_the_most_negative_numbers_of_a_wider_mask_forbid_nothing_in_a_function() -> None:

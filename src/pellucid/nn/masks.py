@@ -163,13 +163,14 @@ def converted(mask: Array, dtype: Any) -> Array:
 def summed(first: Array, second: Array) -> Array:
     """Add two float masks; the sum is −inf only where one of them is.
 
-    −inf forbids a key. A sum of finite numbers that overflows therefore becomes the most negative
-    finite number of the dtype.
+    −inf forbids a key. A sum of finite numbers that overflows therefore becomes the dtype's largest
+    finite number of its sign.
     """
     with host.errstate(over="ignore"):
         total: Array = first + second
     overflowed = host.isinf(total) & host.isfinite(first) & host.isfinite(second)
-    return host.where(overflowed, host.finfo(total.dtype).min, total)
+    most = host.finfo(total.dtype).max
+    return host.where(overflowed, host.where(total > 0, most, -most), total)
 
 
 def with_free_keys(
