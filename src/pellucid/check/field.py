@@ -315,7 +315,11 @@ def exp(x: Exact) -> Exact:
 
 
 def log(x: Exact) -> Exact:
-    """Return the logarithm of x: a new variable whose exp is x."""
+    """Return the logarithm of x: a hash of its first field, so the same for equal x.
+
+    `exp` of it gives x again, in the first field only. log(exp(x)) = x and log(s t) = log s + log t
+    do not hold.
+    """
     first, p = x.fields[0], PRIMES[0]
 
     def hashed(v: int) -> int:

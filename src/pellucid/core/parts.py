@@ -29,7 +29,8 @@ GIVE = "`import` FILE reads a Python file that defines it"
 def use(part: str) -> None:
     """Import a user's Python file or module, here and in every process that this one starts.
 
-    Raises `UsageError` naming the module that is missing, or the line that failed.
+    Raises `UsageError` if the import fails; it names the file or module, and in a file the line
+    that failed.
     """
     if part.endswith(".py"):
         part = str(Path(part).absolute())

@@ -206,7 +206,7 @@ class Tokenizer(TokenizerLike):
         return [SPECIALS[i] if i < len(SPECIALS) else self._joined([i]) for i in ids]
 
     def normalised(self, text: str) -> str:
-        """Return a text rewritten and normalised as `encode` does first.
+        """Return a text as `encode` normalises it, with letters composed as by `decode`.
 
         It equals `decode(encode(text))` if every unit has a token. Raises `UserError` for half of a
         surrogate pair.

@@ -31,9 +31,10 @@ class Relative(NamedTuple):
 class AttentionConfig:
     """Settings of an attention layer: its sizes, and changes to the attention of the paper.
 
-    Raises `ValueError` for sizes other than kdim and vdim that are not positive or do not divide
-    each other, a dropout outside 0 to 1, a scale that is neither finite nor "learned", and a
-    qk_norm that is not positive and finite.
+    Raises `ValueError` if embed_dim, num_heads, key_value_heads or head_dim is not positive, if
+    num_heads does not divide embed_dim (unless head_dim is set), or if key_value_heads does not
+    divide num_heads. Also for a dropout outside 0 to 1, a scale other than None, "learned" or a
+    finite number, and a qk_norm that is not positive and finite.
 
     >>> from pellucid.ops import rules
     >>> config = AttentionConfig(embed_dim=8, num_heads=2, rule=rules.window(2))

@@ -60,9 +60,10 @@ def from_json(raw: bytes) -> dict[str, Any]:
 
 
 def from_form(raw: bytes) -> dict[str, Any]:
-    """Parse the fields of a form; a field that occurs several times becomes a list.
+    """Parse the fields of a URL-encoded form; a field that occurs several times becomes a list.
 
-    Raises `RequestError` for a body that is no form.
+    Raises `RequestError` for a body that is not UTF-8 or has more than 1,000 fields. Any other text
+    counts as a form.
     """
     try:
         body = parse_qs(
