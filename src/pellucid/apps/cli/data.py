@@ -86,7 +86,8 @@ def data(
 def report(pairs: Sequence[TextPair]) -> dict[str, Any]:
     """Compute statistics of pairs as JSON values.
 
-    "twins" counts sources that differ only in appearance, such as case.
+    "twins" counts sources that differ from another only in appearance, such as case: of several
+    such sources, all but one.
 
     >>> found = report([TextPair("ab", ("x",)), TextPair("AB", ("x",))])
     >>> found["pairs"], found["sources"], found["twins"], found["characters"]["source"]["median"]
@@ -133,10 +134,10 @@ def _shown(pair: TextPair) -> str:
 
 
 def suggested(pairs: Sequence[TextPair], found: dict[str, Any]) -> tuple[str, list[str]]:
-    """Suggest a recipe for pairs, and the options that leave out suspicious ones.
+    """Suggest a recipe for pairs, and options: those that leave out suspicious pairs.
 
-    For sentences those are all kinds of faults, for words only duplicates: a word may be its own
-    answer.
+    For sentences those are all kinds of faults, for labels and words only duplicates: a word may be
+    its own answer. Words with answers without blanks also get a tokenizer of characters.
     """
 
     def most(having: str, side: str) -> bool:

@@ -126,8 +126,8 @@ def _generate(trained: Any) -> Callable[..., int]:
         text, in order; several answers to a text are separated by tabs. Without TEXT, lines are
         read from standard input; at a terminal a prompt opens.
 
-        Any of --temperature, --top-k, --top-p, --min-p and --seed samples an answer instead of
-        searching for the likeliest.
+        Any of --temperature, --top-k, --top-p, --min-p, --seed and --samples samples an answer
+        instead of searching for the likeliest.
 
         A text that cannot be answered gives an empty line (with --json its error) and a message;
         the others are answered, and the exit code is 1. With --strict the command stops there.

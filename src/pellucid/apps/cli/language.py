@@ -51,6 +51,8 @@ def take(arguments: list[str], option: str) -> str | None:
 def take_language(arguments: list[str]) -> Language | None:
     """Remove --lang and return its value; for `view`, which has its own --lang, None.
 
+    Raises `UsageError` for another language than those in `LANGUAGES`.
+
     >>> take_language(["train", "--lang", "ko"]), take_language(["view", "--lang", "ko"])
     ('ko', None)
     """

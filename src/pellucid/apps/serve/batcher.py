@@ -65,7 +65,8 @@ class Job:
     config: SearchConfig | SampleConfig
     """Settings of search or sampling."""
     notify: Callable[[Job], object] = lambda job: None
-    """Called by the model's thread after every round in which the answer grew or ended."""
+    """Called by the model's thread when the job has ended; with `each` also after every round in
+    which the answer grew."""
     number: int = 0
     """Key of the random draws, with the seed and the step."""
     client: str = ""
@@ -220,7 +221,11 @@ class Batcher:
             self._stop[0] = 1
 
     def round(self) -> int:
-        """Let waiting jobs join and generate until one ends; return the number of tokens."""
+        """Let waiting jobs join, and generate a few tokens; return their number.
+
+        A sampled answer gets one token, a compiled search at most `ROUNDS` for each hypothesis. The
+        tokens of all hypotheses count.
+        """
         self._stop[0] = 0
         with self._lock:
             gone, taken = self.waiting.drop_cancelled(), self._admit()

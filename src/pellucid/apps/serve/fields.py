@@ -38,8 +38,8 @@ class RequestError(Exception):
 def read(values: Mapping[str, Any], kind: type[T]) -> T:
     """Convert the fields of a request to a struct.
 
-    null counts as absent, and unknown fields are ignored. Raises `RequestError` for a field that is
-    missing, of another type, or out of range.
+    null counts as absent, and unknown fields are ignored unless the struct forbids them. Raises
+    `RequestError` for a field that is missing, forbidden, of another type, or out of range.
     """
     given = {name: value for name, value in values.items() if value is not None}
     try:

@@ -27,7 +27,7 @@ class Limits:
     read_seconds: float = 30.0
     """Time limit for a client to read the finished answer."""
     texts: int = 64
-    """The most texts, or answers to a text, in one request."""
+    """The most answers in one request: its texts, times the answers to each."""
     waiting: int = 256
     """The most inputs that may wait, of all clients together."""
     records: int = 8

@@ -90,7 +90,7 @@ def passage_of(document: str, split: Callable[[str], Passage]) -> Passage:
     """Split an HTML document into pieces to translate; answers must be `escaped`.
 
     split: splits a text into pieces, or raises `UserError` for one that the model cannot answer,
-    which is then copied.
+    which is then copied. Raises `TooLongError` for a text that is too long.
     """
     found = Passage([], [""])
     for text, translated in spans(document):

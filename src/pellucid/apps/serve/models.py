@@ -34,7 +34,8 @@ class Served:
     name: str
     pipeline: Any
     batchers: Sequence[Batcher]
-    """One per thread; none for a model that does not generate text."""
+    """One per thread, a single one for a model that is not compiled; none for a model that does not
+    generate text."""
     languages: tuple[str, str] | None
     """(from, into) if the model's name has a pair of language codes."""
     use: Use
@@ -88,7 +89,8 @@ def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> 
 def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
     """Parse the command line's models, NAME=FOLDER or FOLDER; return folders by name.
 
-    Without NAME it is the name of the folder. Raises `UsageError` for two models of one name.
+    Without NAME it is the name of the folder, or of the run if the folder is called model. Raises
+    `UsageError` for two models of one name, and for an empty NAME or FOLDER.
 
     >>> named_folders(["runs/chat", "de-en=runs/small/model"])
     {'chat': PosixPath('runs/chat'), 'de-en': PosixPath('runs/small/model')}
@@ -166,9 +168,11 @@ def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
 def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
     """Choose a short text in a language that the model was probably trained on.
 
-    It is the text with the fewest unknown characters, then with the fewest tokens per byte, because
-    a tokenizer makes few tokens of text like its training data. Returns "" for a model without
-    tokenizer.
+    A model of words gets a word, and one with a pair of languages a sentence of the first. For
+    others it is the text with the fewest unknown characters, then with the fewest tokens per byte,
+    because a tokenizer makes few tokens of text like its training data. A model that labels, and
+    cannot read that text, gets a word. Returns "" for a model without tokenizer, and where no word
+    is known.
     """
     tokenizer = pipeline.source
     if use in ("pronounce", "words"):

@@ -89,9 +89,11 @@ class Recorder:
         self._pool = ThreadPoolExecutor(1, "pellucid-view")
 
     async def record(self, client: str, served: Served, asked: RecordRequest) -> Made:
-        """Make a record; see `make_record`. Raises `BusyError` if the queue is full.
+        """Make a record; see `make_record`.
 
-        A client that disconnects keeps its place until its record is made.
+        Raises `BusyError` if the queue is full, or if an earlier record of the client is not made
+        yet. A client that disconnects gives up its place if its record has not begun, and else
+        keeps it until the record is made.
         """
         if client in self._clients:
             raise BusyError("a record is being made for you already; try again in a second")
@@ -110,5 +112,5 @@ class Recorder:
         return self._examples[served]
 
     def stop(self) -> None:
-        """Finish the present record, and end the thread."""
+        """Finish the records that were asked for, and end the thread."""
         self._pool.shutdown()

@@ -30,7 +30,8 @@ token; Python's default of 5 ms is longer than a small model takes for one."""
 def listen(host: str, port: int) -> socket.socket:
     """Open a listening socket on an address; port 0 takes a free one.
 
-    Raises `UserError` if the port is in use or the address is not of this machine.
+    Raises `UserError` if it cannot: the port is in use, not allowed or out of range, or the
+    address is not of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio: no delay
@@ -56,7 +57,7 @@ def address(bound: socket.socket) -> str:
 class Server(uvicorn.Server):
     """uvicorn's server; SIGTERM and SIGINT let it finish running requests.
 
-    A second SIGINT stops at once.
+    A SIGINT after either of them stops without waiting for the requests.
     """
 
     server_state: State

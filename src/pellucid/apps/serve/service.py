@@ -125,9 +125,9 @@ class Exchange:
     async def read_body(self, forms: bool) -> None:
         """Read and parse the body.
 
-        Raises `RequestError` if it is too large, slow or invalid. A body that is too large is read
-        and discarded, because closing a connection with unread bytes resets it, and many clients
-        would not see the answer.
+        forms: whether it may be a form. Raises `RequestError` if it is too large, slow or invalid.
+        Of a body that is too large, up to `Limits.discarded` bytes are read and discarded, because
+        closing a connection with unread bytes resets it, and many clients would not see the answer.
         """
         limits, raw, length = self.service.limits, bytearray(), 0
         try:
@@ -208,7 +208,8 @@ class Exchange:
     def submit(self) -> None:
         """Submit queued jobs, up to the number that one request may have running.
 
-        Raises `BusyError` if there is no room for the first one. All jobs end with the request.
+        Raises `BusyError` if there is no room and no job of the request is running. All jobs end
+        with the request.
         """
         going, limits = sum(not job.done for job in self.jobs), self.service.limits
         while self.waiting and going < min(limits.texts, limits.waiting):
@@ -236,7 +237,7 @@ class Exchange:
                 raise job.error
 
     async def change(self) -> None:
-        """Wait until the answer of a job has grown or ended."""
+        """Wait until a job has ended, or the answer of one with `each` has grown."""
         await self.changed.wait()
         self.changed.clear()
 

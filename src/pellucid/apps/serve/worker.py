@@ -73,8 +73,9 @@ class Worker:
     def submit(self, batchers: Sequence[Batcher], job: Job, changed: asyncio.Event) -> None:
         """Submit a job.
 
-        To be called on the event loop. Raises `BusyError` if the queue is full. changed: set when
-        the answer has grown or ended; several jobs may share it.
+        To be called on the event loop. Raises `BusyError` if the queue is full or the threads are
+        stopping. changed: set when the answer has ended, and with the job's `each` also when it has
+        grown; several jobs may share it.
         """
         job.notify = lambda _: self._changed.append(changed)
         with self._condition:
