@@ -82,6 +82,16 @@ def test_a_long_text_is_answered_in_parts(
     assert capsys.readouterr().out.splitlines()[1:-1] == trained.generate([long.strip(), "가"])
 
 
+def test_a_conversation_prints_all_samples(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = speaking().configured(samples=2, seed=1)
+    type_in(monkeypatch, ["가"])
+    assert converse(trained) == 0
+    _, printed, _ = capsys.readouterr().out.splitlines()
+    assert printed.split("\t") == [answer.text for answer in trained.generate_answers(["가"])[0]]
+
+
 def test_a_conversation_without_a_question_makes_nothing_ready(
     compiled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,4 +53,4 @@ def test_a_limit_that_lets_nothing_through_is_refused(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", "never-read", option, "0"]) == 2
-    assert "--max-seconds and --max-waiting are at least 1" in capsys.readouterr().err
+    assert "--max-waiting are at least 1, --max-seconds above 0" in capsys.readouterr().err

@@ -125,10 +125,12 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
     """Answer texts at a prompt until the input ends.
 
     Ctrl-C ends an answer, or the prompt. Answers are printed while they are generated, unless
-    scores or a beam search are wanted.
+    scores, a beam search or several samples are wanted.
     """
     decoder = functools.cache(trained.decoder)  # compiled at the first answer, for all
-    whole = scores or (trained.sampling is None and trained.search.beam > 1)
+    sampling = trained.sampling
+    several = trained.search.beam > 1 if sampling is None else sampling.samples > 1
+    whole = scores or several
     number = 0  # the same text again is sampled with other draws
     for text in typed(tr("Type a text and press Enter; Ctrl-D ends.")):
         try:
@@ -137,7 +139,7 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
             print(translated(f"That is {error}."))
             continue
         with contextlib.suppress(KeyboardInterrupt):
-            if whole:  # known only when the search ends
+            if whole:  # known only at the end
                 print(*answer_parts(trained, decoder, scores, False, {number + 1: passage}))
             else:
                 _stream(trained, text, number, decoder)

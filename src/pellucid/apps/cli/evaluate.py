@@ -116,7 +116,7 @@ def _draw(scores: Scores, path: Path) -> None:
     record = scores.as_json()
     if "confusion" not in record:
         raise UsageError("--confusion is for a model of labels, scored by the metric labels")
-    if path.suffix not in FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise UsageError(f"--confusion must end in {', '.join(FORMATS)}; got {path.name!r}")
     save(confused(list(record["labels"]), np.array(record["confusion"]), chosen_language()), path)
 

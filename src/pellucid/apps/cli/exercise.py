@@ -30,7 +30,8 @@ def exercise(
 
     The first time it writes a file with the equation and an empty function. Fill it in and run the
     command again: gradients are compared with central differences in float64, a forward with
-    Pellucid's. Exit code 1 if one is wrong. Without a name, lists the exercises.
+    Pellucid's. Exit code 1 if one is wrong or the function is empty. Without a name, lists the
+    exercises.
 
     Args:
         name: Which exercise; unset: list them and what is solved.

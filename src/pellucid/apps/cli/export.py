@@ -25,8 +25,8 @@ def export(
     """Write a trained model for another engine, with its tokenizers.
 
     ctranslate2 and onnx need the packages of the extra `export`, and ctranslate2 a model that
-    generates; huggingface takes a model that was read from a Hugging Face folder, or trained on
-    from one.
+    generates, with a tokenizer of Pellucid's; huggingface takes a model that was read from a
+    Hugging Face folder, or trained on from one.
 
     Args:
         model: A model folder or a run folder.

@@ -175,7 +175,8 @@ def guess_verb(
 
     Args:
         study: A study by name, or a TOML file.
-        answer: The metric of the change, compared: lower or higher, or mixed over the seeds.
+        answer: The metric of the change, compared: lower or higher; mixed: its interval has 0 in
+            it.
         sure: How sure you are, in percent; 34 is chance.
         folder: The folder with guesses.json, and with each study's results.
     """

@@ -1,7 +1,7 @@
 """The command line: run a command, and turn every error into one clear message.
 
 Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 ended by SIGTERM, 141 output closed
-before the work ended.
+before the work of one of the commands `UNFINISHED` ended.
 """
 
 import contextlib
@@ -71,10 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Warnings(logging.Handler):
-    """Logging handler that prints warnings on standard error, above a progress bar."""
+    """Logging handler that prints messages on standard error, above a progress bar.
+
+    They are warnings, and notes that kernels are being compiled.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a warning."""
+        """Print a message."""
         with contextlib.suppress(OSError):
             warn(record.getMessage())
 

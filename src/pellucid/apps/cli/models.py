@@ -9,7 +9,7 @@ from pellucid.training.config import load_recipe
 
 
 def models() -> int:
-    """List the trained models that come with Pellucid: their names stand where a folder may.
+    """List the trained models that come with Pellucid; a name can be used in place of a folder.
 
     Each was trained by the recipe of its name and stored in int8; its folder has a card with data,
     licence and settings.

@@ -54,9 +54,9 @@ them."""
 def parse(function: Callable[..., int], command: str, arguments: Sequence[str]) -> int:
     """Call a command's function with the arguments as typed; return its exit code.
 
-    Positional-only parameters are positional, the others options; the docstring is the help.
-    command: its name in the help, after `pellucid`. Raises `UsageError` for arguments that the
-    command does not take.
+    Positional-only parameters are positional, the others options; the docstring is the help. If
+    help is asked for, prints it and returns 0. command: its name in the help, after `pellucid`.
+    Raises `UsageError` for arguments that the command does not take.
     """
     if asks_help(arguments):
         encoding = sys.stdout.encoding or "utf-8"  # what it lacks is printed as "?"
@@ -127,6 +127,8 @@ def refuse_repeated(function: Callable[..., int], arguments: Sequence[str]) -> N
 
 def value_of(arguments: Sequence[str], option: str) -> str | None:
     """Return the value of an option that must be known before the others are parsed.
+
+    If it is given several times, the last value; None if it is not given.
 
     >>> value_of(["--run=a", "--seed", "5"], "--seed")
     '5'

@@ -37,7 +37,7 @@ def runs(folder: Path = Path("runs"), /) -> int:
 
 
 def found(folder: Path) -> list[Path]:
-    """Return the run folders in a folder, or itself.
+    """Return the run folders in a folder, after the folder itself if it is one.
 
     Raises `UserError` if there is none.
     """
@@ -94,6 +94,8 @@ def _short(value: Any) -> str:
 
 def sparkline(values: Sequence[float]) -> str:
     """Draw numbers as a line of blocks; the lowest number is the lowest block.
+
+    Of more than `WIDEST` numbers so many are drawn, evenly spaced.
 
     >>> sparkline([3.0, 2.0, 1.0, 1.5])
     '█▄▁▂'

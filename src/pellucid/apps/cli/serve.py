@@ -32,19 +32,19 @@ def serve(
 ) -> int:
     """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
 
-    Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
-    gives another. A model whose name has two language codes, as de-en, translates from the
-    first into the second. Only this machine can reach the server, unless --host says otherwise.
-    SIGTERM and Ctrl-C stop it once every request is answered, or at once while it still loads
-    its models.
+    Each MODEL is a model folder or a run folder, served under the folder's name, or the run's for
+    a folder named model; NAME=FOLDER gives another. A model whose name has two language codes,
+    as de-en, translates from the first into the second. Only this machine can reach the server,
+    unless --host says otherwise. SIGTERM and Ctrl-C stop it once every request is answered, or
+    at once while it still loads its models.
 
     Args:
         model: Models to serve.
         host: Address to listen on; 0.0.0.0 for all of this machine.
         port: Port to listen on; 0 for a free one.
         api_keys: File with the API keys that are let in, one a line; unset: all are let in.
-        rows: Most hypotheses that are generated together.
-        max_tokens: Longest answer, in tokens.
+        rows: Most hypotheses that a model generates together.
+        max_tokens: Longest answer to each piece of a text, such as a sentence, in tokens.
         max_seconds: Longest time a request may take, in seconds.
         max_waiting: Most texts that may wait; a request that finds no room is refused (429).
         accept_changes: Take models whose files were changed after they were saved.
@@ -62,7 +62,9 @@ def serve(
         from pellucid.apps.serve.service import Service
 
         if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
-            raise UsageError("--rows, --max-tokens, --max-seconds and --max-waiting are at least 1")
+            raise UsageError(
+                "--rows, --max-tokens and --max-waiting are at least 1, --max-seconds above 0"
+            )
         keys = _keys(api_keys) if api_keys else []
         folders = named_folders(model)
         with listen(host, port) as bound:

@@ -71,7 +71,7 @@ async def ready(exchange: Exchange) -> Response:
 
 
 async def metrics(exchange: Exchange) -> Response:
-    """GET /metrics: return counters in Prometheus's format."""
+    """GET /metrics: return counters, gauges and histograms in Prometheus's format."""
     page = generate_latest(exchange.service.metrics.registry)
     return PlainTextResponse(page, media_type="text/plain; version=0.0.4")
 

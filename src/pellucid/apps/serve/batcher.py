@@ -1,12 +1,13 @@
 """Continuous batching: inputs join a running batch between tokens, and leave it.
 
 The rows of a compiled model have the same bits in any batch, so that every answer is the same as
-for its input alone. A model that is not compiled runs each sampled answer in a separate batch, and
-beam searches one after another.
+for its input alone. A model that is not compiled runs each sampled or greedy answer in a separate
+batch, and beam searches one after another.
 
-A model has a batch for each processor, each on a thread of its own (`worker`). The answers of one
-kind of search are computed by the engine (`compiled.answering`), which returns to Python when an
-answer has ended or a job has come. Sampled answers, and greedy ones of a model that is not
+A compiled model has a batch for each processor, each on a thread of its own (`worker`); another has
+one. A compiled model's answers of one kind of search are computed by the engine
+(`compiled.answering`), which returns to Python after `ROUNDS` tokens at most, and earlier when
+answers have ended or a job has come. Sampled answers, and greedy ones of a model that is not
 compiled, are computed here token by token.
 """
 
@@ -43,7 +44,7 @@ SPLIT = 8
 """Number of rows from which a batch shares its work with another one."""
 
 OPENING_TOKENS = 2048
-"""The most input tokens that join a batch together."""
+"""The most input tokens that join a batch together; a longer input joins only an empty batch."""
 
 ROUNDS = 4
 """The most tokens that are generated before a batch checks for new and finished rows."""
@@ -53,7 +54,7 @@ FEW = 4
 many times their number, because a check takes about the same time whether it finds any."""
 
 KINDS = 8
-"""Number of idle kinds of search that keep their memory."""
+"""The most kinds of search that keep their memory; with more of them, the idle ones lose theirs."""
 
 
 @dataclass(eq=False)
@@ -72,7 +73,7 @@ class Job:
     client: str = ""
     """Name of the client that sent it; clients take turns."""
     each: bool = False
-    """Whether to notify after each token, and not only at the end."""
+    """Whether to notify after each token, and not only at the end; beam search: only at the end."""
     beginning: Prefix | None = None
     """Constraint on the beginning of the answer."""
     cancelled: bool = False

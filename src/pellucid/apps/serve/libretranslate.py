@@ -21,7 +21,7 @@ class Translate(Struct):
     source: Annotated[str, about("Code of its language, or auto.")]
     target: Annotated[str, about("Code of the language wanted.")]
     format: Annotated[Literal["text", "html"], about("text, or html: its tags are kept.")] = "text"
-    model: Annotated[str, about("Name of the model, of several for these languages; our own.")] = ""
+    model: Annotated[str, about("Name of the model; the first without it. An addition.")] = ""
     api_key: Key = ""
 
 

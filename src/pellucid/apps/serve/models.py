@@ -24,7 +24,7 @@ Use = Literal["translate", "chat", "pronounce", "words", "continue", "fill", "la
 WORD = "transparent"
 """Example for models of English words."""
 SOUNDS = re.compile("[\u0250-\u02ff]")
-"""Letters of the phonetic alphabet that no spelling uses."""
+"""Letters of the phonetic alphabet; ordinary spelling hardly uses them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +37,13 @@ class Served:
     """One per thread, a single one for a model that is not compiled; none for a model that does not
     generate text."""
     languages: tuple[str, str] | None
-    """(from, into) if the model's name has a pair of language codes."""
+    """(from, into) if the name of an encoder-decoder has a pair of language codes."""
     use: Use
     """The use of the model, by which the page is arranged."""
     example: str
-    """A text that fits the model; "" if it reads no texts."""
+    """A text to try the model with; "" if none is found."""
     about: str = ""
-    """One sentence from its model card."""
+    """One sentence from its model card, or else about its kind of model."""
     texts: tuple[str, ...] = ()
     """Texts to try it with: those of its card, or else the example."""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -72,7 +72,7 @@ class Served:
 def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> Served:
     """Prepare a model for serving.
 
-    It is compiled once. card: the text of its README.md.
+    One that generates text is compiled once, if it can be. card: the text of its README.md.
     """
     trained: Any = pipeline
     batchers: Sequence[Batcher] = ()
@@ -151,9 +151,9 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
 
 
 def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
-    """Return the use of a model; with a pair of languages in its name it translates.
+    """Return the use of a model; an encoder-decoder with a pair of `languages` translates.
 
-    A model of single words pronounces them if it writes phonetic letters.
+    One of single words pronounces them if it writes phonetic letters.
     """
     task: Task = pipeline
     if task.kind != "answer":

@@ -67,7 +67,7 @@ class Generation(Struct, kw_only=True):
     min_p: Annotated[MinP | None, about("Leave out tokens below this fraction.")] = None
     do_sample: Annotated[bool | None, about("true samples; false searches.")] = None
     seed: Annotated[Seed | None, about("Random seed; the same gives the same answer.")] = None
-    repetition_penalty: Annotated[Penalty | None, about("Times log p of a token again.")] = None
+    repetition_penalty: Annotated[Penalty | None, about("Factor of log p of a token again.")] = None
     no_repeat_ngram_size: Annotated[Count | None, about("No such n-gram twice; 0: any.")] = None
     min_tokens: Annotated[Count | None, about("Shortest answer, in tokens.")] = None
     min_length: Annotated[Count | None, about("Another name of min_tokens.")] = None
@@ -100,14 +100,14 @@ class Chat(Generation, kw_only=True):
         list[ChatMessage], about("The conversation; the model reads the last user message.")
     ]
     logprobs: Annotated[bool, about("Return log p of each token of the answer.")] = False
-    top_logprobs: Annotated[Most, about("How many likeliest tokens to return, and theirs.")] = 0
+    top_logprobs: Annotated[Most, about("Log p of this many likeliest tokens, too.")] = 0
 
 
 class Completions(Generation, kw_only=True):
     """The body of POST /v1/completions."""
 
     prompt: Annotated[Texts, about("What to answer or to continue.")]
-    logprobs: Annotated[Most | bool, about("Return log p of tokens, and so many others'.")] = False
+    logprobs: Annotated[Most | bool, about("Log p of tokens, and of this many others.")] = False
     echo: Annotated[bool, about("Return the prompt before what follows it.")] = False
 
 
@@ -126,9 +126,9 @@ FIELDS = Path(__file__).with_name("fields.toml")
 
 @cache
 def unfollowed() -> dict[str, list[Any] | None]:
-    """Return other servers' fields that are not supported, and values without effect.
+    """Return the fields of other servers that this one does not follow, and the values accepted.
 
-    A field is accepted with such a value. None instead of values: with any value.
+    Such a value asks for nothing, and any other is refused. None: all values are accepted.
     """
     servers = read_toml(FIELDS).values()
     unheeded = (name for server in servers for name in server["unheeded"])

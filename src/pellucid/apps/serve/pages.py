@@ -20,7 +20,7 @@ from pellucid.core.errors import UserError
 
 
 async def front(exchange: Exchange) -> Response:
-    """GET /: return a page to translate, chat, pronounce and fill masks with."""
+    """GET /: return a page to try the models on."""
     return _own_page("page.html", exchange)
 
 
@@ -52,7 +52,7 @@ def policy(script: str) -> str:
 
 
 def preferred(accepted: str) -> Language:
-    """Return the first supported language in an Accept-Language header.
+    """Return the first supported language in an Accept-Language header; "en" without one.
 
     >>> preferred("ko-KR,ko;q=0.9,en;q=0.8"), preferred("en, ko;q=0.5"), preferred("fr")
     ('ko', 'en', 'en')

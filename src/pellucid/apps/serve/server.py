@@ -112,8 +112,8 @@ def serve(
 ) -> int:
     """Serve until a signal comes.
 
-    Return the number of requests left without an answer. started: called when signals are handled;
-    it may also set the server's `should_exit`.
+    Return the number of requests left without an answer. started: called before the server runs,
+    when its signal handlers are set; it may also set the server's `should_exit`.
     """
     server = Server(app, service)
     interval = sys.getswitchinterval()

@@ -98,7 +98,7 @@ class Exchange:
     waiting: deque[tuple[Served, Job]] = field(default_factory=deque)
     """Jobs that are not submitted yet, in order."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the answer of a job has grown or ended."""
+    """Set when a job has ended or, with `Job.each`, its answer has grown."""
     began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @property
@@ -192,7 +192,7 @@ class Exchange:
     ) -> Job:
         """Make the job of a piece and queue it for `submit`.
 
-        A piece without tokens is done.
+        The job of a piece without tokens is not queued: it is done at once.
         """
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
         read = served.pipeline.prompt_ids(opening.source)
@@ -227,7 +227,7 @@ class Exchange:
     async def answered(self) -> None:
         """Submit all jobs and wait for their end.
 
-        Raises the exception of a job that failed.
+        Raises the exception of a job that failed, or `BusyError` as `submit` does.
         """
         while self.waiting or not all(job.done for job in self.jobs):
             self.submit()
@@ -243,7 +243,7 @@ class Exchange:
 
     @property
     def seconds(self) -> float:
-        """Time since the request began."""
+        """Time since the request began, in seconds."""
         return asyncio.get_running_loop().time() - self.began
 
     def failed(self, error: Exception) -> None:
@@ -257,7 +257,7 @@ class Exchange:
 
 
 class Metrics(Collector):
-    """Counters and histograms of one server, in a Prometheus registry of its own."""
+    """Counters, gauges and histograms of one server, in a Prometheus registry of its own."""
 
     def __init__(self, worker: Worker) -> None:
         self.registry, self.worker = CollectorRegistry(), worker
@@ -274,7 +274,7 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the worker's counters; they are read when they are requested."""
+        """Yield the worker's counter and gauges, with their present values."""
         worker = self.worker
         yield CounterMetricFamily("pellucid_generated_tokens", "Tokens generated.", worker.tokens)
         yield GaugeMetricFamily("pellucid_running_rows", "Rows in the batches.", worker.running)

@@ -1,7 +1,7 @@
 """The models' threads: compute the jobs of all models, and notify the event loop.
 
-There is one thread per processor; each runs one batch of every model (`batcher`). One more thread
-runs models that do not generate text.
+There is one thread per processor; each runs at most one batch of every model (`batcher`). One more
+thread runs calls: models that do not generate text, and log p of tokens for OpenAI's `logprobs`.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """Number of running rows of all models."""
+        """The most rows that the running jobs of all models can take."""
         return sum(batcher.running for batcher in chain(*self._active))
 
     def start(self) -> None:
@@ -90,8 +90,8 @@ class Worker:
     async def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function on a separate thread, one call after another; return its result.
 
-        Raises `BusyError` if the queue is full, and whatever the function raises. A call whose
-        caller is gone is skipped.
+        Raises `BusyError` if the queue is full or the server is stopping, and whatever the function
+        raises. A call that has not begun is skipped if its caller is gone.
         """
         self._enter()
         self._calls += 1
