@@ -204,6 +204,10 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: m.generate(["he"], best=2, top_k=5), "best = 2 is of a search"),
     (lambda m: m.generate(["he"], beam=3, num_return_sequences=2), "generate_answers returns all"),
     (lambda m: m.generate(["he"], prefix=3), "prefix: expected one text, a str; got int"),
+    (
+        lambda m: list(m.configured(seed=1).stream("he", do_sample=False, num_return_sequences=2)),
+        "leave out beam and best",
+    ),
     (lambda m: list(m.stream(["he"])), "stream: expected one text, a str; got list"),
     (lambda m: m.attention(["he"]), "attention: expected one text"),
     (lambda m: m.score("he"), r"list of pairs \(text, answer\); got 'he'"),

@@ -126,11 +126,12 @@ class _Weights:
     def inputs(self, stack: ModelStack) -> PackedInputs:
         """Pack the embeddings of a stack; the tables are copies, as all weights are."""
         embed = stack.embed
-        tokens, scales = embed.tokens.weight.learnt.copy(), np.empty(0, np.float32)
+        tokens, scales = embed.tokens.weight.learnt, np.empty(0, np.float32)
         rounded = np.empty((0, tokens.shape[1]), np.int8)
         if self.arithmetic == "int8":
             rounded, scales = int8_rows(tokens)
             tokens = tokens[:0]
+        tokens = tokens.copy()
         table = embed.places
         width = embed.config.d_model
         table = np.zeros((1, width), np.float32) if table is None else table.copy()

@@ -92,6 +92,7 @@ def own_names(settings: Mapping[str, Any], sampled: bool = False) -> dict[str, A
             raise UsageError(f"no setting {name}{other}; there are: {', '.join(SETTINGS)}")
         found[name] = value
     samples = found.pop("do_sample", None)
+    sampled = sampled and samples is not False
     if "num_return_sequences" in settings and (
         sampled or samples or any(SETTINGS[name] is SampleConfig for name in found)
     ):
@@ -437,7 +438,7 @@ class GenerationTask(Task):
         if not settings:
             return self
         before = None if settings.get("do_sample") is False else self.sampling
-        settings = own_names(settings, before is not None)
+        settings = own_names(settings, self.sampling is not None)
         given: dict[type, dict[str, Any]] = {SearchConfig: {}, Constraints: {}, SampleConfig: {}}
         for name in settings.keys() - {"prefix"}:
             given[SETTINGS[name]][name] = settings[name]
