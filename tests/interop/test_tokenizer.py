@@ -489,7 +489,7 @@ def test_transformers_reads_old_vocabularies_so(tmp_path: Path) -> None:
                 assert ours.framed().encode(text) == theirs(text)["input_ids"]
 
 
-def test_a_folder_with_an_old_vocabulary_answers(tmp_path: Path) -> None:
+def test_a_folder_with_an_old_vocabulary_answers_and_is_copied_with_it(tmp_path: Path) -> None:
     folder = tmp_path / "gpt2"
     shutil.copytree(FIXTURES / "gpt2", folder)
     entries = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
@@ -500,3 +500,5 @@ def test_a_folder_with_an_old_vocabulary_answers(tmp_path: Path) -> None:
     task = pellucid.load(folder)
     assert task.source.encode("abc") == [pieces[x] for x in "abc"]
     assert set(task.generate(["abc"])[0]) <= {*letters}
+    write_pretrained(task.model, folder, tmp_path / "written")
+    assert pellucid.load(tmp_path / "written").source.encode("abc") == task.source.encode("abc")

@@ -5,9 +5,9 @@ product. So the whole stack is one compiled function, which runs on one thread; 
 other sentences.
 
 1.  A stack is described by a table, `program`: a line for each block says where its weights are.
-2.  Every element of a product is one chain of multiply-adds over k (`tile.product`), or an exact
-    sum of integers (`int8.product`), and no row depends on another row of the batch. So a sentence
-    gets the same bits alone and in a batch.
+2.  Every element of a product is summed in one order, a chain of multiply-adds for each piece of k
+    (`products.times`), or is an exact sum of integers (`int8.product`), and no row depends on
+    another row of the batch. So a sentence gets the same bits alone and in a batch.
 3.  The keys of a row are referred to by number. Hypotheses with common tokens share their keys, and
     no key is copied when beam search reorders hypotheses.
 

@@ -2,9 +2,9 @@
 
 CTranslate2 (OpenNMT) is an inference engine in C++. It runs encoder-decoders with one
 self-attention, one cross-attention and one feed-forward network per layer, and decoders alone.
-Weights keep their values; the scales of embeddings, positions and scores are written too, a learned
-one as part of the weights of the queries. A model that it cannot express is refused with an error
-that names the part.
+In float32 the weights keep their values; the scales of embeddings, positions and scores are written
+too, a learned one as part of the weights of the queries. A token of `suppress_tokens` gets an
+output bias of −1e9. A model that it cannot express is refused with an error that names the part.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ READER = walk.Reader(
         "activation": [name for name, row in ACTIVATIONS.items() if row.ctranslate2],
     },
 )
-"""Checks that CTranslate2 can express all parts of a model."""
+"""Checks the modules and settings of a model; `_check` refuses further combinations."""
 
 
 def write_ctranslate2(
@@ -63,13 +63,13 @@ def write_ctranslate2(
 ) -> None:
     """Write a folder for `ctranslate2.Translator`, or `Generator` for a decoder alone.
 
-    beside: further files to write. The vocabulary is that of the tokenizers, with the same ids; of
-    a decoder alone, that of `target`. A source is given without begin and end tokens; decoding
-    starts from the begin token.
+    beside: contents of further files, by name. The vocabulary is that of the tokenizers, with the
+    same ids; of a decoder alone, that of `target`. A source is given without begin and end tokens;
+    decoding starts from the begin token.
 
     Raises `UserError` if ctranslate2 is not installed, if the folder already exists, or if it
-    cannot be written; `UnsupportedError` for a model that CTranslate2 cannot express. Nothing is
-    written then.
+    cannot be written; `UnsupportedError` for a model that CTranslate2 cannot express, and for one
+    with `end_token_ids`. Nothing is written then.
     """
     specs = optional(
         "ctranslate2",
@@ -170,7 +170,7 @@ class _Spec:
         self.specs = specs
 
     def of(self, encoder: ModelStack | None, decoder: ModelStack, output: Linear) -> Any:
-        """Make the specification of a model."""
+        """Make the specification of a model; of a decoder alone if `encoder` is None."""
         made = self.specs.transformer_spec
         target = made.TransformerDecoderSpec(
             with_encoder_attention=encoder is not None,
@@ -274,7 +274,10 @@ class _Spec:
         to.queries_scale = np.float32(walk.score_factor(attention.config))
 
     def _distances(self, to: Any, attention: Attention) -> None:
-        """Fill in the angles of rotary positions, or the learned relative position bias."""
+        """Fill in the angles of Llama 3's rotary positions, or the learned relative position bias.
+
+        The angles of other rotary positions are arguments of the specification.
+        """
         c, relative = attention.config, attention.config.relative
         if c.rotate is not None and c.angles.low is not None:  # as Llama 3
             to.__dict__ |= {

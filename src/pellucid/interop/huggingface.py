@@ -52,7 +52,8 @@ UNREAD = {
 }  # fmt: skip
 """Generation settings that are ignored with a warning, and their values without an effect."""
 TOKENIZER_FILES = (
-    TOKENIZER, TARGET_TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, TARGET_VOCABULARY, *SPM
+    TOKENIZER, TARGET_TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, TARGET_VOCABULARY, *SPM,
+    "vocab.txt", "merges.txt",
 )  # fmt: skip
 BESIDE = {*TOKENIZER_FILES, GENERATION}
 """Files of a folder that are neither settings nor weights."""
@@ -61,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_huggingface(config: Mapping[str, Any]) -> bool:
-    """Return whether a config.json is Hugging Face's, and not Pellucid's."""
+    """Return whether the settings in a config.json are Hugging Face's, and not Pellucid's."""
     model_type = config.get("model_type")
     return isinstance(model_type, str) and not model_type.startswith("pellucid")
 
@@ -72,11 +73,12 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Model:
     The file must be next to its config.json. The model is in eval mode, with the outputs of
     `transformers`: a `CausalLM` for GPT-2, Llama, Mistral, Qwen 2 and 3 and Gemma; a `MaskedLM` for
     BERT, RoBERTa, DistilBERT and ELECTRA, without head if the file has none; a `Classifier` for
-    BERT and RoBERTa with a layer of labels; a `Seq2Seq` for BART, Marian, Pegasus and T5. dtype: of
-    the parameters, whatever the file has.
+    BERT and RoBERTa with a layer of labels; a `Seq2Seq` for BART, Marian, Pegasus and T5. dtype:
+    that of the parameters, also if the file has another. A warning names each array that is not
+    used.
 
     Raises `UserError` naming a file that is missing, damaged, of another architecture, or
-    inconsistent with the others, and for a weight that is not finite.
+    inconsistent with the others, and for weights that `check_weights` refuses, such as NaN.
     """
     path = Path(path)
     folder = path.parent if path.suffix == ".safetensors" else path
@@ -123,7 +125,11 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Model:
 
 
 def _settings(folder: Path) -> tuple[Foreign, Family]:
-    """Read a folder's config.json; return it and the family that its model_type names."""
+    """Read a folder's config.json; return it and the family that its model_type names.
+
+    The settings `CHOICES` of generation_config.json replace those of config.json. Raises
+    `UserError` for an unknown model_type.
+    """
     values = read_json(folder / CONFIG)
     if (folder / GENERATION).is_file():
         later = read_json(folder / GENERATION)
@@ -143,8 +149,9 @@ def _settings(folder: Path) -> tuple[Foreign, Family]:
 def read_tokenizers(folder: Path, model: Model) -> list[TokenizerLike]:
     """Return the tokenizers of a folder: one, or those of source and target.
 
-    A classifier has the tokenizers of texts and of labels. If there are none, the tokenizer
-    returned refuses texts. Raises `UserError` naming a damaged file.
+    A classifier has the tokenizers of texts and of labels. Without a file for texts, one tokenizer
+    that refuses texts takes the place of theirs. Raises `UserError` naming a file that is damaged,
+    or whose ids the model's vocabulary does not have.
     """
     found = _tokenizer(folder, _begins(folder))
     if isinstance(model, Classifier):
@@ -182,7 +189,10 @@ def _tokenizer(folder: Path, begins: bool | None = None) -> ForeignTokenizer | N
 def _pieces(
     model: Path, vocabulary: Path, entries: int, end: int | None = None
 ) -> SentencePieceTokenizer:
-    """Return the SentencePiece tokenizer of one side."""
+    """Return the SentencePiece tokenizer of one side.
+
+    entries: the size of the model's vocabulary; end: as of `SentencePieceTokenizer`.
+    """
     ids = read_json(vocabulary)
     if not all(type(i) is int for i in ids.values()):
         raise UserError(f"{vocabulary}: is damaged (ids are not whole numbers)")
@@ -201,10 +211,7 @@ def _check_ids(path: Path, tokenizer: TokenizerLike, entries: int) -> None:
 
 
 def _begins(folder: Path) -> bool | None:
-    """Return whether texts get a begin token, if tokenizer_config.json says so.
-
-    Else None.
-    """
+    """Return whether texts get a begin token; None if tokenizer_config.json does not say it."""
     if not (folder / TOKENIZER_CONFIG).is_file():
         return None
     adds_bos = read_json(folder / TOKENIZER_CONFIG).get("add_bos_token")
@@ -231,7 +238,8 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
     They are in generation_config.json or, in old folders, in config.json. A length penalty outside
     −10 to 10 is moved to the nearer end, with a warning. Another warning lists settings with an
     effect that are not followed here. Raises `UserError` for a value that is not allowed. alone:
-    for a decoder alone, a warning that repeated n-grams are counted in the answer only.
+    whether the model is a decoder alone; for one with `no_repeat_ngram_size`, a warning says that
+    only n-grams of the answer are counted.
     """
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
     given = Foreign(read_json(path), path)
@@ -262,7 +270,7 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
 def _with_own_output(
     config: Config, family: Family, theirs: Foreign, tensors: Mapping[str, Array]
 ) -> Config:
-    """Untie the output layer if the file has an array for it, as `transformers` does."""
+    """Untie the output layer if the file has other values for it, as `transformers` does."""
     free: dict[str, Any] = {"tie_word_embeddings": False}
     if isinstance(config, Seq2SeqConfig):
         free = {"tie_embeddings": "input" if config.ties_source else "none"}
@@ -291,7 +299,11 @@ def _bad_words(theirs: Foreign) -> list[list[Any]]:
 def _with_specials(
     config: Config, specials: Sequence[tuple[str, ...]], tokenizer: ForeignTokenizer, path: Path
 ) -> Config:
-    """Set begin, end and mask tokens from the tokenizer, if config.json lacks them."""
+    """Set the ids of begin, end and mask tokens by the tokenizer.
+
+    specials: the texts of the three; those that the tokenizer has first count. Raises `UserError`
+    if it has none of them whole.
+    """
     for written in specials:
         ids: list[Any] = [tokenizer.token_id(token) for token in written]
         if None not in ids:
@@ -302,9 +314,9 @@ def _with_specials(
 
 
 def _tensors(folder: Path, path: Path) -> dict[str, Array]:
-    """Read all arrays of a folder.
+    """Read all arrays of a folder, or of `path` if it is a .safetensors file.
 
-    Raises `UserError` if there are none, or only a pickle.
+    Raises `UserError` if there are none, or only a pickle, and for a damaged file.
     """
     file = path if path.suffix == ".safetensors" else _single(folder)
     if file.is_file() or path.suffix == ".safetensors":
@@ -345,7 +357,11 @@ def _shards(folder: Path) -> list[str]:
 
 
 def pretrained_files(folder: Path) -> list[str]:
-    """Return the names of the files that Pellucid or `transformers` reads in a folder."""
+    """Return the names of the files that Pellucid reads in a folder.
+
+    Without one file of weights, they include an index and the files that it names. Raises
+    `UserError` if there is no index either, or if it is damaged.
+    """
     single = _single(folder)
     weights = [single.name] if single.is_file() else [INDEX, *_shards(folder)]
     return [CONFIG, *weights, *sorted(name for name in BESIDE if (folder / name).is_file())]
@@ -389,7 +405,8 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
 def scattered(array: Array, theirs: Theirs, lengths: Sequence[int]) -> list[Array]:
     """Split an array of a Pellucid model into Hugging Face's: `gathered` reversed.
 
-    Rows that `gathered` skips are left out. lengths: number of rows of each Hugging Face array.
+    Rows that `gathered` skips are left out. lengths: number of rows that each Hugging Face array
+    gets.
     """
     array = (array[theirs.more :] - theirs.plus) / theirs.times
     rows = array[None] if theirs.first else array
@@ -420,9 +437,10 @@ def write_pretrained(
     With float32 weights, `transformers` and `pellucid.load` read the new folder with the same
     logits; float16 and int8 round them, and int8 is in a file that only Pellucid reads. like: the
     folder that the model was read from. Its arrays that the model does not have are copied, and so
-    are its settings (but for the dtype) and tokenizers, except for the files in `further`. An
-    existing `folder` is replaced. Raises `UserError` if `like` holds another model, and
-    `QuantizeError` for weights too large for float16.
+    are its settings (but for the dtype) and tokenizers. further: contents of further files, by
+    name, or of files to write instead of those. An existing `folder` is replaced. Raises
+    `UserError` if `like` holds another model or `folder` cannot be written, and `QuantizeError`
+    for weights too large for float16.
     """
     like = Path(like)
     theirs, family = _settings(like)

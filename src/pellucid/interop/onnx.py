@@ -76,6 +76,8 @@ def write_onnx(
 ) -> None:
     """Write a model's ONNX graphs, config.json and further files: all or none.
 
+    beside: the contents of the further files, by name.
+
     Raises `UserError` if onnx is not installed, if the folder already exists, or if it cannot be
     written; `UnsupportedError` for a model with a part that the graphs cannot express, and for a
     decoder without layers, which has no past.
@@ -101,7 +103,10 @@ def write_onnx(
 
 
 def _encoder(onnx: Any, model: Model, encoder: ModelStack, decoder: ModelStack | None) -> Any:
-    """Make an encoder's graph; it returns rows, or keys and values for a decoder."""
+    """Make an encoder's graph.
+
+    Its outputs are those of `_predictions` or `_labels`, or keys and values for a decoder.
+    """
     g = Graph(onnx)
     g.input("input_ids", ["N", "S"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)

@@ -93,7 +93,7 @@ class ForeignTokenizer(TokenizerLike):
         return ForeignTokenizer(core)
 
     def framed(self) -> ForeignTokenizer:
-        """Return this tokenizer with begin and end tokens around every text."""
+        """Return a tokenizer that also encodes the begin and end tokens that the file defines."""
         return ForeignTokenizer(self._core, framed=True, begins=self.begins)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
@@ -119,7 +119,7 @@ class ForeignTokenizer(TokenizerLike):
         return spelled_by(self._core)
 
     def units(self, text: str) -> list[str]:
-        """Split a text into the parts that its tokens cover."""
+        """Return the part of a text that each of its tokens covers."""
         return [text[start:end] for _, start, end in self._spans(text)]
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
@@ -152,6 +152,7 @@ class SentencePieceTokenizer(TokenizerLike):
     """Tokenizer of one side of a Marian model: a SentencePiece model and a vocabulary.
 
     end: the end token to put after every text, as an encoder's input needs it; None for a target.
+    Raises `UserError` if sentencepiece is not installed or the model is damaged.
     """
 
     begins = False

@@ -37,7 +37,11 @@ def answer_parts(
     as_json: bool,
     texts: Mapping[int, Passage],
 ) -> Iterator[str | dict[str, Any]]:
-    """Answer numbered texts, all together; yield one line of text or JSON for each."""
+    """Answer numbered texts, all together; yield what to print of each: text, or a JSON record.
+
+    texts: by number, from 1; samples of a text are drawn by its number. The text to print is one
+    line, unless the text that it answers has several.
+    """
     passages, numbers = list(texts.values()), [number - 1 for number in texts]
     pieces = [piece for own in passages for piece in own.pieces]
     answers = trained.answer_pieces(passages, numbers, decoder)
@@ -88,8 +92,8 @@ def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None)
 def written(answers: Sequence[Answer], scores: bool, several: bool = False) -> str:
     """Format the answers to a text on one line, separated by tabs.
 
-    Tabs inside become blanks. several: whether the text has several lines; the lines of its answers
-    are then kept.
+    Tabs inside become blanks. scores: put the log-probability of each answer, and a tab, before it.
+    several: whether the text has several lines; the lines of its answers are then kept.
     """
     return "\t".join(
         (f"{answer.log_p:.3f}\t" if scores else "")

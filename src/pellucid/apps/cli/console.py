@@ -47,8 +47,8 @@ def table(*heads: str, **options: Any) -> Table:
 class Progress:
     """Training listener that shows loss, tokens per second, time left and scores.
 
-    At a terminal it is one live line; in a file, a pipe or a notebook, a plain line every few
-    seconds.
+    At a terminal it is one live line; in a file, a pipe or a notebook, a plain line every ten
+    seconds or more. Scores and the ends of the run get lines of their own.
     """
 
     def __init__(self, console: Console, title: str) -> None:
@@ -117,8 +117,6 @@ class Progress:
                 ended = tr("trained to step {step} in {time} ({reason})")
                 time_taken = clock(event.seconds)
                 self.say(ended.format(step=event.step, time=time_taken, reason=reason))
-            case _:
-                pass
 
     def _step(self, event: events.Stepped) -> None:
         """Update the live line after a step, or print a plain line if it is time."""
@@ -139,7 +137,7 @@ class Progress:
 
 
 def scores(loss: float | None, others: Mapping[str, float]) -> str:
-    """Format scores on one line; error rates are percentages.
+    """Format scores on one line; PER and WER are percentages.
 
     >>> scores(0.51234, {"per": 0.183})
     'loss 0.512, PER 18.3 %'

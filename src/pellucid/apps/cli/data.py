@@ -20,7 +20,7 @@ from pellucid.system.command import command
 HELD_OUT = 0.05
 """Share that training would hold out."""
 MOST_LABELS = 100
-"""The most different targets that count as labels, if there are ten times as many pairs."""
+"""The most different targets that count as labels, if each has ten pairs or more on average."""
 WIDEST = 40
 """The most characters of an example."""
 

@@ -108,7 +108,7 @@ def _config(recipe: str, minutes: float | None) -> RunConfig:
 
 
 def _spread(items: Sequence[T], count: int) -> list[T]:
-    """Choose `count` items at even steps."""
+    """Choose at most `count` items, at even steps."""
     return list(items[:: max(1, len(items) // count)][:count])
 
 

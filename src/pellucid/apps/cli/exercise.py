@@ -133,7 +133,7 @@ def checked(name: str, path: Path) -> list[Result]:
     """Run the learner's file, and check the function in it; return the results.
 
     The file may import the learner's other files. Raises `NotImplementedError` if the function is
-    still empty, and `UserError`, with the line, for an error in the learner's files.
+    still empty, and `UserError` for an error in the learner's files, with its line if known.
     """
     folder, before = path.parent.resolve(), set(sys.modules)
     sys.path.insert(0, str(folder))

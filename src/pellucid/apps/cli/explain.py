@@ -81,7 +81,7 @@ def page(name: str, language: Language, width: int = 80) -> Iterator[str]:
 def _lines(block: Block, language: Language, width: int) -> Iterator[str]:
     """Yield the lines of one block.
 
-    Text and code of a step are indented below its formula.
+    Text, formula and code of a step are indented below its heading.
     """
     match block.kind:
         case "title" | "section":

@@ -64,7 +64,7 @@ def export(
 def _export_ctranslate2(trained: Any, model: Path, folder: Path, weights: Quantization) -> None:
     """Write a model for CTranslate2.
 
-    Raises `UserError` for another program's tokenizer.
+    Raises `UserError` for another program's tokenizer, and those of `write_ctranslate2`.
     """
     if not isinstance(trained.target, Tokenizer):
         raise UserError(
@@ -78,7 +78,8 @@ def _export_ctranslate2(trained: Any, model: Path, folder: Path, weights: Quanti
 def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -> None:
     """Write a model for transformers.
 
-    Raises `UserError` unless it was read from there.
+    Raises `UserError` unless it was read from a Hugging Face folder, or trained on from one, and
+    `UsageError` for other weights than float32.
     """
     if weights != "float32":
         raise UsageError(f"--weights {weights} is CTranslate2's; transformers reads float32")

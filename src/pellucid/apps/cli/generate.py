@@ -57,8 +57,8 @@ class Reading(ModelOptions):
     ) -> int:
         """Answer the texts, or the lines of a file or a pipe; return the exit code.
 
-        Answers are printed. A text that cannot be answered gives an empty line (with JSON: its
-        error) and a message, and the next ones are answered, unless `strict`.
+        Answers are printed; the code is 1 if a text cannot be answered. Such a text gives an empty
+        line (with JSON: its error) and a message, and the next ones are answered, unless `strict`.
 
         Args:
             texts: The texts; if there are none, lines are read.
@@ -247,7 +247,7 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
     A list has at most `WINDOW` lines. A line that is not UTF-8 has an error instead of a text. A
     byte order mark before the first line is dropped. Lines are yielded as soon as they arrive, so
     that a program that writes one line and waits for its answer gets it. The stream is closed at
-    its end. Raises `UserError` for a line longer than any text, a NUL byte, and UTF-16.
+    its end. Raises `UserError` for a line of more than 16 MiB, a NUL byte, and UTF-16.
     """
     number, rest, ended = 0, b"", False
     name = getattr(stream, "name", "the input")

@@ -174,7 +174,10 @@ class ModelOptions:
     the mean of their probabilities."""
 
     def placed(self, trained: Any) -> Any:
-        """Move a model to the device, together with those of its ensemble."""
+        """Move a model to the device, and return it, or its ensemble with the other models.
+
+        Raises `UsageError` if an ensemble is not of encoder-decoders or lacks a model.
+        """
         if self.ensemble and not isinstance(trained, Seq2SeqTask):
             raise UsageError(f"--ensemble is for encoder-decoders; this model is {trained.name}")
         place(trained.model, self.device)

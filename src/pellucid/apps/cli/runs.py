@@ -48,7 +48,11 @@ def found(folder: Path) -> list[Path]:
 
 
 def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
-    """Make a table of the runs in a folder; a notebook can display it."""
+    """Make a table of the runs in a folder; a notebook can display it.
+
+    encoding: that of the output; a curve is left out if it cannot be written in it. Raises
+    `UserError` if there is no run.
+    """
     runs = found(Path(folder))
     heads = (tr("run"), tr("settings that differ"), tr("steps"), tr("minutes"))
     made = table(*heads, tr("best held-out scores"), tr("loss"))
@@ -72,7 +76,8 @@ def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
 def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
     """Yield, for each run, the settings in which the runs differ, with its values.
 
-    A setting that version 0.1.0 left out has its default.
+    Empty values are left out. A setting that a run did not record, as version 0.1.0 left some out,
+    has its default.
     """
     usual = flat(to_mapping(RunConfig()))
     found = [{**usual, **flat(read_settings(folder) or {})} for folder in folders]

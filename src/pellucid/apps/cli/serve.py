@@ -99,7 +99,10 @@ def _end(number: int) -> None:
 
 
 def _keys(path: Path) -> list[str]:
-    """Read API keys from a file. Raises `UserError` if there are none."""
+    """Read API keys from a file.
+
+    Raises `UserError` if it cannot be read, has no key, or has one that is not ASCII.
+    """
     try:
         check_file(path, MOST_BYTES, pipes=True)
         keys = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]

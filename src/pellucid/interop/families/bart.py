@@ -32,7 +32,10 @@ class Bart(Family):
         return {"target_vocab_size": target, "tie_embeddings": tie, "embedding_scale": scale}
 
     def renamed(self, config: Any, theirs: Foreign) -> Table:
-        """Return the names of the embedding tables: one for both sides, or one for each."""
+        """Return the names of the embedding tables, and of an output layer tied to one.
+
+        The tables are one for both sides, or one for each.
+        """
         source, target = self.page["names"]["source.tokens.weight"], self.page["tied"]
         if config.ties_source:
             source = target = "shared.weight"

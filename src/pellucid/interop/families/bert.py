@@ -14,9 +14,9 @@ class Bert(Family):
     """
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return whether the weights have a head and a pooler; of a classifier, its label entries.
+        """Return whether the weights have a head and a pooler; of a classifier, `label_vocab_size`.
 
-        Those are the labels in config.json and the special tokens before them.
+        That counts the labels in config.json and the special tokens before them.
         """
         if "labels" in self.page:
             return {"label_vocab_size": theirs.label_tokenizer().vocab_size}
@@ -26,7 +26,8 @@ class Bert(Family):
     def renamed(self, config: Any, theirs: Foreign) -> Table:
         """Return the names of the layer of labels, or of the bias of an untied output layer.
 
-        That is a second bias, which some files have; otherwise it is the one in the TOML file.
+        An untied output layer may have a bias of its own in the file; otherwise its bias is the
+        one in the TOML file.
         """
         if labels := self.page.get("labels"):
             layer = {"of": f"{labels}.*", "more": len(SPECIALS)}
@@ -43,9 +44,9 @@ class WithGelu(Bert):
     """
 
     def read(self, theirs: Foreign) -> Settings:
-        """Read settings as BERT's.
+        """Return BERT's settings.
 
-        Raises `UserError` for a head if the model's activation differs.
+        Raises `UserError` if the weights have a head and the model's activation is not GELU.
         """
         found, given = super().read(theirs), theirs.activation("hidden_act", "gelu")
         if found.get("head") and given != "gelu":

@@ -5,8 +5,8 @@ The file NAME.toml has everything that can be written as a table:
     like       another family, whose entries hold where this file has none
     model      Pellucid's class; prefix: beginning of array names in files of a model with a head
     unused     parts of the names of arrays that are no parameters, or that are not read
-    specials   texts of the begin, end and mask tokens, if config.json does not give them; the
-               first line that the tokenizer has
+    specials   texts of the begin, end and mask tokens, whose ids the tokenizer gives instead of
+               config.json; the first line of which it has all
     only       settings of Hugging Face, and the one value of each that Pellucid supports
     settings   Pellucid's settings: Hugging Face's name and, if it may be missing, a default
     fixed      Pellucid's settings that are the same in all models of the family
@@ -41,7 +41,7 @@ ACTIVATIONS: dict[str, str] = {
 }
 """Pellucid's names of Hugging Face's activations."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
-"""The gated form of each activation."""
+"""The gated forms of activations."""
 Settings = dict[str, Any]
 
 
@@ -133,7 +133,7 @@ class Family:
 
 
 def _row(table: Table, name: str) -> Theirs | None:
-    """Return the arrays of a Pellucid tensor, with its layer number filled in."""
+    """Return the arrays of a Pellucid tensor, with its layer number filled in; None if unnamed."""
     number, kind = re.search(r"\.(\d+)\.", name), re.search(r"(weight|bias)$", name)
     pattern = name.replace(number[0], ".#.") if number else name
     row = table.get(pattern, table.get(re.sub(r"(weight|bias)$", "*", pattern)))
@@ -151,7 +151,8 @@ def _row(table: Table, name: str) -> Theirs | None:
 class Foreign:
     """A config.json of Hugging Face whose values are checked when they are read.
 
-    arrays: the names of the arrays in the weights file.
+    A value of another type raises `UserError`; null counts as missing. arrays: the names of the
+    arrays in the weights file.
     """
 
     def __init__(self, values: Mapping[str, Any], path: Path, arrays: Collection[str] = ()) -> None:
@@ -160,7 +161,8 @@ class Foreign:
     def setting(self, kind: Any, name: str, default: Any = None) -> Any:
         """Return a value converted to the type of a Pellucid setting.
 
-        kind: that type; name: Hugging Face's name; default: if the value is missing.
+        kind: that type; name: Hugging Face's name; default: if the value is missing. Of a list of
+        token ids it is the first.
         """
         if name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
             return self.first(name, default)
@@ -197,10 +199,7 @@ class Foreign:
         return next(iter(self.tokens(name)), default)
 
     def tokens(self, name: str) -> tuple[int, ...]:
-        """Return a list of integers; a single one as a list.
-
-        An empty one if it is missing.
-        """
+        """Return a tuple of the integers in a list, or of a single one; empty if it is missing."""
         value = self.values.get(name)
         found = value if isinstance(value, list) else [] if value is None else [value]
         if any(type(token) is not int for token in found):

@@ -7,7 +7,10 @@ class Gpt2(Family):
     """GPT-2."""
 
     def given(self, theirs: Foreign) -> Settings:
-        """Return its sizes, some of which have a default or an older name."""
+        """Return the feed-forward width and the number of positions.
+
+        The width is 4 · n_embd by default; older files call the positions n_ctx.
+        """
         return {
             "n_inner": theirs.whole("n_inner", 4 * theirs.whole("n_embd")),
             "n_positions": theirs.whole("n_positions", theirs.whole("n_ctx", 1024)),

@@ -14,7 +14,8 @@ class Llama(Family):
     def read(self, theirs: Foreign) -> Settings:
         """Return the gated activation and the settings of rotary positions.
 
-        Raises `UserError` if only one of attention and feed-forward network has biases.
+        Raises `UserError` if only one of attention and feed-forward network has biases, for an
+        activation without a gated form, and for rotary positions that are not supported.
         """
         if theirs.flag("mlp_bias", False) != theirs.flag("attention_bias", False):
             raise theirs.fault("attention_bias and mlp_bias differ; a model here has one setting")
@@ -54,7 +55,7 @@ class Qwen(Llama):
     def _window(self, theirs: Foreign) -> int | None:
         """Return the size of the sliding window, or None.
 
-        Raises `UserError` if only some layers have one.
+        Raises `UserError` if only some layers have one, or if a layer is of another kind.
         """
         if not theirs.flag("use_sliding_window", False):
             return None
