@@ -1,4 +1,4 @@
-"""Normalise texts that look the same to one text, however they were typed or saved.
+"""Normalise texts that differ only in how they were typed or saved to one text.
 
 Keyboards, editors, phones and web pages add invisible characters, and write one sign in many ways:
 zero-width characters, soft hyphens, byte order marks, full width, typographic quotes, decomposed
@@ -38,7 +38,7 @@ ALIKE = (
     "~\u301c\u223c",
     "\u00b7\u30fb\u2022\u2027\u2219",
 )
-"""Groups of characters with the same meaning; all become the first of their group."""
+"""Groups of characters with the same use; all become the first of their group."""
 FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 """Unicode normalisation forms that a text may have."""
 LONGEST = 18
@@ -53,11 +53,11 @@ _ENDS = re.compile(f"^[{WHITE}]+|[{WHITE}]+$")
 
 
 def appearance(text: str) -> str:
-    """Normalise a text by its appearance: equal looks give equal results.
+    """Normalise a text, so that usual ways to type the same text give the same result.
 
-    Invisible characters are removed, letters composed and case-folded; width and the kinds of
-    quotes, dashes and digits are unified. Runs of white space become one space, with none at the
-    edges.
+    Invisible characters are removed, letters composed and case-folded; width, digits and the signs
+    of `ALIKE`, such as quotes and dashes, are unified. Runs of white space become one space, with
+    none at the edges. Letters of different scripts stay different, even if they look the same.
 
     >>> appearance("\\ufeff Caf\\u0065\\u0301\\u00a0 \u201cＮＡＳＡ\u201d ")
     'café "nasa"'
@@ -94,8 +94,8 @@ def _plain_characters() -> dict[str, str]:
 class Reading:
     """Rewriting of typed text into the characters of the training texts.
 
-    A model knows only those characters, so others that look the same are replaced before
-    tokenizing.
+    A model knows only those characters, so others that stand for the same, in another case, width
+    or style, are replaced before tokenizing.
     """
 
     kept: str
@@ -103,7 +103,7 @@ class Reading:
     form: Literal["NFC", "NFD", ""]
     """Normalisation form of all training texts; "" if they have none in common."""
     replaced: dict[str, str]
-    """Replacement of each character that the training texts lack, but have one or several like."""
+    """Characters that the training texts lack, and what each becomes: one or several of theirs."""
     edges: Literal["whitespace", "strip", ""]
     """"strip": no training text has white space at its ends; "whitespace": nor any inside but
     single spaces; "": neither, or white space at the edges has a meaning."""
@@ -122,7 +122,7 @@ class Reading:
         return f"(?![{re.escape(self.kept)}])[{INVISIBLE}]" if self.kept else f"[{INVISIBLE}]"
 
     def __call__(self, text: str) -> str:
-        """Rewrite a text."""
+        """Rewrite a text: drop invisible characters, normalise, replace, and trim white space."""
         text = self._unseen.sub("", text)
         text = unicodedata.normalize(self.form, text) if self.form else text
         text = text.translate(self._table)
@@ -153,9 +153,11 @@ class Reading:
 def reading_of(texts: Iterable[str], whole: bool) -> Reading:
     """Make the reading that turns typed text into text like these, which it leaves unchanged.
 
-    A character that these texts lack becomes the one or several of theirs that look the same, and
-    is removed if it is invisible; without such characters it stays. whole: texts are read alone, so
-    that white space at their edges has no meaning; otherwise it is kept, because something follows.
+    A character that these texts lack is removed if it is invisible. Otherwise it becomes the one or
+    several of theirs with the same plain form (case, width, kind of quote, …; see `appearance`), or
+    stays if there are none. If all texts are in NFC, or all in NFD, so is the result. whole: texts
+    are read alone, so that white space that they never have, at the edges or doubled, is removed;
+    otherwise white space is kept, because something follows.
 
     >>> reading = reading_of(["nasa", "it's"], True)
     >>> reading("\ufeffＮＡＳＡ "), reading("It\u2019s"), reading("3")

@@ -51,7 +51,7 @@ class Examples:
 
     @cached_property
     def useful_tokens(self) -> np.ndarray:
-        """(N,): number of source tokens and of predicted tokens of each example."""
+        """(N,): number of source tokens plus predicted tokens of each example."""
         useful: np.ndarray = self.source.lengths + self.target.lengths - 1
         return useful
 
@@ -90,10 +90,9 @@ def encode_pairs(
     are then empty. begin, end: tokens to put around a target. blocks: split a longer target into
     blocks; a block's last token is the next block's first, so that every token is predicted once.
 
-    An example with an empty side, or a side of more than `max_tokens` (begin and end not counted),
-    is left out, never truncated. Warnings state their number, and list characters or words without
-    a token.
-    Raises `UserError` if nothing is left.
+    An example with an empty side, or a side of more than `max_tokens` (begin and end not counted;
+    `blocks` allows a longer target), is left out, never truncated. Warnings state their number, and
+    list the first characters or words without a token. Raises `UserError` if nothing is left.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["abc"], kind="char")
@@ -231,7 +230,7 @@ class EpochBatches(Sequence[Batch]):
 
 
 def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
-    """Return all examples once, sorted by length, to compute a held-out loss.
+    """Return batches with every example once, sorted by length, to compute a held-out loss.
 
     batch_tokens: the most useful tokens of a batch, raised to those of the longest example. The
     random numbers of an example are keyed by its place in the data. So the masks of a masked
@@ -244,7 +243,10 @@ def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
 
 
 def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> None:
-    """Log a warning that lists the characters or words of texts without a token."""
+    """Log a warning that lists up to ten units of texts without a token, if there are any.
+
+    side: the noun for the texts in the message, such as "source".
+    """
     if unknown := tokenizer.unknown(texts):
         _log.warning(
             "no token for %d of the %s in the %ss; the tokenizer was trained without: %s%s",

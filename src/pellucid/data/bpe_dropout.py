@@ -99,10 +99,11 @@ def segment(text: Packed, merges: Merges, p: float, most: int, rng: Rng) -> Pack
     As in BPE, the earliest learned merge is applied, leftmost first. Before each merge of a word
     every candidate is left out with probability `p`; the word is done when no candidate is left.
 
-    With p = 0 the tokens are the tokenizer's usual ones, with two exceptions, which are one word
-    here: letters right after a contraction such as 's (it'start), and runs of white space such as
-    line breaks. With p = 1 they are single bytes. A sequence is left unchanged if it would have
-    more than `most` tokens, and more than before. Random draws are keyed by `rng` and the
+    With p = 0 the tokens are usually the tokenizer's own. They may differ where the tokenizer
+    splits a text without a space, because here only a space begins a word: at an apostrophe
+    (it'start, ''s), in runs of white space, and between bytes of characters that are not ASCII.
+    With p = 1 they are single bytes; special tokens stay. A sequence is left unchanged if it would
+    have more than `most` tokens, and more than before. Random draws are keyed by `rng` and the
     sequences' `examples`. Source: Provilkov et al. 2020, algorithm 1.
 
     >>> from pellucid.data.tokenizers import train_tokenizer

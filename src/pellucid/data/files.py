@@ -53,15 +53,16 @@ def read_pairs(
     a header after all: in every CSV, and in a TSV whose first line has a name of `USUAL_NAMES`, or
     that has at least 21 pairs of which only the first is two plain ASCII words. In CSV, blanks
     before a quoted field are skipped. JSON lines are objects whose target is a text or a list of
-    texts, all of them right.
+    texts, all of them correct.
 
-    columns: the names of the columns to read, which the file must have, default "source" and
-    "target"; or their numbers, from 1, in a TSV or CSV without header, which may then have more
-    than two columns. All but the last are joined by tabs to the source. leave_out: faults
-    (`data.quality`) whose pairs are left out.
+    columns: the names of the columns or JSON keys to read, which the file must have, default
+    "source" and "target"; or their numbers, from 1, in a TSV or CSV without header, which may then
+    have more than two columns. The last is the target; the others, joined by tabs, are the source.
+    leave_out: faults (`data.quality`) whose pairs are left out.
 
-    Blank lines and pairs with an empty side are left out too; a warning counts them. Raises
-    `UserError` naming file and line, `UsageError` for another format.
+    Blank lines and pairs with an empty text (`is_empty`) are left out too; warnings count them.
+    Raises `UserError` naming the file, and the line if the error is in one, also if no pair is
+    left; `UsageError` for another format.
     """
     if not is_file_of_pairs(path):
         raise UsageError(
@@ -101,8 +102,8 @@ def read_parallel(
 ) -> tuple[TextPair, ...]:
     """Read two text files in which line i of one translates line i of the other.
 
-    Pairs are left out as in `read_pairs`; the result may be empty. Raises `UserError` naming file
-    and line; both files if their numbers of lines differ.
+    Pairs are left out as in `read_pairs`; the result may be empty. Raises `UserError` as
+    `read_lines`, and if the numbers of lines differ.
     """
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
@@ -128,13 +129,13 @@ def read_split(
 ) -> Splits:
     """Read a user's files: one path is a file of pairs, two paths are parallel texts.
 
-    texts: all files are text files instead; each line that is not empty is a source without
-    targets. stream: a text file is one text, and the last part of its lines is held out; only with
-    `texts`, and one training file.
+    texts: all files are text files instead; each line that is not blank is a source without
+    targets. stream: a text file is one text; only with `texts`, and one training file.
 
-    Without validation files a share `held_out` of the training sources is held out by hash. All
-    pairs of one source are on the same side, and so are sources that `same` maps to the same text.
-    Raises `UserError` for errors in the files, and if a side of this split is empty.
+    Without validation files a share `held_out` of the training sources is held out by hash, with
+    `stream` the last lines. All pairs of one source are on the same side, and so are sources that
+    `same` maps to the same text. columns, leave_out: as in `read_pairs`. Raises `UserError` for
+    errors in the files, and if a side of this split is empty although `held_out` is above 0.
     """
 
     def read(paths: Sequence[Path]) -> tuple[TextPair, ...]:
@@ -197,10 +198,11 @@ def with_more(
     same: Callable[[str], str] = str,
     leave_out: Collection[str] = (),
 ) -> Splits:
-    """Add the pairs of more files to the training pairs.
+    """Return splits with the pairs of more files added to the training pairs.
 
-    A pair whose source is that of a held-out pair, as compared by `same`, is left out; a warning
-    counts them. Raises `UserError` for errors in the files.
+    Each file is one of pairs (`read_pairs`). A pair whose source is that of a held-out pair, as
+    compared by `same`, is left out; a warning counts them. Raises `UserError` for errors in the
+    files.
     """
     if not files:
         return pairs
@@ -294,7 +296,8 @@ def read_either(
 ) -> tuple[TextPair, ...]:
     """Read the pairs of one file, or of two parallel text files.
 
-    Raises `UsageError` for another number of files, and for a file of pairs beside another file.
+    Raises as `read_pairs` and `read_parallel`; `UsageError` for another number of files, and for a
+    file of pairs together with another file.
     """
     if len(paths) == 1:
         return read_pairs(paths[0], columns, leave_out)
@@ -442,7 +445,11 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
 
 
 def json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Iterator[TextPair]:
-    """Yield the pairs in rows of JSON. Raises `UserError` naming file and line."""
+    """Yield the pairs in rows of JSON, an object each. Raises `UserError` naming file and line.
+
+    columns: the keys; the last is the target, the others, joined by tabs, are the source. path: the
+    file's name in errors.
+    """
     for number, (line,) in rows:
         where = f"{path}, line {number}"
         try:

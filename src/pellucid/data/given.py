@@ -21,6 +21,8 @@ THREE = ("source", "second", "target")
 def paths_in(data: Any) -> list[Any] | None:
     """Return data as a list of paths; None if it is not a path, or a list or tuple of paths.
 
+    A string is a path. An empty list gives [].
+
     >>> paths_in("my.tsv"), paths_in([("a", "b")])
     (['my.tsv'], None)
     """
@@ -31,9 +33,9 @@ def paths_in(data: Any) -> list[Any] | None:
 
 
 def table_of(data: Any) -> tuple[list[str], list[tuple[Any, ...]]] | None:
-    """Return the columns and rows of a pandas, Polars or Arrow table.
+    """Return the column names and the rows of a pandas, Polars or Arrow table.
 
-    None for other data.
+    None for other data. A lazy Polars table is computed.
     """
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):
         data = data.collect()
@@ -51,11 +53,13 @@ def lines_of(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Convert data to JSON lines; return the names of the columns, and the lines.
 
-    data: a pandas, Polars or Arrow table, or an iterable of tuples (two or three texts), mappings
-    or `TextPair`s. columns: as in `data.columns`. By default they are source and target; for tuples
-    of three texts source, second and target; for a table without source and target all its two or
-    three columns. what: the name of the argument in errors. Raises `UsageError` naming a row of
-    another type, and for a table with other columns.
+    data: a pandas, Polars or Arrow table, or an iterable of tuples or lists (two or three texts),
+    mappings or `TextPair`s. columns: as in `data.columns`. By default they are source and target;
+    if the first row is a tuple of three texts source, second and target; for a table without source
+    and target all its two or three columns. what: the name of the argument in errors. Other values
+    than texts and lists are converted by `str`, missing ones (None, NaN) to "". A mapping may lack
+    a column here. Raises `UsageError` naming a row of another type or length, and for a table with
+    other columns.
 
     >>> lines_of([("a", "b")], None, "train")
     (('source', 'target'), ['{"source": "a", "target": "b"}'])
@@ -102,8 +106,9 @@ def _text(value: Any) -> Any:
 def pairs_of(data: Any, columns: Sequence[str] | None = None) -> tuple[TextPair, ...]:
     """Return the pairs in files, or in data that a program passes in.
 
-    Pairs with an empty side are left out, with a warning, but not from a list of `TextPair`s.
-    Raises `UserError` naming the file or the row.
+    data: a path or a list of paths (`read_either`), or as in `lines_of`. A list or tuple of
+    `TextPair`s is returned as a tuple, without checks; else pairs with an empty text (`is_empty`)
+    are left out, with a warning. Raises `UserError` naming the file or the row.
 
     >>> pairs_of([("a", "b")])
     (TextPair(source='a', targets=('b',)),)

@@ -17,14 +17,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TextPair:
-    """A source text and its targets: all of them are correct, the first is preferred."""
+    """A source text and its targets: all of them are correct, the first is preferred.
+
+    A text to continue is a source without targets.
+    """
 
     source: str
     targets: tuple[str, ...]
 
     @property
     def target(self) -> str:
-        """The first target."""
+        """The first target; `IndexError` if there is none."""
         return self.targets[0]
 
 
@@ -59,9 +62,9 @@ def gathered(pairs: Iterable[TextPair]) -> list[TextPair]:
 
 
 def entry(text: str) -> str:
-    """Return the appearance of a text.
+    """Return the `appearance` of a text, a single word without an entry's number.
 
-    Word(2), a lexicon's second entry, becomes word.
+    Lexicons number the further entries of a word, as in word(2).
 
     >>> entry(" Word(2)")
     'word'
@@ -91,10 +94,11 @@ def split_by_hash(
 ) -> Splits:
     """Split pairs by a hash of their keys; pairs with the same key stay together.
 
-    `valid` and `test` are the expected shares of the keys. The side of a key depends on the key
-    alone, so that adding or removing pairs moves no others. Keys that `same` maps to one text stay
-    together too, on the side of the first of them in code point order; a new first one may move
-    them. Raises `UsageError` if the shares leave nothing to train on, or one is below 0.
+    `valid` and `test` are the expected shares of the keys. By default the side of a key depends on
+    the key alone, so that adding or removing pairs moves no others. Keys that `same` maps to one
+    text stay together too, on the side of the first of them in code point order; if another key
+    becomes the first, they may move. Pairs keep their order. Raises `UsageError` if a share is
+    below 0, or the shares add up to 1 or more.
 
     >>> split = split_by_hash([TextPair(str(n), ("x",)) for n in range(100)], valid=0.1, test=0.1)
     >>> len(split.train), len(split.valid), len(split.test)
@@ -120,7 +124,7 @@ def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
     """Log a warning that counts the held-out pairs that another part of the data has too.
 
     Validation pairs are compared with the training pairs, test pairs with both. Two pairs are equal
-    if `same` maps their sources, and a target of each, to one text.
+    if `same` maps their sources to one text, and a target of each to one text.
     """
 
     def forms(pair: TextPair) -> set[tuple[str, str]]:

@@ -13,7 +13,7 @@ from pellucid.models.prefix import Spelled
 
 
 class Pieces(Tokenizer):
-    """A `Tokenizer` that is computed by Hugging Face's library."""
+    """A `Tokenizer` of kind "bpe", computed by Hugging Face's package tokenizers."""
 
     def __init__(self, file: dict[str, Any], kind: str = "bpe") -> None:
         theirs = {name: value for name, value in file.items() if name != "reading"}
@@ -29,7 +29,7 @@ class Pieces(Tokenizer):
         return ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenize many texts as `encode` does, on all cores."""
+        """Tokenize many texts as `encode` does, in the library's threads."""
         read = [self._read(text) for text in texts]
         encodings = self._core.encode_batch_fast(read, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -70,7 +70,10 @@ class Pieces(Tokenizer):
 
 
 def learn(file: dict[str, Any], texts: Iterable[str], vocab_size: int) -> Pieces:
-    """Learn BPE merges from normalised texts; `file` is a tokenizer.json without any."""
+    """Learn BPE merges from normalised texts; return the tokenizer.
+
+    file: a parsed tokenizer.json without merges. vocab_size: the most tokens.
+    """
     core = Pieces(file | {"normalizer": None})._core
     trainer = trainers.BpeTrainer(
         vocab_size=min(vocab_size, 10**7),  # the library reserves it at once

@@ -45,7 +45,9 @@ LATER = {
 
 
 def faults(pairs: Sequence[TextPair]) -> list[list[str]]:
-    """Return the names of each pair's faults.
+    """Return, for each pair, the names of its faults in `FAULTS` and `LATER`.
+
+    Every pair must have a target.
 
     >>> faults([TextPair("OK", ("OK",)), TextPair("a %d", ("b",)), TextPair("a %d", ("b",))])
     [['copies'], ['placeholders'], ['placeholders', 'duplicates']]
@@ -86,10 +88,11 @@ def kept(
     pairs: Sequence[TextPair],
     leave_out: Collection[str] = (),
 ) -> tuple[TextPair, ...]:
-    """Leave out pairs with an empty side, and pairs with the faults in `leave_out`.
+    """Return the pairs without an empty text (`is_empty`), and without the faults in `leave_out`.
 
-    Return the others. A warning counts those left out, each under its first fault, and names the
-    first lines.
+    For each reason a warning counts the pairs left out and names their first lines; a pair with
+    several faults counts for the first. path, lines: the file, and the line of each pair, in these
+    warnings.
     """
     left: dict[str, list[int]] = {}
     chosen, numbers = [], []

@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 class TokenizerLike(ABC):
     """Interface of a tokenizer, of Pellucid or of another program, for a task.
 
-    A subclass defines `decode`, `tokens`, and `encode` or `encode_all`, or both.
+    A subclass defines `vocab_size`, `decode`, `tokens`, and `encode` or `encode_all`, or both.
     """
 
     vocab_size: int
@@ -97,14 +97,17 @@ class TokenizerLike(ABC):
         return list(text)
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the units of texts that have no token; empty if that is not known."""
+        """Return how often each unit without a token occurs in texts; by default nothing is known.
+
+        The dict is then empty.
+        """
         return {}
 
     def knows(self, text: str) -> bool:
         """Return whether more than half of a text's units have a token.
 
         Only units with a letter or a digit count; if there are none, all but white space. True for
-        a blank text.
+        a blank text, and for a tokenizer that does not know its `unknown` units.
         """
         units = [unit for unit in self.units(text) if unit.strip()]
         counted = [unit for unit in units if any(map(str.isalnum, unit))] or units
@@ -127,7 +130,8 @@ class TokenizerLike(ABC):
     def beginning(self, text: str) -> tuple[bytes, tuple[bytes, ...]]:
         """Return an unfinished text's bytes, and the characters that may not follow it.
 
-        Those would change its last character, as a combining accent does.
+        Those would change its last character, as a combining accent does; by default there are
+        none.
         """
         return text.encode(), ()
 
@@ -135,9 +139,9 @@ class TokenizerLike(ABC):
 class Tokenizer(TokenizerLike):
     """Tokenizer by characters, features, words or labels; the subclass `Pieces` does BPE.
 
-    `decode(encode(text)) == text` for every normalised text whose characters, or words, all have a
-    token. A tokenizer that decomposes letters (NFD) composes what it decodes (NFC), as texts
-    usually are.
+    `decode(encode(text)) == normalised(text)` if all units of the text have a token: its
+    characters, features, words or label. A tokenizer that decomposes letters (NFD) composes what it
+    decodes (NFC), as texts usually are.
 
     >>> tokenizer = train_tokenizer(["banana"], kind="char")
     >>> tokenizer.encode("nab")
@@ -190,18 +194,19 @@ class Tokenizer(TokenizerLike):
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids; begin, end and padding are left out.
+        """Return the text of token ids; begin, end, padding and ids without a token are left out.
 
         The unknown token becomes <unk>, except in byte-level BPE, which leaves it out. Bytes that
-        are no character, which only a model can generate, become U+FFFD.
+        are no whole character, as a model may generate them, become U+FFFD.
         """
         text = self._joined(ids)
         return unicodedata.normalize("NFC", text) if self.composes else text
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each token by itself, for pictures.
+        """Return the text of each token by itself, for display.
 
-        Special tokens have their names, such as <s>. Incomplete characters are U+FFFD.
+        Special tokens have their names, such as <s>. Incomplete characters are U+FFFD. Letters stay
+        decomposed if the tokenizer decomposes them.
         """
         return [SPECIALS[i] if i < len(SPECIALS) else self._joined([i]) for i in ids]
 
@@ -234,7 +239,8 @@ class Tokenizer(TokenizerLike):
         """Return an unfinished text's bytes, and the characters that may not follow it.
 
         The text is normalised. White space that this strips from its end becomes one space, because
-        text follows.
+        text follows. Only a tokenizer that decomposes letters (NFD) has characters that may not
+        follow: those that `decode` would compose with the last one.
         """
         normal = self._normal(text)
         if normal and text[-1].isspace() and not normal[-1].isspace():
@@ -252,7 +258,8 @@ class Tokenizer(TokenizerLike):
     def units(self, text: str) -> list[str]:
         """Split a text into the units of error rates, after normalisation.
 
-        These are words or labels for tokenizers of them, else characters, with features as one.
+        These are the words of a tokenizer of words, the whole text for one of labels, else
+        characters; each feature is one unit.
 
         >>> train_tokenizer(["AH0 B"], kind="word").units(" B  AH0 ")
         ['B', 'AH0']
@@ -260,16 +267,16 @@ class Tokenizer(TokenizerLike):
         return KINDS[self.kind].pattern.findall(self._normal(text))
 
     def unknown(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the units of texts that have no token, most frequent first."""
+        """Return how often each unit without a token occurs in texts, most frequent first."""
         counts = Counter(unit for text in texts for unit in self.units(text))
         return {unit: n for unit, n in by_frequency(counts) if unit not in self._ids}
 
     def with_new(self, texts: Iterable[str], as_written: bool = False) -> Tokenizer:
         """Return a tokenizer with additional tokens for the unknown units of these texts.
 
-        Existing tokens keep their ids. as_written: no character of the texts is replaced by another
-        that looks the same. Tokenizers of kind "bpe", which need no more tokens, and "word", whose
-        vocabulary is limited, are returned unchanged.
+        Existing tokens keep their ids. as_written: the tokenizer's `reading` is changed so that it
+        leaves these texts unchanged, except for white space. A tokenizer of kind "bpe" or "word" is
+        returned unchanged.
 
         >>> train_tokenizer(["ab"], "char").with_new(["bcc"]).encode("abc")
         [4, 5, 6]
@@ -322,31 +329,32 @@ class Tokenizer(TokenizerLike):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the vocabulary.
+        """SHA-256 of the vocabulary, in hexadecimal.
 
         A model folder records it to detect another tokenizer.
         """
         return hashlib.sha256(json.dumps(self.vocabulary).encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Return the text of `tokenizer.json`; equal tokenizers give the same bytes."""
+        """Return the text of `tokenizer.json`, which is the same each time."""
         return json.dumps(self._file, indent=2, ensure_ascii=False) + "\n"
 
     def save(self, path: Path) -> None:
-        """Write `tokenizer.json`."""
+        """Write the text of `to_json` to the file `path`."""
         path.write_bytes(self.to_json().encode("utf-8"))
 
     @staticmethod
     def load(path: Path) -> Tokenizer:
         """Read a `tokenizer.json` that `save` wrote.
 
-        Raises `UserError` naming the file if it is damaged or not Pellucid's.
+        Raises `UserError` naming the file if it cannot be read, is damaged or is not Pellucid's;
+        also if kind "bpe" lacks the package tokenizers.
         """
         return Tokenizer.of_json(read_json_text(path), path)
 
     @staticmethod
     def of_json(text: str, path: Path = Path("tokenizer.json")) -> Tokenizer:
-        """Make the tokenizer of a text from `to_json`; errors name `path`."""
+        """Make the tokenizer of a text from `to_json`; raises as `load`, naming `path`."""
         try:
             file = json.loads(text)
             kind = _kind_of(file)
@@ -371,9 +379,9 @@ class Tokenizer(TokenizerLike):
 def spelled_by(core: Any, silent: Collection[int] = ()) -> Spelled:
     """Return the bytes of each token of a Hugging Face tokenizer.
 
-    They are returned twice: at the beginning of a text, and later in it. silent: further tokens
-    without bytes, in addition to special ones. A token that is a byte, or bytes that are not whole
-    characters, has the bytes that its name spells.
+    They are returned twice: at the beginning of a text, and later in it. core: a tokenizer of the
+    package tokenizers. silent: further tokens without bytes, in addition to special ones. A token
+    that is a byte, or bytes that are not whole characters, has the bytes that its name spells.
     """
     names = {token: name for name, token in core.get_vocab(with_added_tokens=True).items()}
     tokens = [[token] if token in names else [] for token in range(max(names, default=-1) + 1)]
@@ -427,7 +435,8 @@ def read_json_text(path: Path) -> str:
 def normaliser(names: Sequence[str]) -> Callable[[str], str]:
     """Return a function that applies steps of `NORMALISERS` to a text, in order.
 
-    Raises `UsageError` for an unknown step.
+    Raises `UsageError` for an unknown step. The function raises `UserError` for half of a surrogate
+    pair.
 
     >>> normaliser(["lowercase", "whitespace"])(" A  B")
     'a b'
@@ -450,22 +459,23 @@ def train_tokenizer(
     normalise: Sequence[str] = (),
     reading: Reading | None = None,
 ) -> Tokenizer:
-    """Learn a tokenizer from texts; the same texts always give the same tokenizer.
+    """Learn a tokenizer from texts; the same arguments always give the same tokenizer.
 
     kind: "char", one token per code point, the most frequent first; ties in code point order.
-    "features": also one token per feature after the last tab, such as `V;PST`. "word": one token
-    per word between white space, which is normalised to one space. "label": one token per text.
+    "features": the same, but each feature is one token with the sign before it: <tab>V and ;PST in
+    walk<tab>V;PST. "word": one token per word between white space, which is normalised to one
+    space. "label": one token per text.
     "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
     represent any text.
 
     vocab_size: the most tokens, with the four special ones. "bpe" needs it, at least 260; None: all
-    characters or words. With fewer the rarest have no token; a warning says which. normalise:
+    characters or words. With fewer the rarest have no token; a warning lists up to 20. normalise:
     names in `NORMALISERS`, applied in order. reading: the tokenizer's `Reading`, applied before
     them to the texts it encodes; not to these, which it leaves unchanged (`reading_of`).
 
     Raises `UsageError` for an unknown normaliser and for a `vocab_size` that is too small (below
     260 for "bpe", below 5 for the others), `UserError` for half of a surrogate pair, or if "bpe"
-    lacks the package tokenizers.
+    lacks the package tokenizers, `KeyError` for an unknown kind.
     """
     normalise = [*normalise, *["whitespace"] * (kind == "word")]
     way, normal = KINDS[kind], normaliser(normalise)
@@ -487,7 +497,10 @@ def train_tokenizer(
 
 
 def library() -> Any:
-    """Import Hugging Face's tokenizers. Raises `UserError` if it is not installed."""
+    """Import Hugging Face's package tokenizers; return the module.
+
+    Raises `UserError` if it is not installed.
+    """
     needed = "tokenizers that join bytes or are another program's need the package tokenizers"
     return optional("tokenizers", needed, extra="train")
 
@@ -545,7 +558,7 @@ class TokenizerKind:
         return self.name == "bpe"
 
     def file(self, vocab: dict[str, int], normalise: Sequence[str]) -> dict[str, Any]:
-        """Return the contents of a tokenizer.json."""
+        """Return the content of a tokenizer.json as a dict; for "bpe" without merges."""
         steps = [step for name in normalise for step in _STEPS[name]]
         # UNK is a token of the model only: named here, Hugging Face's decoding would swallow it.
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}

@@ -8,6 +8,9 @@ from pellucid.core.parts import imports
 def command(*words: object, **settings: object) -> str:
     """Return a `pellucid` command with these options, and `--import` for each of the user's parts.
 
+    words: the subcommand and its arguments. settings: options by name, with _ for -; True gives an
+    option without a value. The user's parts are those that `core.parts.imports` names.
+
     >>> command("train", "my run", resume=True, **{"training.steps": 200})
     "pellucid train 'my run' --resume --training.steps 200"
     """

@@ -1,4 +1,4 @@
-"""Read and write whole files atomically: a reader sees the old or the new file, never a mixture."""
+"""Read whole files; write files atomically: a reader sees the old or the new one, never a mix."""
 
 import errno
 import hashlib
@@ -47,10 +47,10 @@ def saving(path: Path, kept: str = "what was saved before is whole") -> Iterator
 
 
 def read_file(path: Path, most: int | None = None) -> bytes:
-    """Return the content of a file of at most `most` bytes.
+    """Return the content of a file of at most `most` bytes; None: of any size.
 
-    Raises `UserError` naming it if it cannot be read, is larger, or is a pipe or a device, which
-    could block for ever or never end.
+    Raises `UserError` naming it if it cannot be read, is larger, does not fit into memory, or is a
+    pipe or a device, which could block for ever or never end.
     """
     try:
         check_file(path, most)
@@ -65,7 +65,8 @@ def read_file(path: Path, most: int | None = None) -> bytes:
 def check_file(path: Path, most: int | None = None, *, pipes: bool = False) -> None:
     """Raise `UserError` for a device, a pipe (unless `pipes`), or a file of more than `most` bytes.
 
-    A pipe could block for ever, a device never end. Raises `OSError` if the file does not exist.
+    A pipe could block for ever, a device never end. A folder passes. Raises `OSError` if the file
+    does not exist or cannot be reached.
     """
     found = path.stat()
     kinds = (stat.S_ISREG, stat.S_ISDIR, *((stat.S_ISFIFO,) if pipes else ()))
@@ -76,10 +77,10 @@ def check_file(path: Path, most: int | None = None, *, pipes: bool = False) -> N
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
+    """Read a TOML file; a byte order mark is ignored.
 
-    Raises `UsageError` naming the file if it is missing, cannot be read or is not valid TOML;
-    `UserError` if it is a pipe, a device or larger than `MOST_BYTES`.
+    Raises `UsageError` naming the file if it is missing, cannot be read or is not valid TOML in
+    UTF-8; `UserError` if it is a pipe, a device or larger than `MOST_BYTES`.
     """
     try:
         check_file(path, MOST_BYTES)
@@ -106,8 +107,9 @@ def checksums(files: Mapping[str, bytes]) -> bytes:
 def changed_file(folder: Path, files: Mapping[str, bytes]) -> str | None:
     """Return the name of the first file whose digest differs from SHA256SUMS, or None.
 
-    files: the contents of the folder's files; one that SHA256SUMS does not list differs. Raises
-    `UserError` if SHA256SUMS cannot be read or is damaged.
+    files: the contents of the folder's files by name. One that SHA256SUMS does not list differs;
+    one that only SHA256SUMS lists is not checked. Raises `UserError` if SHA256SUMS cannot be read
+    or is damaged.
     """
     sums = read_file(folder / SUMS)
     try:
@@ -139,11 +141,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder with these files completely or not at all.
+    """Write a folder with these files completely or not at all; it replaces an older folder.
 
-    It replaces an older one.
-
-    Raises `UserError` if it cannot be written; an older folder then stays as it was.
+    Raises `UserError` if it cannot be written, or if `path` is a file; an older folder then stays
+    as it was.
     """
     with folder_atomically(path) as temporary:
         for name, content in files.items():
@@ -154,7 +155,10 @@ def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
 def folder_atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary folder to write into; rename it to `path` when the block ends.
 
-    Raises `UserError` if it cannot be written; an older folder then stays as it was.
+    If the block raises, the temporary folder is deleted. An older folder at `path` is replaced; for
+    a moment there is none, and if the process is killed then, `remove_temporary` restores it.
+    Raises `UserError` for an `OSError` in the block, if the folder cannot be written, or if `path`
+    is a file; an older folder then stays as it was.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     older = path.with_name(f"{TEMPORARY}older-{path.name}")
@@ -182,9 +186,8 @@ def folder_atomically(path: Path) -> Iterator[Path]:
 def remove_temporary(folder: Path, *names: str) -> None:
     """Remove the temporary files and folders that interrupted writes of these names have left.
 
-    Names may contain *.
-
-    If the replacement of a folder was interrupted, the older folder gets its name back.
+    Names may contain *. If the replacement of a folder was interrupted when it had no folder under
+    its name, the older folder gets its name back.
     """
     kept = f"{TEMPORARY}older-"
     for older in [older for name in names for older in folder.glob(kept + name)]:

@@ -23,7 +23,7 @@ class Text(NamedTuple):
 
 
 def plural(number: float, noun: str) -> str:
-    """Return a noun in the singular or plural, as it follows a number.
+    """Return a noun as it follows a number: with an s at its end unless the number is 1.
 
     >>> plural(1, "step"), plural(0, "step")
     ('step', 'steps')
@@ -33,6 +33,9 @@ def plural(number: float, noun: str) -> str:
 
 def language_of(environment: Mapping[str, str] = os.environ) -> Language:
     """Return the language set by PELLUCID_LANG, or else by the locale: Korean or English.
+
+    The locale is the first of LC_ALL, LC_MESSAGES and LANG that is set and not empty. Any other
+    language than Korean, and no setting, means English.
 
     >>> language_of({"LANG": "ko_KR.UTF-8"}), language_of({"LC_ALL": "C", "LANG": "ko_KR.UTF-8"})
     ('ko', 'en')

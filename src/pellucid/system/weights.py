@@ -27,8 +27,8 @@ _DTYPES["BOOL"] = "?"
 def to_safetensors(state: Mapping[str, Array]) -> bytes:
     """Encode a state dict as a safetensors file.
 
-    If several names share one array, it is stored under the first; the others become aliases,
-    {alias: name} in the file's metadata, as in `save_model` of safetensors.
+    If several names have the same array object, it is stored under the first; the others become
+    aliases, {alias: name} in the file's metadata, as in `save_model` of safetensors.
 
     >>> table = np.ones((2, 3), np.float32)
     >>> sorted(from_safetensors(to_safetensors({"in": table, "out": table}), "model"))
@@ -101,10 +101,11 @@ def _array(where: str, dtype: str, shape: list[int], data: bytes) -> Array:
 
 
 def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
-    """Raise `UserError` naming an array that cannot be a trained weight.
+    """Raise `UserError` for weights that cannot be those of a trained model.
 
-    Refused are other types than floats, NaN and infinity, numbers whose square overflows in
-    float32, and weights all of whose matrices are zero.
+    Refused, with the name of the array, are other types than floats, NaN and infinity, and numbers
+    above `LARGEST`, whose squares may overflow in float32; and weights all of whose matrices are
+    zero.
     """
     for name, array in weights.items():
         if array.dtype.kind != "f":
@@ -135,6 +136,8 @@ def read_weights(path: Path) -> dict[str, Array]:
 
 def average(states: list[Mapping[str, Array]]) -> dict[str, Array]:
     """Average several state dicts of one model, summing in float64 in the order given.
+
+    The result has new arrays, of the names and types of the first; arrays that were shared are not.
 
     >>> average([{"w": np.float32([1.0])}, {"w": np.float32([4.0])}])["w"]
     array([2.5], dtype=float32)

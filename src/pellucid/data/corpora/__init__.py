@@ -55,9 +55,9 @@ CORPORA: Registry[Corpus] = Registry(_corpora())
 
 
 def find_corpus(name: str) -> Corpus:
-    """Return the record of a corpus.
+    """Return the record of a corpus by its name.
 
-    Raises `UsageError` with the nearest existing name.
+    Raises `UsageError` for an unknown name; it suggests the nearest one and lists all.
     """
     return CORPORA.find(name, "data.corpus")
 

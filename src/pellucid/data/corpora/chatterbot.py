@@ -13,7 +13,8 @@ def read_chatterbot(contents: Contents, _: str) -> Splits:
     """Read conversations as pairs of a first turn and all later turns, the targets.
 
     Pairs with the same question become one: 128 of the 356 questions have several answers. The
-    corpus is too small to hold anything out: a model memorises it.
+    corpus is too small to hold anything out: a model memorises it. Raises `UserError` if PyYAML is
+    not installed.
     """
     yaml = optional("yaml", "the Korean conversations need a reader of YAML", extra="demo")
     answers: dict[str, dict[str, None]] = {}  # dict: a set that keeps its order

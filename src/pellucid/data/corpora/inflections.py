@@ -63,7 +63,9 @@ def _with(word: str, ending: str) -> str:
 
 
 def decline(noun: str, number: str, owner: str, case: str) -> str:
-    """Return a form of a noun: its number, possessor and case.
+    """Return the form of a noun for a number, an owner and a case.
+
+    number: "SG" or "PL". owner: a key of `OWNERS`, "" for none. case: a key of `CASES`.
 
     >>> decline("araba", "SG", "PSS3S", "LOC"), decline("araba", "SG", "", "DAT")
     ('arabasında', 'arabaya')

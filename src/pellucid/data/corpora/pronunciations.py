@@ -24,9 +24,10 @@ def read_pronunciations(contents: Contents, _: str) -> Splits:
 def pronunciations(lexicon: dict[str, str | dict[str, str | None]]) -> list[TextPair]:
     """Collect the pronunciations of each plain word under its lower-case spelling.
 
-    A value of the lexicon is a pronunciation, or a mapping by part of speech, with null for none.
-    Among spellings that differ by case, the lower-case one comes first; then the default part of
-    speech; then the order of the file.
+    Plain words have only the letters a to z and apostrophes; others are left out. A value of the
+    lexicon is a pronunciation, or a mapping by part of speech, with null for none. Among spellings
+    that differ by case, the lower-case one comes first; then the default part of speech; then the
+    order of the file.
 
     >>> pronunciations({"US": "juɛs", "us": {"NOUN": None, "DEFAULT": "ʌs"}, "x-ray": "ɛksɹA"})
     [TextPair(source='us', targets=('ʌs', 'juɛs'))]
