@@ -63,8 +63,8 @@ def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) 
     """Return whether the kernel can normalise rows of this width with these parameters.
 
     Weight and bias must be contiguous float32 vectors of the width, or None. It cannot for a width
-    of 1, where x̂ is exactly 0 but a fused multiply-add would leave a
-    rounding error, nor for an ε below the smallest normal float32, for which the fast 1 / √x fails.
+    of 1, where LayerNorm's x̂ is exactly 0 but a fused multiply-add would leave a rounding error,
+    nor for an ε below the smallest normal float32, for which the fast 1 / √x fails.
     """
     return (
         width > 1
@@ -86,8 +86,8 @@ def normalise(
     """Compute norm(residual + dropout(x)); return it and its backward.
 
     x: rows (T, E), or (0, E) for norm(residual). `centred`: LayerNorm, else RMSNorm.
-    `backward(dy)` returns dx, dresidual, dweight, dbias; without dropout dx and dresidual share
-    their memory.
+    `backward(dy)` returns dx, dresidual, dweight, dbias (None for a parameter that is None);
+    without dropout dx and dresidual share their memory.
     """
     shape, width = residual.shape, residual.shape[-1]
     rows = residual.reshape(-1, width)

@@ -11,9 +11,9 @@ Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.dropout` for contiguous float32 rows, if 0 < p < 1.
+    """Compute `ops.dropout` for contiguous float32 rows, with an `rng` and 0 < p < 1.
 
-    The row keys of `rng`, if it has any, must be one for each row.
+    If the rng has row keys, there must be one for each row.
     """
     x = call.x
     bits = row_tools.dropout_bits(call.p, call.rng, x.shape[:-1]) if row_tools.is_rows(x) else None

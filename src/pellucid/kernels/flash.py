@@ -115,11 +115,12 @@ def attend(
     q: Array, k: Array, v: Array, spans: Spans, rule: Prepared, scale: float | None,
     dropout: Bits,
 ) -> tuple[Array, Callable[[Array, Array, Array, Array], tuple[Array, ...]]]:  # fmt: skip
-    """Compute attention within each sequence, from q (T, H, D) to k and v (U, H, D).
+    """Compute attention within each sequence, from q (T, H, D) to k (U, H, D) and v (U, H, Dv).
 
-    Returns the output (T, H, Dv), and `backward(dout, dq, dk, dv)`, which writes the gradients into
-    dq, dk and dv (only for keys that are used), and returns those of the rule's parameters. The
-    output is read-only if a sequence uses more than 128 keys: backward reads it again.
+    scale: None stands for 1/√D. Returns the output (T, H, Dv), and `backward(dout, dq, dk, dv)`,
+    which writes the gradients into dq, dk and dv (only for keys that are used), and returns those
+    of the rule's parameters. The output is read-only if a sequence uses more than 128 keys:
+    backward reads it again.
     """
     terms = rule.terms
     forward_kernel = with_steps(_forward, rule.steps)
@@ -174,7 +175,10 @@ def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -
 
 
 def clear_hidden(spans: Spans, k_lasts: Array, *gradients: Array) -> None:
-    """Set the gradients of unused key rows to zero, since no task writes them."""
+    """Set the gradients of unused key rows to zero, since no task writes them.
+
+    k_lasts: the row after the last key of each sequence.
+    """
     begins = spans.k_firsts + spans.sources
     for i in np.flatnonzero(begins < k_lasts):
         for gradient in gradients:
@@ -255,7 +259,8 @@ def _passes(score, pull, ruled):
     def row(scores, at, width, low, count, scale, rows, cap, maximum, key, first, threshold):
         """Replace a row of q·k by exp(score − maximum), with zeros where dropout drops it.
 
-        Returns the maximum including earlier blocks of the row, and the sum before dropout.
+        Returns the maximum including earlier blocks of the row, and this block's sum before
+        dropout.
         """
         maxima = splat(maximum)
         for j in range(0, width, LANES):

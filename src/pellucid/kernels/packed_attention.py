@@ -56,7 +56,8 @@ def _spans(
 ) -> tuple[flash.Spans, tuple[int, int]] | None:
     """Return the spans of the sequences, and the longest L and S; cached for all layers.
 
-    The boundaries are given as bytes. Returns None unless they increase from 0 to all rows.
+    The boundaries are given as bytes. Returns None unless they go from 0 to the number of rows and
+    never down. `sources` of the spans counts all keys of a sequence.
     """
     spans, longest = [], []
     for given, rows in ((q_bytes, queries), (k_bytes, keys)):

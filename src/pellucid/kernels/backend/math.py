@@ -37,7 +37,10 @@ _exp = _polynomial(0.499999934, 0.166665201, 0.0416683943, 0.00836878087, 0.0013
 
 @inner(EXACT)
 def exp(x):
-    """Compute eˣ for x up to 88, to 1 ulp; 0 below −87, near float32's smallest normal number."""
+    """Compute eˣ for x up to 88, to 1 ulp; 0 below −87.
+
+    There eˣ is near the smallest normal float32.
+    """
     shifted = x * _LOG2_E + _ROUND
     n = shifted - _ROUND
     r = x - n * _LN2_HIGH

@@ -3,8 +3,10 @@
 B is copied once into panels, WIDTH columns wide and k long, so that the inner loop reads memory
 sequentially, and a piece of DEPTH rows stays in the first-level cache. HEIGHT rows of A stay in the
 second-level cache while they are multiplied by all panels. (Goto & van de Geijn 2008, without its
-last level, since k is short here.) A block of A that is not contiguous along its rows (a transposed
-array) is copied too, if it is read in steps of FAR numbers or more, which use few sets of a cache.
+last level, since k is mostly short here.) The pieces of a longer k are added to C one after
+another, those of a k above 4,096 in float32 with compensated summation (`tile.add_product`). A
+block of A that is not contiguous along its rows (a transposed array) is copied too, if it is read
+in steps of FAR numbers or more, which use few sets of a cache.
 
 Why not NumPy's BLAS? Its own threads keep a processor busy for a while after every product, when
 other kernels need it. It chooses AVX2 code on processors with AVX-512 that are newer than it. It
@@ -233,7 +235,10 @@ def _sum_rows(a, at, a_step, height, depth, sums, first, add):
 
 @inner()
 def _block(a, at, a_row, a_step, transposed, height, depth, copy):
-    """Return the address, row step and k step of a block of A, copied if its steps are large."""
+    """Return the address, row step and k step of a block of A.
+
+    A transposed block whose k step is large is copied first.
+    """
     if not transposed:
         return address_of(a, at), a_row, 1
     if a_step < FAR:
@@ -257,8 +262,8 @@ def _multiply_rows(name: str, numbers: int, block: Any, product: Any) -> Any:
     def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
         """Compute rows begin … end − 1 of panels left … right − 1 of C.
 
-        An empty `bias` or `sums` stands for none. The terms of every element are added in the
-        same order, so its bits do not depend on how C is divided.
+        An empty `bias` or `sums` stands for none; `sums` is written only if left is 0. The terms of
+        every element are added in the same order, so its bits do not depend on how C is divided.
         """
         k, n = a.shape[1], c.shape[1]
         steps = b.shape[1] // WIDTH

@@ -59,7 +59,7 @@ def read_only(y: Array) -> Array:
 
 
 def as_vector(x: Array | None, width: int, default: float) -> Array:
-    """Return x, or if it is None a vector of `width` times `default`."""
+    """Return x, or if it is None a vector of `width` numbers that are all `default`."""
     return np.full(width, default, np.float32) if x is None else x
 
 
@@ -76,7 +76,8 @@ def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
 def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | None:
     """Return the `Bits` for dropout of rows of this shape; None if a kernel cannot draw them.
 
-    It cannot if p is 1 or not a probability, or if `rng` has keys for rows of another shape.
+    Nothing is dropped if p is 0 or `rng` is None. A kernel cannot draw if p is 1 or not a
+    probability, or if `rng` has keys for rows of another shape.
     """
     if p == 0.0 or rng is None:
         return KEEP_ALL
@@ -87,7 +88,8 @@ def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | Non
 def bits_of(p: float, rng: Rng | None, names: Array | None) -> Bits | None:
     """Return the `Bits` for dropout of rows with these keys; None if a kernel cannot draw them.
 
-    It cannot if p is 1 or not a probability, or if `names` is None. The reference op then runs.
+    Nothing is dropped if p is 0 or `rng` is None. A kernel cannot draw if p is 1 or not a
+    probability, or if `names` is None; the reference op then runs.
     """
     if p == 0.0 or rng is None:
         return KEEP_ALL

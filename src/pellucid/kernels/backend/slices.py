@@ -20,7 +20,7 @@ _Nothing = c_char * 0
 
 
 def whole(arrays: Iterable[Array]) -> bool:
-    """Return whether all arrays are contiguous, writeable float32."""
+    """Return whether all arrays are float32, C-contiguous, aligned and writeable."""
     return all(x.dtype == np.float32 and x.flags.carray for x in arrays)
 
 

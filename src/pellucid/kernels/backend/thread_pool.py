@@ -233,8 +233,9 @@ def _wait_for_workers(pool):
 def run_tasks(pool, tasks, code, data):
     """Run all tasks of a job (see `this_call`), together with the workers of a pool.
 
-    `pool` is the address of the pool's fields, or 0 for none. Raises `MemoryError` if a task ran
-    out of memory. This function is compiled once, for all kernels.
+    `pool` is the address of the pool's fields, or 0 for none. Without one, or while another thread
+    uses it, the caller runs all tasks by itself. Raises `MemoryError` if a task ran out of memory.
+    This function is compiled once, for all kernels.
     """
     failed = 0
     if tasks > 1 and pool != 0 and _take(pool, BUSY):

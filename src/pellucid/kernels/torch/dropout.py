@@ -10,7 +10,7 @@ from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.dropout` on a GPU, if 0 < p < 1."""
+    """Compute `ops.dropout` on a GPU, with an `rng` and 0 < p < 1."""
     x, p, rng = call.x, call.p, call.rng
     if p == 0.0 or rng is None or not are_numbers(x) or not draws_on(x.device, p, rng):
         return Declined(NOT_TENSORS)

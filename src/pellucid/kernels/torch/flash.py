@@ -57,7 +57,9 @@ def attend_packed(
     dropout: float,
     rng: Rng | None,
 ) -> tuple[Tensor, Any]:
-    """Compute attention within each sequence on a GPU, from q (T, H, D) to k and v (U, H, D).
+    """Compute attention within each sequence on a GPU.
+
+    It is from q (T, H, D) to k (U, H, D) and v (U, H, Dv); without an rng nothing is dropped.
 
     Returns out (T, H, Dv) and backward(dout) -> dq, dk, dv. Every sequence must have a key.
     With dropout, PyTorch's default generator of the GPU gets a new seed.
