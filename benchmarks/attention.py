@@ -9,9 +9,9 @@ masks that PyTorch's users pass; milliseconds (quartiles) and ratios.
 `rules`: each rule on the fused kernel and on the reference op, and PyTorch's own attention given
 the same rule as a dense mask (causal by its flag), one sequence, 8 heads of 32; seconds and the
 peak memory of a process of its own. PyTorch's FlexAttention, compiled, has no backward on a CPU:
-its forward stands beside ours; compiling (about a minute) is not counted. Where a side would hold
-an array of H · L² numbers it is left out from 8,192 tokens on, and at 32,768 all but the rules that
-skip keys.
+its forward is compared with ours; compiling (about a minute) is not counted. Where a side would
+hold an array of H · L² numbers it is left out from 8,192 tokens on. Above that only the rules that
+skip keys are measured, on the kernel and on FlexAttention.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def product_steps() -> list[Callable[[], Any]]:
 
 
 def drop_in(rounds: int) -> dict[str, Any]:
-    """Time all pairs in turn, after one call of each to compile; return their results."""
+    """Time all pairs in turn, after two calls of each to compile; return their results."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -182,9 +182,10 @@ def rule_of(name: str, length: int) -> Any:
 
 
 def rule_run(side: str, name: str, length: int) -> dict[str, float]:
-    """Time forward and backward of one sequence on one side, after a warm-up.
+    """Time one sequence on one side after a warm-up, and return the peak memory in MB too.
 
-    It is the best of three runs, or one run of a long sequence.
+    Of "flex" it is the forward alone, of "torch" forward and backward, of the others each. A time
+    is the best of three runs, or that of one run from 8,192 tokens on.
     """
     from pellucid import ops
     from pellucid.core import dispatch

@@ -62,7 +62,7 @@ class Calls:
 
 
 def step_for(cores: int, step: Callable[[], float], rounds: int) -> tuple[Calls, float]:
-    """Run steps with the work divided for some cores; return kernel calls and seconds."""
+    """Run steps with the work divided for some cores; return kernel calls and seconds of a step."""
     calls, plain, count = Calls(cores), Kernel.__call__, threads.count
     threads.count = lambda: cores
     Kernel.__call__ = calls.around(plain)  # type: ignore[method-assign]

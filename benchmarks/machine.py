@@ -26,7 +26,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "benchmarks.jsonl"
 
 
 def machine() -> dict[str, str]:
-    """Return the day, the processor, its threads for this process, and versions."""
+    """Return the day, the processor, its threads for this process, the load, and versions."""
     return {
         "date": date.today().isoformat(),
         "processor": f"{processor()}, {processors()} threads",
@@ -45,7 +45,10 @@ def in_turn(calls: Iterable[Callable[[], Any]], rounds: int) -> np.ndarray:
 
 
 def apart(module: str, call: str) -> dict[str, float]:
-    """Run a call of a benchmark in a process of its own, because a peak of memory never falls."""
+    """Run a call of a benchmark in a process of its own, because a peak of memory never falls.
+
+    Returns what the call returns.
+    """
     program = f"import json; from benchmarks import {module}; print(json.dumps({module}.{call}))"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],

@@ -26,7 +26,7 @@ def _multiplying(products: Products) -> Any:
 
 
 def multiply_add_rate(products: Products = FLOAT32) -> float:
-    """Return the operations per second of multiply-adds alone, best of three runs.
+    """Return the operations per second of multiply-adds alone, the best of four runs.
 
     A multiply-add is two operations.
     """

@@ -92,6 +92,8 @@ def text_of(answer: bytes) -> str:
     Raises `ValueError` for an error.
     """
     objects = [line.removeprefix(b"data: ") for line in answer.split(b"\n") if b"choices" in line]
+    if not objects:
+        raise ValueError(f"an error in place of an answer: {answer!r}")
     choices = [json.loads(b"{" + line.lstrip(b"{")) for line in objects]
     return "".join(choice["choices"][0]["text"] for choice in choices)
 

@@ -157,7 +157,10 @@ async def raw(port: int, requests: Iterator[bytes], together: int = 50) -> Count
 
 
 async def halves(port: int, number: int, slow: int, seed: int = 0) -> Counter[str]:
-    """Send requests that end in the middle, and `slow` ones that come a byte at a time."""
+    """Send requests that end in the middle, and `slow` ones that come a byte at a time.
+
+    Returns how often each status came.
+    """
     draw, seen = random.Random(seed), Counter[str]()
     gate = asyncio.Semaphore(100)
 
@@ -176,7 +179,7 @@ async def halves(port: int, number: int, slow: int, seed: int = 0) -> Counter[st
 
 
 async def crowd(port: int, number: int) -> Counter[str]:
-    """Hold many connections open; return the status of a good request meanwhile."""
+    """Hold many connections open; return the statuses of ten good requests meanwhile."""
     gate, held = asyncio.Semaphore(200), []
 
     async def one() -> None:
@@ -200,7 +203,10 @@ async def good(port: int) -> str:
 
 
 def documented(port: int, number: int, seed: int = 0) -> Counter[str]:
-    """Send cases made from the OpenAPI document, half of them invalid."""
+    """Send cases made from the OpenAPI document; return how often each status came.
+
+    Of the POST requests half are invalid.
+    """
     import hypothesis
     import requests
     import schemathesis

@@ -70,7 +70,7 @@ class PeerBatcher(OneBatch):
         self.rows = rows
 
     def round(self) -> int:
-        """Answer the waiting jobs."""
+        """Answer up to `rows` waiting jobs; return how many tokens the answers have."""
         jobs: list[Job] = []
         while (job := self.waiting.next()) is not None and len(jobs) < self.rows:
             self.waiting.take(job)
@@ -93,7 +93,7 @@ class NoEngine(OneBatch):
     """Answers every text with its own tokens, without a model."""
 
     def round(self) -> int:
-        """Answer the waiting jobs."""
+        """Answer the waiting jobs; return how many tokens the answers have."""
         made = 0
         while (job := self.waiting.next()) is not None:
             self.waiting.take(job)

@@ -27,7 +27,10 @@ from pellucid.models import Seq2Seq
 
 
 def operations(task: Task) -> float:
-    """Count the operations of the matrix products in a training step on the mean batch."""
+    """Count the operations of the matrix products in a training step on `batch_tokens` tokens.
+
+    It is scaled from the batches of an epoch, whose useful tokens vary.
+    """
     model = Seq2Seq(task.config)
     batches = list(Batches(task.examples, seed=0, batch_tokens=task.batch_tokens).epoch(0))
     forward = sum(

@@ -115,7 +115,7 @@ def path_of(code: str) -> Path:
 
 
 def page(language: str) -> str:
-    """Write the page in one language."""
+    """Return the text of the page in one language."""
     which = LANGUAGES.index(language)
     word = {name: texts[which] for name, texts in WORDS.items()}
     lines = [HEAD[language]]

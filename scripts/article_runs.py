@@ -58,7 +58,7 @@ def kept(study: str, run: dict[str, Any]) -> dict[str, Any]:
 
 
 def short(value: Any) -> Any:
-    """Return numbers with seven digits.
+    """Round floats, also those in lists, to seven significant digits; keep anything else.
 
     >>> short([0.123456789, None])
     [0.1234568, None]

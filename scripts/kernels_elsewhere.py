@@ -215,7 +215,7 @@ class Elsewhere:
 def install(target: str) -> None:
     """Replace every kernel by the built one.
 
-    A kernel that is not built cannot be called.
+    A kernel that is not built cannot be called in another program; in this process it is compiled.
     """
     from pellucid.kernels.backend.compile import Kernel, RefusedError
 

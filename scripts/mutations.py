@@ -59,7 +59,7 @@ class Mutation(NamedTuple):
 
 
 def mutations() -> list[Mutation]:
-    """Return all mutations of the packages that are valid Python."""
+    """Return all mutations of the packages' files that have tests; some are not valid Python."""
     found = []
     for package in PACKAGES:
         for path in sorted((SOURCE / package).rglob("*.py")):
@@ -118,7 +118,7 @@ def compiles(mutation: Mutation) -> bool:
 
 
 def main() -> None:
-    """Draw mutations, test each, and print the survivors and their share."""
+    """Draw mutations, test each, and print each outcome and how many of each kind there are."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=30)

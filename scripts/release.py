@@ -54,7 +54,8 @@ def version() -> str:
 def set_version(new: str, today: str) -> None:
     """Write a version to all files that state one.
 
-    A release also closes the changelog. A development version is written to the package alone.
+    A release also closes the changelog. A development version is written to the package alone, and
+    opens a new section of the changelog.
     """
     if re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", new) is None:
         sys.exit(f"expected a version such as 0.2.0 or 0.3.0.dev0, got {new!r}")

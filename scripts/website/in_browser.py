@@ -1,7 +1,7 @@
 """The Python side of the workbench.
 
-Docs/workbench/worker.js calls it in the browser. It runs in Pyodide with NumPy and the library
-alone. The messages come from the functions that `pellucid exercise` uses.
+The page's script `docs/workbench/worker.js` calls it in the browser. It runs in Pyodide with NumPy
+and the library alone. The messages come from the functions that `pellucid exercise` uses.
 """
 
 from __future__ import annotations

@@ -236,10 +236,11 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
     """Read a folder's search settings: beam, length, penalty, n-grams, first token.
 
     They are in generation_config.json or, in old folders, in config.json. A length penalty outside
-    −10 to 10 is moved to the nearer end, with a warning. Another warning lists settings with an
-    effect that are not followed here. Raises `UserError` for a value that is not allowed. alone:
-    whether the model is a decoder alone; for one with `no_repeat_ngram_size`, a warning says that
-    only n-grams of the answer are counted.
+    −10 to 10 is moved to the nearer end, with a warning; its formula is that of `SearchConfig`, not
+    that of `transformers`. The length counts the answer alone. Another warning lists the settings
+    of `UNREAD` that have an effect, and bad words of several tokens, which are not followed here.
+    Raises `UserError` for a value that is not allowed. alone: whether the model is a decoder alone;
+    for one with `no_repeat_ngram_size`, a warning says that only n-grams of the answer are counted.
     """
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
     given = Foreign(read_json(path), path)

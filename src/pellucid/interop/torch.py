@@ -45,8 +45,9 @@ def to_torch(module: nn.Module) -> Any:
 
     The classes are Transformer, its encoder and decoder, their layers, MultiheadAttention, Linear,
     LayerNorm, Embedding, Dropout, ReLU, LeakyReLU, SiLU and GELU. Dropout probabilities, frozen
-    parameters and the mode (train or eval) are kept. Arrays are copied, in the same dtype; they
-    must be NumPy's, so move a module from a GPU back first: `module.to(np.empty(0))`.
+    parameters and the mode (train or eval) are kept. Arrays are copied, in the same dtype, a shared
+    parameter once for each place; they must be NumPy's, so move a module from a GPU back first:
+    `module.to(np.empty(0))`.
 
     Raises `UserError` if PyTorch is not installed, and for a module without a counterpart there:
     another class (such as the layers of `pellucid.models`), another activation, a scale of the
