@@ -204,6 +204,8 @@ def test_a_metric_of_answers_does_not_score_labels(run: tuple[str, Path], capsys
     assert "is for encoder-decoders" in capsys.readouterr().err
     assert main(["train", "g2p-demo", "--run", "x", "--evaluation.metric", "labels"]) == 2
     assert "is for models of labels" in capsys.readouterr().err
+    with pytest.raises(UserError, match="metric = 'blue' is not known"):
+        pellucid.load(run[1]).evaluate(rows(run[0])[:2], "blue")
 
 
 def test_texts_with_rare_labels_are_repeated_in_training_alone(tmp_path: Path) -> None:

@@ -67,6 +67,18 @@ def test_examples_are_of_no_users_texts_and_of_no_corpus_that_forbids_copies() -
     assert kept(corpus="multi30k-de-en") == kept(corpus="multi30k-en-de") == []
 
 
+@pytest.mark.parametrize(("kind", "example"), [("continue", "ein Hund"), ("fill", "ein [MASK]")])
+def test_examples_of_a_model_of_one_text_are_its_targets(kind: str, example: str) -> None:
+    pairs = [TextPair("", ("ein Hund kam an" if kind == "continue" else "ein Hund",))]
+    assert examples_of(kind, DataConfig(corpus="chatbot-ko"), pairs) == [example]
+
+
+def test_a_cards_paragraph_of_two_lines_is_read_as_one() -> None:
+    assert (
+        about_and_examples("# m\n\nIt reads\nand writes.\n\n## Data\n")[0] == "It reads and writes."
+    )
+
+
 def test_a_users_own_words_in_a_card_survive() -> None:
     old = card({"pairs": "7"}).replace("# my g2p", "# Ours\n\n| pairs | x |")
     old = old.replace("| pairs | 7 |", "| pairs  |  7 |\n| mine | 5 |\n\nMeasured at home.")

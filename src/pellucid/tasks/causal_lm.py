@@ -107,14 +107,14 @@ class CausalLMTask(GenerationTask):
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
     ) -> tuple[Packed, Array]:
-        """Return all but the last token of each text, and the last tokens.
+        """Return all but the last token of each text, packed, and the last tokens, (N,).
 
-        The last tokens are fed when generation begins.
+        The last tokens are fed when generation begins. rows, numbers: as in the base class.
         """
         return without_last(Packed.of([self.prompt_ids(row) for row in rows], numbers))
 
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
-        """Return the token ids that the model reads for a text."""
+        """Return the token ids that the model reads for a text, with a begin token if `begins`."""
         return [self.model.config.bos_token_id, *source] if self.begins else list(source)
 
     def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:

@@ -44,8 +44,9 @@ class ClassifierTask(Task):
         The result has a list per text, with one list of guesses for the text or for each of its
         tokens, likeliest first; ties go to the lower id. `Guess.token` is the label, `Guess.text`
         the text or token that it belongs to. Texts of similar length are computed together. Raises
-        `UserError` for a text without tokens, with more than `max_source_length`, mostly unseen in
-        training, or with another number of columns than the training data.
+        `UserError` for a text without tokens, with more than `max_source_length`, of which at least
+        half was not seen in training, or with another number of columns than the training data;
+        `UsageError` if `best` is below 1.
         """
         check_best(best)
         texts = checked_texts(texts, "labels", self.columns)
@@ -76,9 +77,9 @@ class ClassifierTask(Task):
         return self.target.tokens(range(len(SPECIALS), self.model.config.label_vocab_size))
 
     def _blank(self, text: str, log_p: np.ndarray, labels: np.ndarray) -> Blank:
-        """Make guesses of the label numbers `labels`.
+        """Make the guesses of the labels with the numbers `labels`, which count from 0.
 
-        Log_p: of all labels, (number of labels,).
+        text: the text or token that they belong to. log_p: of all labels, (number of labels,).
         """
         first = len(SPECIALS)
         return [
@@ -86,7 +87,7 @@ class ClassifierTask(Task):
         ]
 
     def guesses(self, text: str, best: int = 5) -> list[Blank]:
-        """Return the `best` likeliest labels of one text, or of each of its tokens."""
+        """Return the `best` likeliest labels of one text, or of each token, as `labels` does."""
         return self.labels([text], best)[0]
 
     def generate(self, texts: Iterable[str | tuple[str, str]]) -> list[str]:
@@ -98,9 +99,10 @@ class ClassifierTask(Task):
         return [" ".join(token[0].token for token in tokens) for tokens in found]
 
     def check_columns(self, text: str) -> None:
-        """Raise `UserError` for a text without the columns that the model learnt to read.
+        """Raise `UserError` if a text has another number of columns than the training data.
 
-        With another program's tokenizer also for a tab in the text.
+        If the training data had one, every text is accepted, except that with another program's
+        tokenizer a text may have no tab.
         """
         super().check_columns(text)
         if "\t" in text and not isinstance(self.source, Tokenizer):
@@ -121,10 +123,11 @@ class ClassifierTask(Task):
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
     ) -> Examples:
-        """Tokenize texts and labels.
+        """Tokenize pairs of a text and its label, or the labels of its tokens.
 
-        Raises `UserError` for a target that is not exactly one label, or one label per token of the
-        text, and for a text with other columns. Longer texts are left out, as in `Task.encode`.
+        Raises `UserError` for a pair with several targets, for a target that is not exactly one
+        label, or one label per token of the text, for a text with another number of columns, and if
+        nothing is left. Texts with more than `max_tokens` are left out, with a warning.
         """
         several = next((pair for pair in pairs if len(pair.targets) > 1), None)
         if several is not None:
@@ -153,7 +156,11 @@ class ClassifierTask(Task):
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
     ) -> Callable[[Any], Mapping[str, float]] | None:
-        """Return a function that scores the labels of held-out pairs; None without pairs."""
+        """Return a function that predicts the labels of all held-out pairs and scores them.
+
+        It returns the scores by name; its argument is ignored. None without pairs. metric: "none"
+        is the usual one for labels.
+        """
         if not pairs:
             return None
         longest = self.max_source_length
@@ -192,6 +199,6 @@ class ClassifierTask(Task):
             parts.append((found + len(SPECIALS), to_host(wanted), np.exp(log_p.max(axis=1))))
         found, wanted, p = map(np.concatenate, zip(*parts, strict=True))
         answers, references = (self.target.tokens(ids.tolist()) for ids in (found, wanted))
-        scored = METRICS[self.usual_metric if metric == "none" else metric]
+        scored = METRICS.find(self.usual_metric if metric == "none" else metric, "metric")
         measured = scored.compute(answers, [[label] for label in references], intervals)
         return measured, p.astype(np.float64), found == wanted

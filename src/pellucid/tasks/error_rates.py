@@ -31,7 +31,8 @@ def error_rates(
     """Compute phoneme and word error rates, each output against its nearest reference.
 
     Of two equally near references the shorter one counts. A text is a string, compared by code
-    points, or a list of words. intervals: add 95 % bootstrap intervals of 1,000 samples. Raises
+    points, or a list of words. If the nearest references are all empty, PER is the number of edits.
+    intervals: add 95 % bootstrap intervals of 1,000 samples. Raises
     `ValueError` if the numbers of outputs and of reference lists differ or are 0, or if an output
     has no reference; `UserError` if rapidfuzz is not installed.
 

@@ -67,8 +67,9 @@ def save_model(
 ) -> None:
     """Write a model folder, completely or not at all.
 
-    card: the text of README.md. Raises `UserError` if the folder cannot be written, a weight is too
-    large for float16, the tokenizer is another program's, or the task is an ensemble.
+    It replaces an older folder. Sampling settings and the prefix are not saved. card: the text of
+    README.md. weights: the storage format. Raises `UserError` if the folder cannot be written, a
+    weight is too large for float16, the tokenizer is another program's, or the task is an ensemble.
     """
     if getattr(trained, "others", ()):
         raise UserError("an ensemble is several models: save each in a folder of its own")
@@ -129,7 +130,8 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
     """Load a model folder: also one of Hugging Face's, that in a run folder, or a shipped one.
 
     The model is in eval mode. Raises `UserError` naming the file that is missing, damaged,
-    inconsistent with the others, or, unless `accept_changes`, changed since it was saved.
+    inconsistent with the others, or, unless `accept_changes`, changed since it was saved; changes
+    are found only in folders of Pellucid's that have SHA256SUMS.
     """
     folder = find_model(folder)
     with naming_imports(folder.parent):

@@ -112,8 +112,8 @@ def sampling_of(
 ) -> SampleConfig:
     """Make sampling settings, with the length and the constraints of a search.
 
-    before: settings that `given` changes. Raises `UsageError` for a wrong value, and for a search
-    that returns several answers.
+    given: names and values of `SampleConfig`. before: settings that `given` changes; None: the
+    defaults. Raises `UsageError` for a wrong value, and for a search that returns several answers.
     """
     if search.best > 1:
         raise UsageError(
@@ -139,7 +139,9 @@ def piece_numbers(number: int, pieces: int) -> list[int]:
 def join_answers(passage: Passage, pieces: Sequence[Sequence[Answer]]) -> list[Answer]:
     """Join the first answers to all pieces of a text, then the second ones, and so on.
 
-    An answer to a single piece keeps its tokens and score; a joined answer has none, and score 0.
+    There are as many joined answers as the piece with the fewest answers has, and one for a text
+    without pieces. An answer to a single piece keeps its tokens and score; a joined answer has
+    none, and score 0.
     """
     if len(pieces) == 1:
         return [answer._replace(text=passage.joined([answer.text])) for answer in pieces[0]]
@@ -271,7 +273,7 @@ class GenerationTask(Task):
         return ()
 
     def answer_ids(self, answer: str) -> list[int]:
-        """Tokenize an answer."""
+        """Return the token ids of an answer, those without text that precede it included."""
         return [*self._frame(), *self.target.encode(answer)]
 
     @abstractmethod
@@ -301,7 +303,10 @@ class GenerationTask(Task):
         return Packed.of([self.prompt_ids(row) for row in rows], numbers), first
 
     def decoder(self) -> Decodes:
-        """Compile the decoder for search and sampling; it can be reused for many texts."""
+        """Compile the decoder for search and sampling.
+
+        It can be reused for many texts, as long as the weights do not change.
+        """
         return compile_model(self.model, self.arithmetic)
 
     def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
@@ -346,7 +351,7 @@ class GenerationTask(Task):
         """Score each token of a given answer, and find the likeliest ones in its place.
 
         Return (log p, the `count` likeliest) of each token; the likeliest are (id, log p) at the
-        same position. The end token is not included.
+        same position. There is no entry for the end of the answer.
         """
         log_p = choices(self._log_p(self._batch([(source, answer)])), self.model.config)
         orders = np.argsort(-log_p, kind="stable")[:, :count]
@@ -382,7 +387,7 @@ class GenerationTask(Task):
         For a decoder alone the answer is the text that follows. An answer that contains something
         unknown to the tokenizer, or a token that the model never generates, scores −inf. Raises
         `UserError` for a text or an answer that is too long, and for an empty text unless the model
-        reads a token there; `UsageError` for anything but pairs of str.
+        reads a token there; `UsageError` for a sequence in `pairs` that is not two str.
 
         >>> model.score([("attention", "ə t ˈɛ n ʃ ə n")])  # doctest: +SKIP
         [-0.1375]
@@ -432,8 +437,8 @@ class GenerationTask(Task):
         length_penalty, repetition_penalty, no_repeat_ngram and prefix; any of temperature, top_k,
         top_p, min_p, seed and samples switches from search to sampling. forced_bos_token_id is a
         setting too. The names of transformers' `generate` are accepted (`ALIASES`, do_sample; see
-        `own_names`). Raises `UsageError` for an unknown name, a wrong value, or `best` above 1
-        with sampling.
+        `own_names`). Raises `UsageError` for an unknown name, a wrong value, a prefix that the
+        model cannot generate, or `best` above 1 with sampling.
         """
         if not settings:
             return self
@@ -467,7 +472,7 @@ class GenerationTask(Task):
         """Split a text into pieces that are answered one by one.
 
         Here the whole text is one. Raises `TooLongError` for a text that is too long, and
-        `UserError` for one of which half was never seen in training.
+        `UserError` for one of which at least half was not seen in training.
         """
         self.check_length(text)
         self.check_seen(text)
@@ -483,8 +488,8 @@ class GenerationTask(Task):
 
         settings: changes for these texts, as in `configured`. A tuple is a text of several columns,
         such as a word and its features. Raises `UserError` for a text that cannot be answered, for
-        example because a sentence has more than `max_source_length` tokens; `UsageError` if
-        `settings` ask for several answers per text.
+        example because a sentence has more than `max_source_length` tokens; `UsageError` for wrong
+        settings, and if `settings` ask for several answers per text.
 
         >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
         ['ə t ˈɛ n ʃ ə n']
@@ -511,8 +516,9 @@ class GenerationTask(Task):
         """Return the best answers to each text, best first; samples as they were drawn.
 
         A text is answered in pieces (`passage`). An answer to several pieces has the sum of their
-        log p, no tokens, and score 0. An empty text has one empty answer, unless the model reads a
-        token there, such as a decoder's begin token.
+        log p, no tokens, and score 0. A text without pieces, such as a blank one, has one answer,
+        the text that is copied; unless the model reads a token there, such as a decoder's begin
+        token.
 
         settings: changes for these texts, as in `configured`; `best`, or `samples` when sampling,
         is the number of answers. numbers: keys of the random draws of the texts, default 0, 1, ...
@@ -520,7 +526,8 @@ class GenerationTask(Task):
         (`functools.cache(task.decoder)`).
 
         Raises `UserError` for a text that cannot be answered, for example because a sentence has
-        more than `max_source_length` tokens.
+        more than `max_source_length` tokens; `UsageError` for wrong settings, and unless there is
+        one of `numbers` for each text.
         """
         texts, task = (
             checked_texts(texts, "generate_answers", self.columns),
@@ -568,8 +575,9 @@ class GenerationTask(Task):
 
         A character that consists of several tokens is yielded whole. number: key of the random
         draws. `decoder`, `settings` and errors are as in `generate_answers`; also raises
-        `UsageError` for beam or best other than 1. A beam in the task's own `search` is not used,
-        and `samples` above 1 have no effect.
+        `UsageError` for beam or best other than 1. Errors are raised when the first part is
+        requested. A beam in the task's own `search` is not used, and `samples` above 1 have no
+        effect.
         """
         check_text(text, "stream")
         given = own_names(settings, self.sampling is not None)

@@ -69,8 +69,10 @@ class MaskedLMTask(Task):
         """Predict each [MASK] in a text; return the `best` likeliest tokens for each.
 
         A mask is one token. All masks are predicted at once, so that none sees another's
-        prediction. Ties go to the lower id. Raises `UserError` for a text without [MASK], with
-        more than `max_source_length` tokens, or mostly unseen in training.
+        prediction. Ties go to the lower id. With another program's tokenizer its own mask, such as
+        <mask>, is read as [MASK] too. Raises `UserError` for a text without [MASK], with more than
+        `max_source_length` tokens, or of which at least half was not seen in training, `UsageError`
+        if `best` is below 1 or the text is not a str.
         """
         check_text(text, "guesses")
         check_best(best)
@@ -94,8 +96,8 @@ class MaskedLMTask(Task):
         """Embed texts; return an array (N, E) with one vector per text.
 
         pooling: see `MaskedLM.embeddings`. Texts of similar length are computed together. Raises
-        `UserError` for a text with more than `max_source_length` tokens, or mostly unseen in
-        training.
+        `UserError` for a text with more than `max_source_length` tokens, or of which at least half
+        was not seen in training.
         """
         rows = [self._framed(text) for text in checked_texts(texts, "embed", self.columns)]
         found = np.zeros((len(rows), self.model.config.d_model), self.model.dtype)
@@ -123,7 +125,7 @@ class MaskedLMTask(Task):
         return {"encoder": ids}
 
     def spaced(self, text: str) -> str:
-        """Return a text with spaces around each [MASK] if the tokens are words."""
+        """Put a space between each [MASK] and the text next to it if the tokens are words."""
         words = getattr(self.source, "kind", None) == "word"
         return GLUED.sub(" ", text) if words else text
 
@@ -131,8 +133,8 @@ class MaskedLMTask(Task):
         """Return the token ids of a text without begin and end; each [MASK] is one token.
 
         A byte-level token includes the space before it, so a space before a mask is dropped. Raises
-        `UserError` for more than `max_source_length` tokens, and for a text that is mostly unseen
-        in training.
+        `UserError` for more than `max_source_length` tokens, and for a text of which at least half
+        was not seen in training.
         """
         self.check_seen(self.spaced(text).replace(MASK, ""))
         if isinstance(self.source, Tokenizer):

@@ -42,8 +42,9 @@ def bootstrap(
 ) -> list[tuple[float, float]]:
     """Compute 95 % intervals of statistics by the bootstrap (Efron 1979).
 
-    statistics: a function of the indices (count,) of a sample drawn with replacement. The seed is
-    fixed, so the same answers give the same intervals.
+    Return (low, high) of each statistic, over `RESAMPLES` samples. count: number of answers.
+    statistics: a function of the indices (count,) of a sample drawn with replacement; it returns
+    the value of each. The seed is fixed, so the same answers give the same intervals.
     """
     draws = np.random.default_rng(SEED)
     values = [statistics(draws.integers(0, count, count)) for _ in range(RESAMPLES)]

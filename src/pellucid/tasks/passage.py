@@ -133,7 +133,8 @@ class Passage(NamedTuple):
     def behind(self, number: int, answer: str) -> str:
         """Return the text to put after the answer to a piece: as in the source, or a blank.
 
-        The blank separates answers whose pieces touched, except after a Chinese or Japanese mark.
+        The blank separates answers whose pieces touched, except after an empty answer and after a
+        Chinese or Japanese mark.
         """
         kept = self.kept[number + 1]
         abut = not kept and number + 1 < len(self.pieces) and answer[-1:] not in "。！？"

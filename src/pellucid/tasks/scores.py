@@ -22,7 +22,7 @@ _LARGEST = math.log(sys.float_info.max)
 
 
 def held_out_loss(model: Any, batches: Iterable[Batch]) -> float:
-    """Compute the mean loss in nats per target token, in eval mode.
+    """Compute the mean loss in nats per predicted token, in eval mode; 0 without batches.
 
     Dropout and label smoothing are off; the model is left in eval mode.
     """
@@ -31,9 +31,9 @@ def held_out_loss(model: Any, batches: Iterable[Batch]) -> float:
 
 
 def loss_sum(model: Any, batch: Batch) -> tuple[float, int]:
-    """Compute the summed loss of a batch in nats.
+    """Compute the summed loss of a batch in nats, without label smoothing.
 
-    Return it with the number of target tokens.
+    Return it with the number of predicted tokens. model: in eval mode, which turns dropout off.
     """
     loss, _ = model.loss(batch)
     return loss.nats, loss.tokens
@@ -95,7 +95,7 @@ class Scores:
         return "\n".join(f"{name:10} {value}" for name, value in self.written().items())
 
     def written(self, language: Language = "en") -> dict[str, str]:
-        """Return the scores as text by name."""
+        """Return the scores as text by name, in English or Korean."""
         per = _PREDICTED[self.kind].to(language)
         value = self.perplexity
         even = "inf" if value is None else f"{value:{'.3f' if value < 1e6 else '.3e'}}"

@@ -88,11 +88,11 @@ class Seq2SeqTask(GenerationTask):
     def passage(self, text: str) -> Passage:
         """Split a text into pieces that the model answers one by one.
 
-        A piece has at most `sentences` sentences, and only as many as fit. For a model trained on
-        single words a piece is a word; for one trained on several columns, a line. Pieces that are
-        mostly unseen in training are copied unchanged. Raises `UserError` if half of the text was
-        never seen in training or a line has another number of columns, and `TooLongError` for a
-        sentence that is too long by itself.
+        A piece has at most `sentences` sentences, and only as many as fit. For a model that
+        `reads_words` a piece is a word; for one trained on several columns, a line. Text between
+        words, and pieces of which at least half was not seen in training, are copied unchanged.
+        Raises `UserError` if at least half of the whole text was not seen in training or a line has
+        another number of columns, and `TooLongError` for a piece that is too long by itself.
         """
         if self.sentences is None and self._fits(text):
             return super().passage(text)
@@ -147,7 +147,10 @@ class Seq2SeqTask(GenerationTask):
         return (not self.reads_words or piece[:1].isalnum()) and self.source.knows(piece)
 
     def check_seen(self, text: str) -> None:
-        """Raise `UserError` if half of a text is unseen; word models ignore punctuation."""
+        """Raise `UserError` if at least half of a text is unseen in training.
+
+        A model of single words ignores punctuation and white space.
+        """
         super().check_seen("".join(filter(str.isalnum, text)) if self.reads_words else text)
 
     def unread(self, text: str) -> list[str]:
@@ -164,7 +167,8 @@ class Seq2SeqTask(GenerationTask):
     def reads_words(self) -> bool:
         """Whether the model reads single words, one at a time.
 
-        So it is if its source tokenizer is Pellucid's, of kind "char", without blank and tab.
+        True if its source tokenizer is one of Pellucid's, of kind "char", and has no token for a
+        space or a tab.
         """
         own = self.source
         return (
@@ -174,19 +178,22 @@ class Seq2SeqTask(GenerationTask):
         )
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
-        """Return the most tokens of an answer: one position is the begin or the end token."""
+        """Return the most tokens of an answer to any text.
+
+        One position is the begin or the end token.
+        """
         return self.max_source_length - 1
 
     def decoder(self) -> Decodes:
-        """Return the compiled decoder for search and sampling.
-
-        An ensemble if there are `others`.
-        """
+        """Return the compiled decoder for search and sampling, an `Ensemble` with `others`."""
         own = super().decoder()
         return Ensemble([own, *(task.decoder() for task in self.others)]) if self.others else own
 
     def held_out_loss(self, batches: Sequence[Batch]) -> float:
-        """Return the mean loss in nats per target token."""
+        """Return the mean loss of batches in nats per target token.
+
+        That of an ensemble is −log of its mean probability.
+        """
         if not self.others:
             return super().held_out_loss(batches)
         found = []
@@ -211,7 +218,8 @@ class Seq2SeqTask(GenerationTask):
         """Tokenize pairs; each target of a pair makes an example, or only the first one.
 
         Pairs with an empty side, or more than `max_tokens` on a side, are left out, with a warning;
-        of an ensemble also those that one of its models cannot read.
+        of an ensemble also those that one of its models cannot read. Raises `UserError` if nothing
+        is left.
         """
         ids = self.model.config
         if self.others:
@@ -246,9 +254,10 @@ class Seq2SeqTask(GenerationTask):
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
     ) -> Callable[[Any], Mapping[str, float]] | None:
-        """Return a function that scores answers to at most `most` held-out pairs.
+        """Return a function that answers at most `most` held-out pairs and scores the answers.
 
-        None without pairs, or if the metric is "none".
+        It returns the scores by name; its argument is ignored. None without pairs, or if the metric
+        is "none".
         """
         if metric == "none" or not pairs:
             return None

@@ -39,7 +39,7 @@ def token_error(config: StackConfig) -> str | None:
 def check_text(text: object, what: str) -> None:
     """Raise `UsageError` for an argument that is not a single text.
 
-    `what` names the method.
+    what: name of the method or argument, for the message.
     """
     if not isinstance(text, str):
         raise UsageError(f"{what}: expected one text, a str; got {type(text).__name__}")
@@ -56,8 +56,8 @@ def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str, columns: 
 
     A tuple is a text of several columns, such as a pair of texts, or a text and its features; it
     becomes one string, separated by tabs. A data frame is accepted if it has as many columns as the
-    model reads, `columns`. Raises `UsageError` for a single text, for another number of columns in
-    a data frame, and for anything that is no text.
+    model reads, `columns`; the number of texts in a tuple is not checked. Raises `UsageError` for a
+    single text, for another number of columns in a data frame, and for anything that is no text.
     """
     if isinstance(texts, str):
         raise UsageError(f"{method} takes a list of texts: write {method}([{texts[:20]!r}])")
@@ -128,7 +128,7 @@ def without_unknown(config: Any, target: Tokenizer) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class Task(ABC):
-    """A model in eval mode with its tokenizers; a subclass for each kind of model.
+    """A model with its tokenizers; a subclass for each kind of model.
 
     The class holds everything that is specific to the kind. A new kind is one file with such a
     class, and an entry in `TASKS`.
@@ -190,8 +190,8 @@ class Task(ABC):
     ) -> Self:
         """Make the task of a new model with initial weights, sized for its tokenizers.
 
-        tokenizers: of the source and the target; they may be the same. Raises `UsageError` if the
-        config's special token ids differ from those of the tokenizers.
+        The model is in train mode. tokenizers: of the source and the target, or one for both.
+        Raises `UsageError` if the config's special token ids differ from those of the tokenizers.
         """
         if error := token_error(config):
             raise UsageError(f"model.{error}")
@@ -217,7 +217,7 @@ class Task(ABC):
     def check_columns(self, text: str) -> None:
         """Raise `UserError` if a text has another number of columns than the training data.
 
-        If the training data had one column, every text is accepted.
+        Columns are separated by tabs. If the training data had one, every text is accepted.
         """
         given = text.count("\t") + 1
         if self.columns not in (1, given):
@@ -242,9 +242,10 @@ class Task(ABC):
     ) -> Examples:
         """Tokenize pairs for training or evaluation.
 
-        Tasks that read one text take the first target of each pair, and no source. Pairs with an
-        empty side, or more than `max_tokens` on a side, are left out, with a warning; a decoder
-        alone splits longer texts into blocks instead. Raises `UserError` if nothing is left.
+        Tasks that read one text take the first target of each pair, whatever `first_target_only`,
+        and no source. Pairs with an empty side, or more than `max_tokens` on a side, are left out,
+        with a warning; a decoder alone splits longer texts into blocks instead. Raises `UserError`
+        if nothing is left.
         """
         ids = self.model.config
         return encode_pairs(
@@ -273,10 +274,14 @@ class Task(ABC):
 
         pairs: (source, target) tuples, a table, or a file of pairs, as `pellucid.train` takes them.
         metric: a name in `METRICS`; "none" generates nothing; None: the metric of the training.
-            It is for models that answer or label; "none" computes the usual one for labels.
-        max_tokens: as in `encode`; None: as many as the model can read.
+            It is for models that answer or label, and others ignore it; "none" computes the usual
+            one for labels.
+        max_tokens: as in `encode`; None: the model's `max_position_embeddings` less 2.
         batch_tokens: the most tokens in a batch, raised where the longest pair may need more; it
-            affects speed, not scores.
+            affects speed, and scores only by rounding.
+
+        The model is in eval mode afterwards. Raises `UserError` for errors in a file, and if no
+        pair is left, `UsageError` for an unknown metric.
 
         >>> print(model.evaluate([("attention", "ə t ˈɛ n ʃ ə n")]))  # doctest: +SKIP
         """
@@ -289,15 +294,16 @@ class Task(ABC):
         return self._completed(scores, batches, pairs, metric)
 
     def held_out_loss(self, batches: Sequence[Batch]) -> float:
-        """Return the mean loss in nats per predicted token."""
+        """Return the mean loss of batches in nats per predicted token."""
         return held_out_loss(self.model, batches)
 
     def attention(self, text: str, answer: str | None = None) -> dict[str, AttentionWeights]:
         """Return the attention of each layer by name while the model reads a text.
 
         A model that generates also reads an answer: the one given, or else the best that it
-        generates. Raises `UserError` for a text or an answer that is too long, `UsageError` for an
-        answer to a model that generates none.
+        generates, or the first that it samples. Raises `UserError` for a text or an answer that is
+        too long, and for an empty text that the model cannot answer; `UsageError` for an answer to
+        a model that generates none, and for anything but a str.
 
         >>> seen = model.attention("attention")["decoder.layers.2.multihead_attn"]  # doctest: +SKIP
         >>> seen.weights.mean(axis=0).argmax(axis=1)  # doctest: +SKIP
@@ -364,9 +370,10 @@ class Task(ABC):
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
     ) -> Callable[[Any], Mapping[str, float]] | None:
-        """Return a function that scores held-out pairs during training, beside the loss.
+        """Return a function of the model: further scores of held-out pairs, by name.
 
-        None if there is no such score, as here. most: the most pairs to generate answers for.
+        Training calls it at each validation. None if there are no such scores, as here. metric: a
+        name in `METRICS`, or "none". most: the most pairs to generate answers for.
         """
         return None
 

@@ -31,11 +31,12 @@ def card(
     examples: Sequence[str] = (),
     unknown: str = "",
 ) -> str:
-    """Write the model card of a run in Markdown, as Hugging Face shows cards.
+    """Return the model card of a run in Markdown, as Hugging Face shows cards.
 
+    folder: the run folder, whose name is the title. scores: on held-out data, if there are any.
     examples: texts to try the model with. unknown: a sentence on targets that the model cannot
-    generate. The description of a recipe is about its own corpus, so a model trained on other files
-    has none, unless the user wrote one.
+    generate, or "". The description of a recipe is about its own corpus, so a model trained on
+    other files has none, unless the user wrote one.
     """
     about = config.description
     if config.data.train:
@@ -70,20 +71,21 @@ def card(
 def examples_of(kind: str, data: DataConfig, pairs: Sequence[TextPair]) -> list[str]:
     """Return up to three short held-out texts of one line as examples for a model card.
 
-    For a model that continues texts, their first halves; for one that fills masks, with a mask.
-    There are none for the user's own files, because a model may be given to others, and none for a
-    corpus whose terms forbid copies.
+    kind: `Task.kind`. For a model that continues texts, their first halves; for one that fills
+    masks, with a mask. A text is a pair's source, or its target if the source is empty. There are
+    none for the user's own files, because a model may be given to others, and none for a corpus
+    whose terms forbid copies.
 
     >>> data = DataConfig(corpus="g2p-en", max_tokens=11)
-    >>> examples_of("continue", data, [TextPair("a b c d", ("",))])
+    >>> examples_of("continue", data, [TextPair("", ("a b c d",))])
     ['a b']
-    >>> examples_of("fill", data, [TextPair("a b c", ("",))])
+    >>> examples_of("fill", data, [TextPair("", ("a b c",))])
     ['a [MASK] c']
     """
     if data.train or not find_corpus(data.corpus).copied:
         return []
-    texts = dict.fromkeys(pair.source for pair in pairs if len(pair.source) <= LONGEST_EXAMPLE)
-    chosen = [text for text in texts if "\n" not in text][:EXAMPLES]
+    texts = dict.fromkeys(pair.source or pair.target for pair in pairs)
+    chosen = [t for t in texts if len(t) <= LONGEST_EXAMPLE and "\n" not in t][:EXAMPLES]
     if kind not in ("continue", "fill"):
         return chosen
     made = []
@@ -95,7 +97,7 @@ def examples_of(kind: str, data: DataConfig, pairs: Sequence[TextPair]) -> list[
 
 
 def about_and_examples(card: str) -> tuple[str, list[str]]:
-    """Read the first paragraph and the examples of a model card.
+    """Read the paragraph under the title, as one line, and the examples of a model card.
 
     "" without such a paragraph, [] without examples.
 
@@ -103,7 +105,7 @@ def about_and_examples(card: str) -> tuple[str, list[str]]:
     ('It reads.', ['a b', 'c'])
     """
     body = card.partition("\n# ")[2] if not card.startswith("# ") else card
-    about = "".join(body.partition("\n\n")[2].partition("\n\n")[0].splitlines())
+    about = " ".join(body.partition("\n\n")[2].partition("\n\n")[0].splitlines())
     section = card.partition(f"{EXAMPLES_HEADING}\n")[2].partition("\n#")[0]
     texts = [line.removeprefix("- ") for line in section.splitlines() if line.startswith("- ")]
     return about if not about.startswith("#") else "", texts
@@ -140,7 +142,8 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
 def note_quantized(card: str, weights: WeightFormat) -> str:
     """Return a card with a note that its scores were computed before the weights were quantized.
 
-    A card without scores, or for weights in float32, is returned unchanged.
+    weights: the format that they are stored in. A card without scores, with this note, or for
+    weights in float32, is returned unchanged.
     """
     note = _note(weights)
     if weights == "float32" or note in card:

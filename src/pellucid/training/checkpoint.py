@@ -36,9 +36,9 @@ _NAME = re.compile(r"step-(\d{8,})")
 
 @dataclass
 class TrainerState:
-    """The complete state of the training loop.
+    """The complete state of the training loop, except weights and optimizer.
 
-    `batch` is the index of the next batch in `epoch`.
+    `batch` is the index of the next batch in `epoch`, which counts from 0.
     """
 
     step: int = 0
@@ -106,7 +106,7 @@ def _read_state(values: Mapping[str, Any], source: str) -> SavedState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything that is needed to resume a run."""
+    """Everything that is needed to resume a run, except its data."""
 
     weights: Mapping[str, Array]
     optimizer: Mapping[str, Array]
@@ -128,7 +128,8 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint into `folder`, completely or not at all; return its path.
 
-    Raises `UserError` if that fails; earlier checkpoints are unchanged.
+    It replaces an older one of the same step. Raises `UserError` if it cannot be written; earlier
+    checkpoints are unchanged.
     """
     state = {"format": FORMAT, "step": checkpoint.step, **asdict(checkpoint.state)}
     files = {
@@ -146,7 +147,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint and verify its checksums.
 
-    Raises `UserError` naming a file that is missing, damaged or no part of a checkpoint.
+    Raises `UserError` naming a file that is missing or damaged, and for a folder that is no
+    checkpoint of this format, or was renamed.
     """
     files = _whole_files(path)
     try:

@@ -129,7 +129,10 @@ class TokenizerConfig:
 
     @property
     def same(self) -> Callable[[str], str]:
-        """Function that maps texts that look or tokenize alike to one text."""
+        """Function that maps texts that are equal after normalising, or look alike, to one text.
+
+        See `data.pairs.entry`.
+        """
         normal = normaliser([*self.normalise, *["whitespace"] * (self.kind == "word")])
         return lambda text: entry(normal(text))
 
@@ -137,7 +140,7 @@ class TokenizerConfig:
     def group(self) -> Callable[[str], str]:
         """Function that maps sources that must be on the same side of a split to one text.
 
-        With features these are all forms of one word.
+        These are the texts that `same` maps to one; with features all forms of one word.
         """
         same = self.same
         return same if self.kind != "features" else lambda text: same(text.rpartition("\t")[0])
@@ -267,7 +270,7 @@ class TrainingConfig(StepConfig):
         return [(limit, used) for limit, used in limits if limit is not None]
 
     def share_used(self, *, step: int, epochs: float, seconds: float) -> float:
-        """Return the used share of the training budget, 0 to 1.
+        """Return the used share of the training budget, 0 to 1; at least one limit must be set.
 
         Of several limits the one that is nearest to its end counts. `epochs` is a number of passes
         with its fraction, `seconds` the training time so far.
@@ -280,8 +283,8 @@ class TrainingConfig(StepConfig):
     def total_steps(self, *, step: int, epochs: float, seconds: float) -> float:
         """Return the total number of steps, as set or projected from the share used.
 
-        `epochs` and `seconds` are those after `step` steps. A projection from seconds depends on
-        the clock, so it differs between repetitions.
+        `epochs`, above 0, and `seconds` are those after `step` steps. A projection from seconds
+        depends on the clock, so it differs between repetitions.
 
         >>> TrainingConfig(epochs=4).total_steps(step=10, epochs=0.5, seconds=0.0)
         80.0
@@ -365,7 +368,11 @@ class RunConfig:
             )
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return the settings as nested tables, as the run folder stores them."""
+        """Return the settings as nested tables, as the run folder stores them.
+
+        For a run that begins with a model of Hugging Face's the table `tokenizer` has only
+        `shared`.
+        """
         settings = to_mapping(self)
         if self.start is not None and self.start.model_type:
             settings["tokenizer"] = {"shared": True}  # another program's: no more is known

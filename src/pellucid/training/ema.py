@@ -66,7 +66,10 @@ class MovingAverage:
         return {name: to_host(average) for name, average in self._averages.items()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Copy averages by name, each of its parameter's shape; `KeyError` if one is missing."""
+        """Copy averages by name, each of its parameter's shape; `KeyError` if one is missing.
+
+        Other names in `state` are ignored.
+        """
         for name, average in self._averages.items():
             average[...] = like(np.array(state[name]), average)
 

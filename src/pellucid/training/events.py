@@ -130,7 +130,9 @@ RECORDED = (Trained, EpochEnded, Validated, Ended, Chosen)
 
 
 def as_record(event: Event) -> dict[str, Any]:
-    """Convert an event to JSON values; its name is the field `event`.
+    """Convert an event to a dict; its name is the field `event`.
+
+    Events of the types `RECORDED` become JSON values; `Saved` keeps its path.
 
     >>> as_record(EpochEnded(5, 1.0, 2.5, 9.0, 0.5))["event"]
     'epoch_ended'
@@ -140,9 +142,9 @@ def as_record(event: Event) -> dict[str, Any]:
 
 
 def show(news: Event | Text | str) -> None:
-    """Print a text, or a recorded event without fields that depend on the clock.
+    """Print a text, or an event of a type in `RECORDED`, without fields that depend on the clock.
 
-    Other events are not printed.
+    Fields that are None or empty are left out. Other events are not printed.
     """
     if isinstance(news, Event):
         if not isinstance(news, RECORDED):

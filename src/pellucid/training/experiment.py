@@ -85,7 +85,8 @@ def read_data(config: RunConfig, *, texts: bool = False) -> Splits:
 
     Sources of a file that the tokenizer maps to the same text are on the same side of its split;
     that of a corpus depends only on `data.split`. `data.more` is added to the training pairs.
-    texts: the files hold texts, see `read_split`. Raises `UserError` naming file and line.
+    texts: the files hold texts, see `read_split`. Raises `UserError` for errors in a file or a
+    corpus, and `UsageError` without data, or for a setting that does not fit the files.
     """
     data = config.data
     if data.stream and not texts:
@@ -118,7 +119,9 @@ def read_material(config: RunConfig) -> Splits:
     """Read the data of a run: pairs or, for a model that continues or fills texts, texts.
 
     Texts are the sources and targets of pairs, or the lines of .txt files (with `data.stream`, the
-    whole file); each becomes a pair with an empty source. Raises `UserError` naming file and line.
+    whole file); each becomes a pair with an empty source. White space is removed around labels, and
+    training pairs with rare ones are repeated by `data.balance`. Warnings count held-out pairs or
+    texts that are in the training data too. Raises as `read_data` and `as_texts`.
     """
     data, same = config.data, config.tokenizer.same
     if (kind := task_of(config.model).kind) in ("answer", "label"):
@@ -135,7 +138,9 @@ def read_material(config: RunConfig) -> Splits:
 
 
 def balanced(pairs: Sequence[TextPair], share: float) -> tuple[TextPair, ...]:
-    """Repeat pairs with rare labels, by the setting `data.balance`.
+    """Repeat pairs with rare labels, by the setting `data.balance`, which is `share`.
+
+    A pair comes (m / n)^share times, rounded, if its label has n pairs, the most frequent one m.
 
     >>> pairs = [TextPair("a", ("x",)), TextPair("b", ("x",)), TextPair("c", ("y",))]
     >>> [pair.source for pair in balanced(pairs, 1.0)]
@@ -168,9 +173,10 @@ COMMENT = re.compile(r"(^|\s)(#|;|//)\s*\w")
 
 
 def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
-    """Learn the source's and the target's tokenizers from the training data.
+    """Learn the source's and the target's tokenizers from the training data; return both.
 
-    They may be the same. Logs a warning if texts look wrong for the kind "word".
+    They are the same object if the sides share one. Logs a warning if texts look wrong for the kind
+    "word". Raises as `train_tokenizer`.
     """
     own = replace(config.tokenizer, shared=_has_one_tokenizer(config))
     sources = [pair.source for pair in pairs.train]
@@ -227,8 +233,9 @@ def train_run(
 ) -> Outcome:
     """Train as `config` says in a run folder, and write the folder `model` inside it.
 
-    say: receives lines on the data, the final scores and the model folder. device, precision: see
-    `kernels.device`; they are not settings, so that a run may be resumed on another device.
+    resume, accept_changes: see `RunFolder`. say: receives lines on the data, the final scores and
+    the model folder. device, precision: see `kernels.device`; they are not settings, so that a run
+    may be resumed on another device.
     weights: format of the model folder; default, float32 or that of the resumed run. watch: called
     with the model and its data before anything is written; makes one more listener. The returned
     model is on the CPU.
@@ -315,12 +322,16 @@ class Prepared:
     def of(
         cls, config: RunConfig, pairs: Splits, trained: Task, start: Start | None = None
     ) -> Prepared:
-        """Tokenize the training pairs for a model."""
+        """Tokenize the training pairs for a model; `config` gets the model's own settings."""
         examples = encode(trained, pairs.train, config, pairs.first_target_only)
         return cls(replace(config, model=trained.model.config), pairs, trained, examples, start)
 
     def batches(self) -> Batches:
-        """Return the batches of all epochs, of batch_size pairs or of batch_tokens tokens."""
+        """Return the batches of all epochs, of batch_size pairs or of batch_tokens tokens.
+
+        With BPE-dropout they may have more tokens. Raises `UsageError` as `Batches` and
+        `bpe_dropout`.
+        """
         data, size = self.config.data, self.config.data.batch_size
         dropout, tokenizers = self.config.tokenizer.dropout, self.trained.tokenizers
         redraw = None
@@ -336,16 +347,19 @@ class Prepared:
         )
 
     def metric(self) -> ValidationMetric | None:
-        """Return the function that scores validation answers during training, or None."""
+        """Return the function that scores answers or labels at validations, or None.
+
+        See `Task.validation`.
+        """
         how = self.config.evaluation
         return self.trained.validation(self.pairs.valid, how.metric, how.pairs)
 
     def trainer(
         self, run: RunFolder | None, listeners: Iterable[Listener], **options: Any
     ) -> Trainer:
-        """Make the trainer with its validation batches.
+        """Make the trainer with its training and validation batches.
 
-        Options: further ones of `Trainer`.
+        run: None saves nothing. options: further arguments of `Trainer`.
         """
         held_out: Sequence[Batch] = ()
         if valid := self.pairs.valid:
@@ -541,9 +555,9 @@ def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores
 
 
 def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
-    """Return all that the score to monitor depends on besides the weights, by name.
+    """Return the settings and data that the score to monitor depends on, by name.
 
-    A resumed run compares it with that of its checkpoint. pairs: the validation pairs.
+    A resumed run compares them with those of its checkpoint. pairs: the validation pairs.
     """
     monitor = config.training.monitor
     answers = {"evaluation": to_mapping(config.evaluation), "search": to_mapping(config.search)}
@@ -556,7 +570,7 @@ def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
 
 
 def digest_of(*parts: Sequence[TextPair]) -> str:
-    """Return the SHA-256 of the texts of pairs, part by part.
+    """Return the SHA-256 of the texts of pairs, part by part, in hexadecimal.
 
     >>> digest_of((TextPair("1", ("one",)),), (), ())[:12]
     'f70a20b6c9d0'

@@ -25,8 +25,8 @@ class InUseError(UserError):
 class Lock:
     """A lock on the file `path`, held from construction to `release`.
 
-    Raises `InUseError` if another process, or another `Lock` of this one, still holds it after so
-    many seconds, and `UserError` if the file cannot be written.
+    Raises `InUseError` if another process, or another `Lock` of this one, still holds it after
+    `seconds`, and `UserError` if the file cannot be written.
     """
 
     def __init__(self, path: Path, seconds: float = 0.0) -> None:

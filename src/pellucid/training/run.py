@@ -67,7 +67,10 @@ class Remembered:
 
     @classmethod
     def of(cls, run: Path) -> Remembered:
-        """Read the remembered.toml of a run; defaults for older runs, which have none."""
+        """Read the remembered.toml of a run folder; defaults for older runs, which have none.
+
+        Raises `UserError` if the file is damaged.
+        """
         path = run / REMEMBERED
         try:
             return from_mapping(cls, read_toml(path) if path.exists() else {}, str(path))
@@ -75,7 +78,7 @@ class Remembered:
             raise UserError(str(error)) from None
 
     def file(self) -> dict[str, bytes]:
-        """Return the content of remembered.toml by its name."""
+        """Return {"remembered.toml": its content}."""
         return {REMEMBERED: tomli_w.dumps(to_mapping(self)).encode()}
 
 
@@ -131,7 +134,7 @@ class MetricsFile:
 class RunFolder:
     """The folder of one run, locked by this process; a context manager.
 
-    path: created if it does not exist. settings: everything that the run depends on, as TOML
+    path: created if it does not exist. settings: those of the run (`RunConfig.as_mapping`), as TOML
     values. resume: continue from the newest checkpoint, or from the start if there is none.
     accept_changes: resume although settings or metrics.jsonl differ; the run can then no longer be
     repeated from its config.toml.
@@ -189,9 +192,10 @@ class RunFolder:
             raise
 
     def begin(self) -> None:
-        """Write the settings and open metrics.jsonl; a second call does nothing.
+        """Write the settings and the `further` files, and open metrics.jsonl.
 
-        Before it, nothing in the folder but its lock is written.
+        Also removes what interrupted writes have left. A second call does nothing. Before the
+        first, nothing in the folder but its lock is written. Raises `UserError` if it cannot write.
         """
         if self._begun:
             return
@@ -232,10 +236,11 @@ class RunFolder:
         keep: Iterable[int],
         average: Mapping[str, np.ndarray],
     ) -> Path:
-        """Write a checkpoint, then delete those whose steps are not in `keep`.
+        """Write a checkpoint, then delete all others whose steps are not in `keep`.
 
-        Return its path. average: the moving average of the weights, or empty. Raises `UserError` if
-        the checkpoint cannot be written; earlier ones are then kept.
+        Return its path. `begin` must have been called. average: the moving average of the weights,
+        or empty. Raises `UserError` if the checkpoint cannot be written; earlier ones are then
+        kept.
         """
         self.metrics.flush()
         metrics = self.metrics
@@ -328,9 +333,9 @@ class RunFolder:
 
 
 def read_settings(path: Path) -> dict[str, Any] | None:
-    """Read the settings of a run folder; None if the run stopped before writing them.
+    """Read config.toml of a run folder or a checkpoint; None if there is none.
 
-    Raises `UserError` if config.toml is damaged.
+    Raises `UserError` if it is damaged.
     """
     try:
         return read_toml(path / CONFIG) if (path / CONFIG).exists() else None
@@ -341,8 +346,9 @@ def read_settings(path: Path) -> dict[str, Any] | None:
 def check_resumed(path: Path, settings: Mapping[str, Any]) -> bool:
     """Compare settings with those of a run's newest checkpoint; return whether there is one.
 
-    This is done before a model is built, so only the settings given are compared; `RunFolder` later
-    compares all. Raises `UserError` that lists the differences.
+    path: the run folder. This is done before a model is built, so only the settings given are
+    compared, and only those that the checkpoint has; `RunFolder` later compares all. Raises
+    `UserError` that lists the differences.
     """
     made = checkpoint.checkpoint_paths(path / CHECKPOINTS)
     if not made or (made_with := read_settings(made[-1])) is None:
@@ -366,7 +372,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     """Read the records in a run's metrics.jsonl.
 
     An empty list if there is no such file. An incomplete last line is left out. Raises `UserError`
-    naming a damaged line.
+    naming a damaged line, or a file that cannot be read.
     """
     path, records = run / METRICS, list[dict[str, Any]]()
     try:

@@ -67,7 +67,8 @@ class Start(NamedTuple):
     def tokenizer(self) -> TokenizerConfig:
         """The settings of its tokenizers.
 
-        For another program's only that both sides share one.
+        BPE-dropout is 0. For another program's tokenizer they are the defaults, with one for both
+        sides.
         """
         made = self.trained.tokenizers
         source, target = made[0], made[-1]
@@ -83,9 +84,10 @@ class Start(NamedTuple):
         )
 
     def task(self, config: RunConfig) -> Task:
-        """Return the task to train: this model with the settings' dropouts and search.
+        """Return the task to train: a copy of this model with the settings' search and `FREE` ones.
 
-        Raises `UsageError` naming a setting that contradicts the model.
+        Raises `UsageError` naming a setting that contradicts the model, or for settings of another
+        kind of model.
         """
         here = self.config.folder
         model = self.trained.model
@@ -114,7 +116,10 @@ class Start(NamedTuple):
         return trained
 
     def keep(self, folder: Path) -> None:
-        """Copy the model's files into a folder, completely or not at all."""
+        """Copy the model's files into a folder, completely or not at all.
+
+        Nothing is copied if it was loaded from that folder. Raises `UserError` if that fails.
+        """
         if self.config.folder == folder:
             return
         with folder_atomically(folder) as temporary:
@@ -125,8 +130,9 @@ class Start(NamedTuple):
 def open_start(folder: Path, accept_changes: bool = False) -> Start:
     """Load an existing model to train further, from a model folder or a run folder.
 
-    Raises `UserError` for files that are missing or damaged, for a model without tokenizer or
-    without a layer that predicts tokens, and for a tokenizer with more tokens than the model.
+    Raises `UserError` for files that are missing or damaged, or, unless `accept_changes`, changed
+    since the model was saved; for a model without tokenizer or without a layer that predicts
+    tokens; and for a tokenizer with more tokens than the model.
     """
     folder = find_model(folder)
     trained = load_model(folder, accept_changes)
@@ -152,7 +158,8 @@ def open_start(folder: Path, accept_changes: bool = False) -> Start:
 def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
     """Return a model's tokenizers with further tokens for the unknown units of pairs.
 
-    A warning lists the new tokens; a long list is cut short.
+    trained: with tokenizers of Pellucid's. A warning lists the new tokens; a long list is cut
+    short. See `Tokenizer.with_new`.
     """
     sources = [pair.source for pair in pairs]
     targets = [text for pair in pairs for text in pair.targets]
@@ -177,8 +184,9 @@ def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
 def enlarged(trained: Task, made: Sequence[Tokenizer], seed: int) -> Task:
     """Return a task whose model has further rows for the new tokens of its tokenizers.
 
-    The model is in eval mode. Existing rows are kept bit for bit. Entries that belong to no
-    tokenizer, such as the mask, stay the last.
+    made: the tokenizers, which keep the ids of the old ones. seed: of the initial values of new
+    rows. The model is a new one, in eval mode. Existing rows are kept bit for bit. Entries that
+    belong to no tokenizer, such as the mask, stay the last.
     """
     model, ends = trained.model, (made[0], made[-1])[-len(trained.vocabularies) :]
     sizes = [tokenizer.vocab_size for tokenizer in ends]
@@ -198,7 +206,8 @@ def enlarged(trained: Task, made: Sequence[Tokenizer], seed: int) -> Task:
 def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) -> Start:
     """Open the model that a run begins with; a resumed run has a copy of it.
 
-    run: folder of the resumed run, or None. Raises `UserError` if it is not the model of `config`.
+    run: folder of the resumed run, or None. accept_changes: as in `open_start`. Raises `UserError`
+    as `open_start`, and if the checksum is not that of `config`.
     """
     kept = config.folder if run is None or not (run / START).is_dir() else run / START
     start = open_start(kept, accept_changes or kept != config.folder)
@@ -245,8 +254,9 @@ def settings_of(
 ) -> RunConfig:
     """Return the initial settings of a run: those of the resumed run, or of the recipe.
 
-    start: folder of an existing model to begin a new run with. accept_changes: open it although its
-    files changed since it was saved. Raises `UsageError` if `start` is given for a resumed run.
+    folder: the run folder. start: folder of an existing model to begin a new run with.
+    accept_changes: open it although its files changed since it was saved. Raises `UsageError` if
+    `start` is given for a resumed run, and as `load_recipe` and `load_recipe_from`.
     """
     if resume and (folder / "config.toml").is_file():
         if start is not None:
@@ -261,10 +271,11 @@ def settings_of(
 
 
 def changed(config: RunConfig, base: RunConfig) -> RunConfig:
-    """Complete a recipe's settings after the user changed some of them.
+    """Complete a recipe's settings after the user changed some of them; return them.
 
-    The description is removed if the user's files replace the recipe's corpus. Raises `UsageError`
-    for a changed setting that would have no effect.
+    config: with the changes. base: the recipe's own. The description is removed if the user's files
+    replace the recipe's corpus, unless the user changed it too. Raises `UsageError` for a changed
+    setting that would have no effect.
     """
     _refuse_idle(config.data, base.data)
     replaced = bool(config.data.train and base.data.corpus and not base.data.train)
@@ -292,8 +303,9 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
     Model, tokenizers and search are those of `start`. A recipe of Pellucid loses its own, except
     BPE-dropout, which concerns only training. In a TOML file of the user, search and the settings
     in `FREE` replace those of `start`; other settings that contradict the model are an error.
-    `max_tokens` is limited to what the model can read, unless the user's file sets it. Raises
-    `UsageError` for such a contradiction, and for a recipe of another kind of model.
+    `max_tokens` is limited to the model's `max_position_embeddings` less 2, unless the user's file
+    sets it. Raises `UsageError` for such a contradiction, and for a recipe of another kind of
+    model.
     """
     values, source, own = recipe_values(name)
     model, task = start.trained.model.config, start.trained

@@ -199,9 +199,10 @@ class Trainer:
         `BrokenPipeError` gets no more events, and training ends as if by SIGPIPE. Signals are
         handled only in the main thread.
 
-        Raises `DivergedError` for a loss, a gradient, a weight or a held-out score that is not
-        finite, and for a loss that explodes; that step is not applied, or its weights are not
-        saved. Raises `UserError` if a checkpoint cannot be written.
+        Raises `DivergedError` for a loss, a gradient or a held-out score that is not finite, for
+        such a weight when it is to be saved, and for a loss that explodes; that step is not
+        applied, or its weights are not saved. Raises `UserError` if a checkpoint cannot be written
+        or read, `KeyboardInterrupt` for a second SIGINT.
         """
         state, config = self.state, self.config
         if self.run is not None:
