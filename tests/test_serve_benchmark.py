@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
+pytest.importorskip("psutil")  # of the extra lab
+
 from benchmarks.serve import text_of
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"

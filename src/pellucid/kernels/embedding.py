@@ -34,7 +34,7 @@ def kernel(call: Call) -> Result | Declined:
     y, _ = embedding(index, weight, padding_idx)  # NumPy's `take` is as fast as memory
 
     def backward(dy: Array) -> Array:
-        """Return dweight: zeros, to which the rows of dy are added."""
+        """Return dweight: zeros, to which the rows of dy are added, but for `padding_idx`."""
         updates = gradient_rows(dy, (*index.shape, width))
         dweight = np.empty((rows, width), np.float32)
         clearing = row_tasks(rows, width)

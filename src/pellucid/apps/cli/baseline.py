@@ -22,7 +22,10 @@ NEEDED = "the linear model needs scikit-learn, which is not installed"
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command; the recipe, its first argument, gives the defaults of the data."""
+    """Run `pellucid baseline` with its arguments; return the exit code.
+
+    The recipe, its first argument, gives the defaults of the data.
+    """
     name, rest = named(
         arguments, "which recipe or run? Use `pellucid baseline NAME`, one of labels of texts"
     )

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command.
+    """Run `pellucid evaluate` with its arguments; return the exit code.
 
     The model, its first argument, gives the defaults of the search.
     """

@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command; the model, its first argument, determines options and defaults."""
+    """Run `pellucid generate` with its arguments; return the exit code.
+
+    The model, its first argument, determines the options and their defaults.
+    """
     name, rest, trained = named_model(
         arguments, "which model? Use `pellucid generate MODEL [TEXT ...]`"
     )

@@ -10,7 +10,7 @@ from pellucid.system.files import read_file, write_atomically
 
 
 def keep(path: Path, table: Mapping[str, Any]) -> None:
-    """Write a table; create its folder."""
+    """Write a table to a file, as JSON; create the file's folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(table, indent=2, ensure_ascii=False).encode())
 

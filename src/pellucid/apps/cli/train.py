@@ -29,7 +29,7 @@ INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command.
+    """Run `pellucid train` with its arguments; return the exit code.
 
     The recipe, its first argument, gives the defaults of the settings.
     """

@@ -31,7 +31,7 @@ PAGE, FILM_PAGE = Path("attention.html"), "film.html"
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command.
+    """Run `pellucid view` with its arguments; return the exit code.
 
     The model, its first argument, gives the defaults of the search.
     """

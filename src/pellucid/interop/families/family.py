@@ -175,11 +175,11 @@ class Foreign:
         return self.activation(name, default) if kind is Activation else self.number(name, default)
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return an integer. Raises `UserError` if it is missing and has no default."""
+        """Return an integer. Raises `UserError` if it is none, or missing without a default."""
         return cast(int, self._get(name, (int,), default))
 
     def number(self, name: str, default: float) -> float:
-        """Return a number."""
+        """Return a number as a float; an integer is one too."""
         return float(self._get(name, (int, float), default))
 
     def maybe_whole(self, name: str) -> int | None:

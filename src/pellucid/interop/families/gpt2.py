@@ -4,7 +4,7 @@ from pellucid.interop.families.family import Family, Foreign, Settings
 
 
 class Gpt2(Family):
-    """GPT-2."""
+    """Reads GPT-2 checkpoints."""
 
     def given(self, theirs: Foreign) -> Settings:
         """Return the feed-forward width and the number of positions.

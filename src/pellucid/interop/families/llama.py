@@ -4,7 +4,7 @@ from pellucid.interop.families.family import Family, Foreign, Settings
 
 
 class Llama(Family):
-    """Llama and Mistral."""
+    """Reads Llama and Mistral checkpoints."""
 
     def given(self, theirs: Foreign) -> Settings:
         """Return the number of key and value heads; by default that of query heads."""
@@ -46,7 +46,7 @@ def _rotation(theirs: Foreign) -> Settings:
 
 
 class Qwen(Llama):
-    """Qwen 2 and 3."""
+    """Reads checkpoints of Qwen 2 and 3."""
 
     def read(self, theirs: Foreign) -> Settings:
         """Return Llama's settings and the sliding window, which all layers share, or None."""
@@ -70,7 +70,7 @@ class Qwen(Llama):
 
 
 class Gemma(Llama):
-    """Gemma."""
+    """Reads Gemma checkpoints, of its first version."""
 
     def given(self, theirs: Foreign) -> Settings:
         """Return Llama's settings and the activation, which has two names in config.json.

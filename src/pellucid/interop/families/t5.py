@@ -7,7 +7,7 @@ from pellucid.nn.blocks import gates_of
 
 
 class T5(Family):
-    """T5."""
+    """Reads checkpoints of T5, its version 1.1, and Flan-T5."""
 
     def given(self, theirs: Foreign) -> Settings:
         """Return the width of a head, which is required, and the number of decoder layers."""

@@ -52,8 +52,9 @@ NOTHING = np.empty(0, np.float32)
 
 
 class Products(NamedTuple):
-    """The functions that multiply matrices in one precision: float32, or bfloat16 with or without
-    AMX (`amx`).
+    """The functions that multiply matrices in one precision.
+
+    They are for float32, or for bfloat16 with or without AMX (`amx`).
     """
 
     name: str

@@ -183,7 +183,7 @@ def most_tasks() -> int:
 def task_count(work: int, smallest: int, most: int | None = None) -> int:
     """Return the number of tasks for an amount of work, with at least `smallest` work in each.
 
-    It is at most `most`, by default `most_tasks()`.
+    It is 1 for less work than that, and at most `most`, by default `most_tasks()`.
 
     >>> task_count(10, 4)
     2

@@ -33,7 +33,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def sum_of_rows(rows: Tensor) -> Tensor:
-    """Return the sum of the rows (T, F), (F,), in float32 if the rows are bfloat16."""
+    """Return the sum (F,) of rows (T, F), in float32 if they are bfloat16."""
     return rows.sum(0, dtype=wide(rows.dtype))
 
 
