@@ -27,7 +27,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture as SVG text; `title` is its alternative text."""
+    """A picture as SVG text; `name` is its file name, `title` its alternative text."""
 
     name: str
     title: str

@@ -69,7 +69,10 @@ def find_metric(name: str) -> Metric:
 
 
 def all_metrics() -> dict[str, Metric]:
-    """Return the records of all metrics by name, with the scores of evaluation."""
+    """Return the records of all metrics by name, with the scores of evaluation.
+
+    All but epochs_to_X, which exist for any X.
+    """
     giving: dict[str, list[str]] = {}
     for metric in EVALUATIONS.values():
         for name in metric.scores:
@@ -140,6 +143,8 @@ def metrics_of(
 def value_of(line: Mapping[str, Any], metric: str) -> float | None:
     """Return one metric from a finished run's line of results, or None if it has none.
 
+    epochs_to_X is infinite if no epoch reached X.
+
     >>> curve = {"epoch": [1.0, 2.0, 3.0], "train": [9.0, 0.8, 0.9]}
     >>> line = {"metrics": {}, "curve": curve}
     >>> value_of(line, "epochs_to_1.0"), value_of(line, "epochs_to_0.5"), value_of(line, "bleu")
@@ -150,6 +155,7 @@ def value_of(line: Mapping[str, Any], metric: str) -> float | None:
         if not curve["epoch"]:
             return None
         both = zip(curve["epoch"], curve["train"], strict=False)
-        return next((epoch for epoch, loss in both if loss <= limit), math.inf)
+        reached = (epoch for epoch, loss in both if loss is not None and loss <= limit)
+        return next(reached, math.inf)
     value = line["metrics"].get(metric)
     return None if value is None else float(value)

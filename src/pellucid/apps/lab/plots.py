@@ -93,7 +93,10 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
-    """Draw each variant's median over seeds, and a band from minimum to maximum."""
+    """Draw each variant's median over seeds, and a band from minimum to maximum.
+
+    marker: shape of every point, in the notation of matplotlib.
+    """
     style = styles(list(curves))
     opacity = round(min(0.18, 0.6 / max(len(curves), 1)), 2)  # many bands hide the lines
     for name, seeds in curves.items():

@@ -36,6 +36,7 @@ class FreshProcesses(ThreadPoolExecutor):
         """Schedule a call.
 
         It runs in a new process, and again in another one if that dies: at most `ATTEMPTS` times.
+        If all die, the future raises `RuntimeError`.
         """
         return super().submit(_in_process, functools.partial(f, *args, **kwargs))
 

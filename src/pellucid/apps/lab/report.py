@@ -58,7 +58,8 @@ def write_report(findings: Findings, folder: Path, language: Language = "en") ->
 def draw(findings: Findings) -> tuple[list[Plot], list[Plot], Mapping[str, Sequence[Block]]]:
     """Draw the learning curves, the plot of differences, and the measures' sections.
 
-    The sections are blocks, by title.
+    Return them in this order. The second list is empty if no comparison has a pair. The sections
+    are blocks, by title.
     """
     shown = [c for c in findings.comparisons if c.seeds]
     measures = [MEASURES[name] for name in findings.study.plan.measures]

@@ -142,8 +142,9 @@ def _inner_error(line: Line) -> str:
 def open_results(path: Path) -> Iterator[Callable[[Line], None]]:
     """Lock a results file against other studies; yield a function that appends a line.
 
-    Raises `UserError` if another process holds the lock (the message has its id), if the file
-    cannot be written, or if it does not end like a results file.
+    The file is created if it is missing. Raises `UserError` if another process holds the lock (the
+    message has its id), if the file cannot be written, or if it does not end like a results file.
+    The function raises `UserError` too if it cannot write.
     """
     _refuse_folder(path)
     with saving(path.parent):

@@ -44,8 +44,8 @@ def run_study(
 ) -> Progress:
     """Run all trials that have no line in `results` yet.
 
-    The line of each run is appended to `results` when the run ends. runs: the folder of the run
-    folders; trials that were stopped are resumed.
+    The line of each run is appended to `results` when the run is done or failed. runs: the folder
+    of the run folders; trials that were stopped are resumed.
 
     executor: any `concurrent.futures.Executor`, also Dask's and Ray's; its workers must see `runs`.
     Default: `workers` processes, which default to as many as processors and memory allow at
@@ -58,7 +58,8 @@ def run_study(
     signal returns without waiting for them.
 
     Raises `UsageError` for fewer than one worker. Raises `UserError` if another study holds the
-    results file, or if it cannot be read or written; the runs are then stopped in the same way.
+    results file, or if it cannot be read or written; the runs are then stopped in the same way; and
+    if psutil is missing, which the default number of workers needs.
     Raises `UserError` after all others are done if a run could not be done: its folder is in use,
     its disk is full, or the executor gave it up.
     """

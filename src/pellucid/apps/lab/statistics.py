@@ -43,7 +43,7 @@ class Comparison:
     differences: tuple[float, ...]
     """Value of the change minus value of the other variant, for each pair."""
     missing: tuple[str, ...] = ()
-    """A reason for each missing run of these pairs; none for pairs of which neither run is done."""
+    """A reason for each run that a pair lacks; none for pairs of which neither run is done yet."""
     lost: int = 0
     """Number of pairs that will stay missing: a run failed, or has no such value."""
     pending: int = 0
@@ -80,8 +80,9 @@ def compare(
 ) -> Comparison:
     """Compare two variants by seed.
 
-    values, against: the metric of both, by seed. planned: the seeds that both should have. failed:
-    (variant, seed) of failed runs. A seed without a value on one side is a missing pair.
+    contrast: with `against` filled in. values, against: the metric of both, by seed. planned: the
+    seeds that both should have. failed: (variant, seed) of failed runs. A seed without a value on
+    one side is a missing pair. Raises `UserError` for two or more pairs if SciPy is not installed.
 
     >>> from pellucid.apps.lab.study import Contrast
     >>> found = compare(Contrast("a", "bleu", "b"), True, {0: 2.0}, {0: 1.5, 1: 3.0})
@@ -249,7 +250,7 @@ def _stats() -> Any:
 
 
 def signed(value: float) -> str:
-    """Format a difference with up to three significant digits and its sign; 0 without one.
+    """Format a difference with three significant digits at most and its sign; 0 has no sign.
 
     >>> signed(-0.03126), signed(2.0), signed(-0.0)
     ('−0.0313', '+2', '0')
@@ -261,7 +262,7 @@ def verdict(comparison: Comparison) -> str:
     """State in one sentence what the interval of a comparison shows.
 
     Whether the direction is as expected is added only if both the interval and the test exclude
-    chance, and the interval covers the true median with at least 95 %.
+    chance, the interval covers the true median with at least 95 %, and no pair is lost.
     """
     c, lost = comparison, comparison.lost
     if c.median is None:

@@ -34,7 +34,7 @@ class Contrast:
 
     @property
     def asked(self) -> tuple[frozenset[str], str]:
-        """Key that is equal for two comparisons of the same variants, in any direction."""
+        """Key of a comparison: equal for the same two variants, in any order, and metric."""
         return frozenset((self.change, self.against)), self.metric
 
 

@@ -60,7 +60,10 @@ def load_study(name: str) -> Study:
 
 
 def read_study(path: Path) -> Study:
-    """Read and check a study file. Raises `UsageError` for the first error in it."""
+    """Read and check a study file, and import the Python files that it names.
+
+    Raises `UsageError` for the first error in it.
+    """
     values = read_toml(path)
     settings = values.pop("settings", {})
     tables = values.pop("changes", {})

@@ -30,7 +30,7 @@ def _texts(name: str) -> Mapping[str, Any]:
 
 
 def korean() -> Mapping[str, Any]:
-    """Return the Korean translations, keyed by the English texts."""
+    """Return the Korean texts by English text, and under "captions" those of `captions`."""
     return _texts("korean.toml")
 
 

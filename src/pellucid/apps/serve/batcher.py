@@ -141,11 +141,11 @@ class Waiting:
         self._jobs.append(job)
 
     def next(self) -> Job | None:
-        """Return the next job without removing it; among equal clients the oldest job."""
+        """Return the next job without removing it, the oldest among equal clients, or None."""
         return min(self._jobs, key=lambda job: self.taken[job.client], default=None)
 
     def take(self, job: Job) -> None:
-        """Remove a job, and count it as its client's."""
+        """Remove a job, and count it as a running job of its client."""
         self._jobs.remove(job)
         self.taken[job.client] += 1
 
@@ -174,7 +174,11 @@ class _Search:
 
 
 class Batcher:
-    """One batch of a model; a single thread runs it."""
+    """One batch of a model; a single thread runs it.
+
+    rows: the most rows of the batch; a job that needs more runs alone. continues: whether the model
+    continues its input (a decoder alone), and so reads the input from its last token on.
+    """
 
     def __init__(
         self,
@@ -214,9 +218,9 @@ class Batcher:
         self.interrupt(len(self.waiting))
 
     def interrupt(self, jobs: int) -> None:
-        """Stop after the present token if `jobs` are enough to matter.
+        """Stop after the present token if at most `FEW` times `jobs` rows are running.
 
-        Called from any thread.
+        jobs: the number of jobs that wait or were cancelled. Called from any thread.
         """
         if FEW * jobs >= self.running:
             self._stop[0] = 1
@@ -224,8 +228,9 @@ class Batcher:
     def round(self) -> int:
         """Let waiting jobs join, and generate a few tokens; return their number.
 
-        A sampled answer gets one token, a compiled search at most `ROUNDS` for each hypothesis. The
-        tokens of all hypotheses count.
+        A sampled answer gets one token, a compiled search at most `ROUNDS` for each hypothesis. A
+        beam search of a model that is not compiled is computed to its end. The tokens of all
+        hypotheses count.
         """
         self._stop[0] = 0
         with self._lock:
@@ -402,7 +407,7 @@ def _failing(jobs: Sequence[Job]) -> Iterator[list[Job]]:
 def batchers_for(decoder: Decodes, rows: int = ROWS, continues: bool = False) -> list[Batcher]:
     """Make a batcher per processor, or a single one for a model that is not compiled.
 
-    Together they hold at least `rows` rows.
+    Together they hold at least `rows` rows. continues: as for `Batcher`.
     """
     count = threads.available() if isinstance(decoder, Searches) else 1
     return [Batcher(decoder, -(-rows // count), continues=continues) for _ in range(count)]

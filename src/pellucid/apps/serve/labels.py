@@ -10,7 +10,7 @@ from pellucid.apps.serve.service import Exchange
 
 
 class Parameters(Struct):
-    """Settings of the answer."""
+    """Settings of the answer; `top_k` counts only for labels of whole texts."""
 
     top_k: Annotated[int, Meta(ge=1, le=1000, description="The most labels of a text.")] = 5
     function_to_apply: Annotated[

@@ -28,7 +28,7 @@ LANGUAGES = {
 
 
 def language_pair(name: str) -> tuple[str, str] | None:
-    """Return the pair (from, into) of language codes in a model's name, or None.
+    """Return the first two adjacent language codes in a model's name, (from, into), or None.
 
     >>> language_pair("multi30k-de-en-small")
     ('de', 'en')
@@ -43,8 +43,9 @@ def language_pair(name: str) -> tuple[str, str] | None:
 def detect(text: str, among: Collection[str]) -> list[dict[str, Any]]:
     """Guess the language of a text: fitting codes with percentages, best first.
 
-    It counts the letters and the frequent words of each language, without a model, so short texts
-    may mislead it. If nothing is found, all languages fit equally.
+    among: the codes to choose from, keys of `LANGUAGES`. It counts the letters and the frequent
+    words of each language, without a model, so short texts may mislead it. If nothing is found, all
+    languages fit equally.
 
     >>> detect("Ein Mann ist auf der Straße", {"de", "en"})
     [{'confidence': 100.0, 'language': 'de'}]

@@ -58,7 +58,7 @@ async def languages(exchange: Exchange) -> Response:
 
 
 async def detect_language(exchange: Exchange) -> Response:
-    """POST /detect: guess the language of a text."""
+    """POST /detect: guess the language of a text, among those of the models that translate."""
     known = {code for pair in _translators(exchange) for code in pair}
     return JSONResponse(detect(read(exchange.body, Detect).q, known))
 

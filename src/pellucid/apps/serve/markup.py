@@ -66,8 +66,9 @@ class _Reader(HTMLParser):
 def spans(document: str) -> list[tuple[str, bool]]:
     """Split an HTML document into parts: (text, whether it is translated).
 
-    Not translated are tags with their attributes, comments, scripts, styles, and everything in an
-    element with `translate="no"` or the class `notranslate`.
+    Character references in translated parts are replaced by their characters. Not translated are
+    tags with their attributes, comments, scripts, styles, and everything in an element with
+    `translate="no"` or the class `notranslate`.
 
     >>> spans("<p>Ja &amp; nein</p>")
     [('<p>', False), ('Ja & nein', True), ('</p>', False)]
@@ -82,12 +83,14 @@ def spans(document: str) -> list[tuple[str, bool]]:
 
 
 def shown(document: str) -> str:
-    """Return the texts of an HTML document that are translated, one per line."""
+    """Return the texts of an HTML document that are translated, joined by newlines."""
     return "\n".join(text for text, translated in spans(document) if translated)
 
 
 def passage_of(document: str, split: Callable[[str], Passage]) -> Passage:
-    """Split an HTML document into pieces to translate; answers must be `escaped`.
+    """Split an HTML document into pieces to translate and markup between them.
+
+    An answer must be `escaped` before it is put in place of its piece.
 
     split: splits a text into pieces, or raises `UserError` for one that the model cannot answer,
     which is then copied. Raises `TooLongError` for a text that is too long.
@@ -113,5 +116,5 @@ def passage_of(document: str, split: Callable[[str], Passage]) -> Passage:
 
 
 def escaped(text: str) -> str:
-    """Escape a text for HTML."""
+    """Escape `&`, `<` and `>` in a text for HTML; quotes stay as they are."""
     return escape(text, quote=False)

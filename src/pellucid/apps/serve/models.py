@@ -50,9 +50,9 @@ class Served:
     """Time of loading as Unix time."""
 
     def unknown(self, texts: str | Sequence[str]) -> dict[str, Any]:
-        """Return the response field `unknown`: parts of texts never seen in training.
+        """Return {"unknown": the parts of texts never seen in training}, or {} if there are none.
 
-        It is a dict with that field, or an empty one.
+        The parts of one text for a string, and a list of them for several texts.
         """
         alone = isinstance(texts, str)
         found = [self.pipeline.unread(text) for text in ([texts] if alone else texts)]
@@ -72,7 +72,8 @@ class Served:
 def serve_model(name: str, pipeline: Task, rows: int = ROWS, card: str = "") -> Served:
     """Prepare a model for serving.
 
-    One that generates text is compiled once, if it can be. card: the text of its README.md.
+    One that generates text is compiled once, if it can be. rows: the most rows of its batches.
+    card: the text of its README.md.
     """
     trained: Any = pipeline
     batchers: Sequence[Batcher] = ()
@@ -90,7 +91,7 @@ def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
     """Parse the command line's models, NAME=FOLDER or FOLDER; return folders by name.
 
     Without NAME it is the name of the folder, or of the run if the folder is called model. Raises
-    `UsageError` for two models of one name, and for an empty NAME or FOLDER.
+    `UsageError` for two models of one name, and for NAME=FOLDER with an empty part.
 
     >>> named_folders(["runs/chat", "de-en=runs/small/model"])
     {'chat': PosixPath('runs/chat'), 'de-en': PosixPath('runs/small/model')}
@@ -153,7 +154,8 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
 def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
     """Return the use of a model; an encoder-decoder with a pair of `languages` translates.
 
-    One of single words pronounces them if it writes phonetic letters.
+    An encoder-decoder that reads single words pronounces them if it writes phonetic letters; one
+    that reads texts chats.
     """
     task: Task = pipeline
     if task.kind != "answer":
@@ -168,11 +170,11 @@ def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
 def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
     """Choose a short text in a language that the model was probably trained on.
 
-    A model of words gets a word, and one with a pair of languages a sentence of the first. For
-    others it is the text with the fewest unknown characters, then with the fewest tokens per byte,
-    because a tokenizer makes few tokens of text like its training data. A model that labels, and
-    cannot read that text, gets a word. Returns "" for a model without tokenizer, and where no word
-    is known.
+    A model of words gets a word, and one with a pair of languages a sentence of the first, if one
+    is stored. For others it is the text with the fewest unknown characters, then with the fewest
+    tokens per byte, because a tokenizer makes few tokens of text like its training data. A model
+    that labels, and cannot read that text, gets a word. Returns "" for a model without tokenizer,
+    and where no word is known.
     """
     tokenizer = pipeline.source
     if use in ("pronounce", "words"):

@@ -126,9 +126,9 @@ FIELDS = Path(__file__).with_name("fields.toml")
 
 @cache
 def unfollowed() -> dict[str, list[Any] | None]:
-    """Return the fields of other servers that this one does not follow, and the values accepted.
+    """Return the fields of other servers that this one ignores, and the values accepted.
 
-    Such a value asks for nothing, and any other is refused. None: all values are accepted.
+    The accepted values change nothing; any other is refused. None: all values are accepted.
     """
     servers = read_toml(FIELDS).values()
     unheeded = (name for server in servers for name in server["unheeded"])
@@ -224,7 +224,7 @@ def _read(exchange: Exchange, kind: type[T]) -> T:
 def _last_message(messages: Sequence[ChatMessage]) -> str:
     """Return the text of the last user message, which is all that these models read.
 
-    Raises `RequestError` if there is none.
+    Raises `RequestError` if there is none, or if a part of it is not text.
     """
     content = next((one.content for one in reversed(messages) if one.role == "user"), None)
     if content is None:
@@ -246,7 +246,7 @@ def _check_number(exchange: Exchange, number: int, field: str) -> None:
 
 
 def _config(asked: Generation, served: Served) -> SearchConfig | SampleConfig:
-    """Return a request's settings: the model's own search, or sampling if asked for."""
+    """Return the settings of sampling, greedy search (temperature 0) or the model's own search."""
 
     def given(**names: str) -> dict[str, Any]:
         found = {name: getattr(asked, theirs) for name, theirs in names.items()}
@@ -282,7 +282,7 @@ class Answer:
     stopped: bool = False
     """Whether a stop text was generated."""
     used: int | None = None
-    """Number of tokens up to the stop text; None without one."""
+    """Number of tokens to the end of the stop text; None without one."""
     whole: list[str] = field(default_factory=list)
     """Text of the answer to each finished piece, with the text behind it."""
 
@@ -293,7 +293,7 @@ class Answer:
 
     @property
     def tokens(self) -> list[list[int]]:
-        """Token ids of the answer to each piece, up to a stop text."""
+        """Token ids of the answer to each piece, to the end of a stop text."""
         most, found = self.used, list[list[int]]()
         for job in self.jobs:
             found.append(job.answer[:most])
@@ -301,9 +301,10 @@ class Answer:
         return found
 
     def more(self) -> tuple[str, bool]:
-        """Return (new text, whether it was the last).
+        """Return (text since the last call, whether it was the last).
 
-        Jobs are cancelled after a stop text. Raises the exception of a job that failed.
+        Text that may be the beginning of a stop text is held back. Jobs are cancelled after a stop
+        text. Raises the exception of a job that failed.
         """
         # Read before the tokens: those that come in between are returned later.
         done = all(job.done for job in self.jobs)
@@ -483,7 +484,7 @@ def _echoed(asked: Generation, answer: Answer) -> str:
 
 
 async def _logprobs(exchange: Exchange, asked: Any, answer: Answer) -> dict[str, Any] | None:
-    """Return log p of an answer's tokens, and of the prompt's if it is echoed."""
+    """Return log p of an answer's tokens, and of an echoed prompt's; None if not asked for."""
     if asked.logprobs is False:
         return None
     chat, task = isinstance(asked, Chat), answer.served.pipeline

@@ -73,7 +73,7 @@ class Address(Struct):
 
 
 def _shown(exchange: Exchange) -> list[Served]:
-    """Return the models for the viewer: those that read texts."""
+    """Return the models for the viewer: those with an example text."""
     return [one for one in exchange.service.models.values() if one.example]
 
 
@@ -84,10 +84,10 @@ def _viewed(exchange: Exchange, name: str) -> Served:
 
 
 async def record(exchange: Exchange) -> Response:
-    """POST /view/record: return all that the viewer shows of a text.
+    """POST /view/record: return the JSON that the viewer shows of a text.
 
-    It is the same record that `pellucid view` puts into its page. Each client can have one record
-    made at a time.
+    It has the format of the record that `pellucid view` puts into its page. Each client can have
+    one record made at a time.
     """
     asked = read(exchange.body, RecordRequest)
     served = _viewed(exchange, asked.model)
@@ -96,7 +96,10 @@ async def record(exchange: Exchange) -> Response:
 
 
 async def viewer(exchange: Exchange) -> Response:
-    """GET /view: return the viewer; it shows an example, or ?text= in ?model=."""
+    """GET /view: return the viewer page of a model; it shows the text, or else an example.
+
+    If no record of the text can be made, it shows the example and an error message.
+    """
     service, query = exchange.service, read(exchange.request.query_params, Address)
     there = _shown(exchange)
     served = _viewed(exchange, query.model or (there[0].name if there else ""))

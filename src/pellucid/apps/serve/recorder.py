@@ -47,7 +47,8 @@ class Made(NamedTuple):
 def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
     """Make the record of a text as JSON for the viewer.
 
-    Raises `RequestError` or `UserError` for a text that is too long or does not fit the model.
+    The answer is sampled if a temperature above 0 is given, and else searched for. Raises
+    `RequestError` or `UserError` for a text that is too long or does not fit the model.
     """
     pipeline = served.pipeline
     ids = (pipeline.token_ids if served.use == "fill" else pipeline.source.encode)(asked.text)
@@ -105,7 +106,7 @@ class Recorder:
         return await asyncio.wrap_future(future)
 
     async def example(self, client: str, served: Served) -> Made:
-        """Return the record of a model's example, which is made once and kept."""
+        """Return the record of a model's example, made by `record` at first and then kept."""
         if served not in self._examples:
             asked = RecordRequest(served.name, served.example)
             self._examples[served] = await self.record(client, served, asked)

@@ -71,7 +71,8 @@ def find_model(
 ) -> Served:
     """Return a model by name.
 
-    Raises `RequestError` that lists the names `named` otherwise.
+    Raises `RequestError` if it is not in `models`. The message lists the names `named`, or says
+    `none` if there are none.
     """
     if name not in models:
         there = ", ".join(named) or none
@@ -103,12 +104,12 @@ class Exchange:
 
     @property
     def client(self) -> str:
-        """Address of the client; clients take turns."""
+        """Address of the client, or "" if it is not known; clients take turns."""
         peer = self.request.client
         return peer.host if peer else ""
 
     def authorise(self) -> None:
-        """Raise `RequestError` if the request lacks a valid API key."""
+        """Raise `RequestError` if the server has API keys and the request holds none of them."""
         if not self.service.keys:
             return
         scheme, _, given = self.request.headers.get("authorization", "").partition(" ")
@@ -125,7 +126,8 @@ class Exchange:
     async def read_body(self, forms: bool) -> None:
         """Read and parse the body.
 
-        forms: whether it may be a form. Raises `RequestError` if it is too large, slow or invalid.
+        forms: whether it may be a form. Raises `RequestError` if it is too large, too slow,
+        incomplete or invalid.
         Of a body that is too large, up to `Limits.discarded` bytes are read and discarded, because
         closing a connection with unread bytes resets it, and many clients would not see the answer.
         """
@@ -156,7 +158,7 @@ class Exchange:
         self.body = from_form(bytes(raw)) if form else from_json(bytes(raw))
 
     async def aside(self, function: Callable[[str], T], text: str) -> T:
-        """Call a function with a text, on another thread if the text is long."""
+        """Call a function with a text, on another thread from 2,000 characters on."""
         # A short text takes less time than another thread takes to begin.
         return function(text) if len(text) < 2000 else await asyncio.to_thread(function, text)
 
@@ -165,8 +167,9 @@ class Exchange:
     ) -> tuple[Passage, list[Opening]]:
         """Split a text into pieces, and return them with their input tokens.
 
-        markup: splits a text with markup. Raises `RequestError` for a piece that is longer than the
-        model can read.
+        markup: splits a text with markup, such as `markup.passage_of`. Raises `RequestError` for a
+        piece that is longer than the model can read, and `UserError` for a text that it cannot
+        answer.
         """
         task = served.pipeline
 
@@ -208,8 +211,7 @@ class Exchange:
     def submit(self) -> None:
         """Submit queued jobs, up to the number that one request may have running.
 
-        Raises `BusyError` if there is no room and no job of the request is running. All jobs end
-        with the request.
+        Raises `BusyError` if there is no room and no job of the request is running.
         """
         going, limits = sum(not job.done for job in self.jobs), self.service.limits
         while self.waiting and going < min(limits.texts, limits.waiting):
@@ -237,7 +239,10 @@ class Exchange:
                 raise job.error
 
     async def change(self) -> None:
-        """Wait until a job has ended, or the answer of one with `each` has grown."""
+        """Wait until a job has ended, or the answer of one with `each` has grown.
+
+        A change since the last call counts too: it then returns at once.
+        """
         await self.changed.wait()
         self.changed.clear()
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class BusyError(Exception):
-    """The queue is full, or the server is stopping."""
+    """The queue is full, the server is stopping, or the client has a record being made."""
 
 
 class Worker:
@@ -71,11 +71,11 @@ class Worker:
         self._pool.shutdown()
 
     def submit(self, batchers: Sequence[Batcher], job: Job, changed: asyncio.Event) -> None:
-        """Submit a job.
+        """Submit a job, and set its `notify`; to be called on the event loop.
 
-        To be called on the event loop. Raises `BusyError` if the queue is full or the threads are
-        stopping. changed: set when the answer has ended, and with the job's `each` also when it has
-        grown; several jobs may share it.
+        batchers: those of the job's model; the job runs in one of them. changed: set when the
+        answer has ended, and with the job's `each` also when it has grown; several jobs may share
+        it. Raises `BusyError` if the queue is full or the threads are stopping.
         """
         job.notify = lambda _: self._changed.append(changed)
         with self._condition:

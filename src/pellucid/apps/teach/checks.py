@@ -1,7 +1,7 @@
 """Numbers that a topic of `pellucid explain` compares with a limit.
 
 `{check: NAME}` in the Markdown of a topic runs the function NAME of this file. Each function
-computes the same thing in two ways and returns the differences.
+returns numbers that must be near 0; most are differences of one thing computed in two ways.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def adam_sums() -> Any:
 
 @at_most(1e-14)
 def adam_first_step() -> Any:
-    """Compare Adam's first step with −lr · sign(gradient); gradients from 1e-6 to 1e6."""
+    """Compare Adam's first step with −lr · sign(gradient), for scales from 1e-6 to 1e6."""
     gradient = normal(1, 5) * np.array([1e-6, 1e-3, 1.0, 1e3, 1e6])
     return _adam(gradient)[0] + LR * np.sign(gradient[0])
 

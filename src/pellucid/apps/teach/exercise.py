@@ -99,7 +99,7 @@ def text(pair: list[str], language: Language) -> str:
 
 
 def page(name: str, language: Language) -> str:
-    """Return the file to fill in: the equation, the arguments, an empty function."""
+    """Return the text of the file to fill in: the equation, and a function to write."""
     exercise = read(name)
     about = [text(pair, language) for pair in exercise["about"]]
     rest = Text("Write it here", "여기에 쓰세요").to(language)
@@ -167,7 +167,10 @@ def scope_of(
 
 @cache
 def right_results(name: str, again: bool = False) -> tuple[Array, ...]:
-    """Compute the expected results of an exercise; gradients by central differences."""
+    """Compute the expected results of an exercise; gradients by central differences.
+
+    again: for the arrays of other shapes.
+    """
     exercise, scope = read(name), scope_of(name, again=again)
     if "gradients" not in exercise:
         return tuple(scope["output"]) if len(exercise["returns"]) > 1 else (scope["output"],)
@@ -231,7 +234,8 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
 
     A mistake is recognised by its numbers: the solution with that mistake returns the same numbers.
     Pairs of mistakes and small changes of the solution are recognised in the same way. If all
-    results are right, they are tested again with arrays of other shapes.
+    results are right, they are tested again with arrays of other shapes; those that are wrong there
+    are yielded with those arrays. Raises as `called`.
     """
     returned, right = called(name, function), right_results(name)
     results = list(map(Result, read(name)["returns"], returned, right))
@@ -329,7 +333,7 @@ def _asked_again(
 
 
 def advice(about: str) -> Text | None:
-    """Return advice on a common error message of Python or NumPy, else None."""
+    """Return advice on an error message of Python or NumPy; None if it is not a common one."""
     errors = read("common")["errors"]
     return next((Text(*one["says"]) for one in errors if re.search(one["pattern"], about)), None)
 

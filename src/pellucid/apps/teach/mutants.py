@@ -34,8 +34,9 @@ OPERATORS: dict[type[ast.operator], str] = {
 def mutants(body: str) -> Iterator[tuple[str, str, str]]:
     """Yield (old code, new code, changed body) for small changes of a body.
 
-    The first ones replace repeated code of `EVERYWHERE`; the others each change a single node.
-    An expression may not go over the end of a line.
+    The first ones replace repeated code of `EVERYWHERE`; the others each change a single node. Old
+    and new code are those of the node; where it is a number, they are the whole line. No expression
+    of the body may go over the end of a line.
 
     >>> [(old, new) for old, new, _ in mutants("return a - b")][:3]
     [('a - b', 'a'), ('a - b', 'b'), ('a - b', 'a + b')]
@@ -105,7 +106,7 @@ def plain(code: str) -> str:
 def terms(body: str) -> list[list[str]]:
     """Split each result of a solution into the terms of its sum.
 
-    Return them as expressions, without their signs.
+    Return a list of expressions for each result, without their signs.
 
     >>> terms("row = g.sum()\\nreturn p * (g - row) / 3")
     [['p * g / 3', 'p * row / 3']]

@@ -127,8 +127,8 @@ def quoted(of: str) -> list[CodeLine]:
     """Return the source lines that `{code: FUNCTION NAME…}` quotes, in their order.
 
     They are the statements of the function that assign one of the names; of a function of
-    transformer.py they are all its lines. Raises
-    `LookupError` if the function assigns no such name.
+    transformer.py they are all its lines that are not empty. Raises `LookupError` if the function
+    assigns no such name.
 
     >>> [line.text for line in quoted("ops.linear_backward dweight")]
     ['dweight = dy_rows.T @ x_rows']
@@ -153,7 +153,7 @@ def _plain(name: str) -> list[CodeLine]:
 
 
 def value(expression: str) -> Any:
-    """Evaluate the expression of an example, with `NAMES`."""
+    """Evaluate the expression of an example, in which `NAMES` are defined."""
     with np.errstate(all="ignore"):
         return eval(expression, dict(NAMES))
 
@@ -162,8 +162,9 @@ def value(expression: str) -> Any:
 def measured(kind: str, of: str) -> tuple[float, float]:
     """Compute the number of a `check` or `gradients` block; return (error, limit).
 
-    It is cached, because the topics in both languages show it. Raises `LookupError` if `pellucid
-    check` has no row of the name.
+    of: what follows the kind in the block: a name in `CHECKS`, or names of rows of `pellucid
+    check`. The numbers are cached, because the topics in both languages show them. Raises
+    `LookupError` for an unknown name.
     """
     if kind == "check":
         error, limit = CHECKS[of]

@@ -47,7 +47,7 @@ def linear(draw: Draw) -> Sheet:
 
 
 def softmax(draw: Draw) -> Sheet:
-    """Draw a worksheet for p = softmax(x): compute the gradient of x."""
+    """Draw a worksheet for the gradient of x in p = softmax(x); p is drawn, and there is no x."""
     p, dp = draw.permuted([QUARTERS] * 2, axis=1), 4.0 * draw.integers(-2, 3, (2, 3))
     total = (p * dp).sum(axis=1, keepdims=True)
     dx = ops.softmax_backward(dp, SoftmaxSaved(p))
@@ -70,7 +70,10 @@ def layer_norm(draw: Draw) -> Sheet:
 
 
 def attention(draw: Draw) -> Sheet:
-    """Draw a worksheet for Z = softmax(Q Kᵀ / 2) V, head width 4: dV, dQ and dK."""
+    """Draw a worksheet for dV, dQ and dK in Z = softmax(Q Kᵀ / 2) V, with head width 4.
+
+    The weights W are drawn too, and not computed from Q and K.
+    """
     q, k, v = (2.0 * draw.integers(-2, 3, shape) for shape in ((2, 4), (3, 4), (3, 4)))
     w, dz = draw.permuted([QUARTERS] * 2, axis=1), 2.0 * draw.integers(-1, 2, (2, 4))
     saved = AttentionSaved(q, k, v, 0.5, w, None, w, ops.dropout(w, 0.0, None)[1], EVERYTHING, [])
@@ -91,8 +94,8 @@ SHEETS: dict[str, Callable[[Draw], Sheet]] = {
 def sheet(name: str, seed: int) -> Sheet:
     """Return a worksheet; the same name and seed give the same one.
 
-    It is drawn again until all answers are integers of at most `LARGEST`, and no answer is all
-    zeros.
+    It is drawn again until all answers are integers from −`LARGEST` to `LARGEST`, and no matrix of
+    answers is all zeros.
 
     >>> {name: matrix.shape for name, matrix in sheet("softmax", 7).asked.items()}
     {'s': (2, 1), 'dx': (2, 3)}
@@ -118,7 +121,10 @@ NOTES = {
 
 
 def pages(name: str, seed: int, language: Language = "en") -> list[Figure]:
-    """Return two A4 figures: the worksheet, and the same with its answers filled in."""
+    """Return two A4 figures: the worksheet, and the same with its answers filled in.
+
+    Raises `UserError` if matplotlib is missing.
+    """
     drawn, (title, task, answers) = sheet(name, seed), WORDS[language]
     head, note = title.format(name, seed), NOTES[language].get(name, "")
     with style(head + task + answers + note + "ᵀ⊙Σ½x̂σγ"):
@@ -172,7 +178,7 @@ def _boxes(axes: Axes, matrices: dict[str, Array], top: float, colour: str | Non
 
 
 def written(number: float) -> str:
-    """Format a number as it is written by hand.
+    """Format a number as an integer or a fraction, with the sign −.
 
     >>> written(-3.0), written(0.25)
     ('−3', '1/4')

@@ -79,7 +79,7 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any], str]]:
 
 @cache
 def code() -> dict[str, list[CodeLine]]:
-    """Return the source lines of every step.
+    """Return the source lines of every step in `STEPS` and of every activation, by its name.
 
     Raises `LookupError` if a function no longer has the variable that `STEPS` names.
     """
@@ -93,9 +93,10 @@ def code() -> dict[str, list[CodeLine]]:
 def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]]:
     """Return the source lines of each statement that assigns one of these names.
 
-    The statements are in the order of the file; "return" names return statements. One inside an
-    `if` includes the line of the condition. The lines are read from the source file, so that they
-    are always those that run. Raises `LookupError` if the function has no statement for a name.
+    The statements are in the order of the file; "return" names return statements. The first one in
+    the body of an `if` includes the line of the condition. The lines are read from the source file,
+    so that they are always those that run. Raises `LookupError` if the function has no statement
+    for a name.
     """
     source, first = inspect.getsourcelines(function)
     path = Path(inspect.getsourcefile(inspect.unwrap(function)) or "")
@@ -142,9 +143,10 @@ def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Ch
     """Compare Σ_i dz_i of one head with a finite difference of the whole model's loss.
 
     Each row of the attention weights adds up to 1, so adding b to all values of a head adds b to
-    each of its outputs z. So the sum of their gradients is the gradient of the value bias. Computed
-    in float64. Returns None for a model without that bias, with one for several heads, or with more
-    than `LARGEST` parameters.
+    each of its outputs z. So the sum of their gradients is the gradient of the value bias. run:
+    does `capture` of the sentence with a model. Computed in float64, with a copy of the model.
+    Returns None for a model without that bias, with one for several heads, or with more than
+    `LARGEST` parameters.
     """
     if sum(p.data.size for p in model.parameters()) > LARGEST:
         return None

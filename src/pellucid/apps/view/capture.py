@@ -46,7 +46,9 @@ class Captured(NamedTuple):
     loss: float
     """Σ −log p of the expected tokens, in nats."""
     logits: Array
-    """(L, V): row l predicts the token after token l of the last stack."""
+    """(T, V), a row for each token of the last stack: it predicts the next token, or in a masked
+    language model or a classifier the token itself. A classifier of texts has one row. Without a
+    head, the last rows of the stack."""
     rows: dict[str, Rows]
     """Output and gradient of every part, by the part's name."""
 
@@ -62,8 +64,8 @@ def capture(
     """Run one sentence forward and backward through a model, with the reference ops.
 
     texts: the token ids that each stack reads. The loss is that of the `expected` tokens at the
-    rows `places` of the logits; a model without a head has no loss. Without `maps` it runs forward
-    only. The model must be `frozen`.
+    rows `places` of the logits; it is 0 for a model without a head. Without `maps` it runs forward
+    only, and returns no maps or rows. The model must be `frozen`.
     """
     recorder, rows, loss = Recorder(), list(places), 0.0
     with dispatch.reference(), recorder if maps else nullcontext():
@@ -85,7 +87,7 @@ def run(
     """Run the model forward; return the logits and their backward function.
 
     For a model without a head it returns the last rows, and None. Special tokens are no labels: a
-    classifier gives them no probability.
+    classifier's logits of them are −inf.
     """
     if isinstance(model, Seq2Seq):
         # A batch's target ends in a token that is not read.

@@ -1,4 +1,4 @@
-"""The film of a run: its attention on one text at 20 to 40 steps of training.
+"""The film of a run: its attention on one text at some steps of training (`due`).
 
 A run writes one file per frame, film/step-00000128.json: the record of the text as the HTML page
 reads it. The expected answer is fed to the decoder (teacher forcing), so that all frames have the
@@ -64,7 +64,8 @@ def filming(
     A resumed run continues the film in its folder, with the same text. Without `answer` the answer
     is looked up in the data. A causal language model needs none, nor a masked one for a text
     without [MASK]: they predict the text itself. Raises `UsageError` for a text or an answer that
-    differs from the resumed film, and for an answer without a text.
+    differs from the resumed film, and for an answer without a text; `UserError` for a damaged frame
+    of the resumed film.
     """
     if resume and (kept := frames(run)):
         film = _read(kept[-1])
@@ -108,8 +109,9 @@ class Camera:
     def __call__(self, event: Event) -> None:
         """Write a frame if one is `due`, at the end, and at the start of a film without frames.
 
-        When a resumed run starts, the frames of later steps are deleted: those steps run again. A
-        model with numbers that are not finite gets no frame but a warning.
+        When a run starts, the frames of later steps are deleted: those steps run again. A run that
+        starts at step 0 deletes all. If the numbers of the model are not finite, a warning is
+        logged and the frame is left out.
         """
         path = self.folder / FRAME.format(event.step)
         if isinstance(event, Started):
@@ -183,7 +185,10 @@ def frames(run: Path) -> list[Path]:
 
 
 def film_text(run: Path) -> str:
-    """Return the text that a run's film shows."""
+    """Return the text that a run's film shows. The run must have frames.
+
+    Raises `UserError` if the last frame is damaged.
+    """
     return str(_read(frames(run)[-1])["text"])
 
 
@@ -192,8 +197,9 @@ def film_page(
 ) -> str:
     """Return the HTML page of a run's film: the last frame, and a slider over all.
 
-    Above the frame is the loss curve so far. `model`: description of the trained model
-    (`runnable`), for a page that computes. Raises `UserError` for a damaged frame or metrics.jsonl.
+    The run must have frames. Above the frame is the loss curve so far. `model`: description of the
+    trained model (`runnable`), for a page that computes. Raises `UserError` for a damaged frame or
+    metrics.jsonl.
     """
     film = [_read(path) for path in frames(run)]
     last = film[-1]["record"]

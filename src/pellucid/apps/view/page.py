@@ -42,7 +42,7 @@ class Precision(NamedTuple):
     doutputs: int
 
     def size(self, record: Record) -> int:
-        """Return the number of base64 characters for the maps of a record."""
+        """Estimate the number of base64 characters for q, k, v and doutputs of all maps."""
         numbers = sum((m.q.size + m.k.size) // 2 for m in record.maps)
         return numbers * sum(self) // 8 * 4 // 3
 
@@ -113,8 +113,8 @@ def as_json(
 
     cell: the weight that the page shows first. precision: default, the finest that keeps the page
     below `LARGEST`, or else the coarsest. The rows of the forward pass and the gradients of the
-    layers' inputs are added as far as there is room. With `numbers=False` all arrays are left out:
-    the page then holds the model and computes them itself.
+    layers' inputs are added as far as there is room. With `numbers=False` the arrays of maps and
+    parts are left out: the page then holds the model and computes them itself.
     """
     if cell is None and record.maps:
         cell = select_cell(record)
@@ -253,7 +253,7 @@ def _off(m: Map, precision: Precision) -> float:
 
 
 def as_text(x: Array, bits: int) -> dict[str, Any]:
-    """Quantize x (H, …) to integers of `bits` bits, in base64, little-endian.
+    """Quantize x (H, …) to signed integers of `bits` bits, in base64, little-endian.
 
     x[h] ≈ factors[h] · integers[h], with an error of at most factors[h] / 2.
 
@@ -293,7 +293,7 @@ def _quantise(x: Array, bits: int) -> tuple[Array, Array]:
 
 
 def learn_page() -> str:
-    """Return the HTML page that trains a model in the browser, without further data."""
+    """Return the HTML page that trains a model in the browser; it needs no record."""
     return _built("learn.html")
 
 

@@ -45,7 +45,8 @@ class Picture:
         """Return a picture that compares this one with another, under a common cursor.
 
         They may be of two models or of two texts. The page compares −log p too, so give two models
-        the same answer. names: the page's names of this picture and the other.
+        the same answer. names: the page's names of this picture and the other. Only the HTML page
+        shows both; all other drawings show this picture alone.
         """
         own, compared = names
         return replace(
@@ -67,7 +68,9 @@ class Picture:
         It opens on the map named; by default on the head whose keys depend most on the query.
         language: of the page; default, Korean in a Korean browser, else English. With a `model` the
         reader can type other texts and switch parts off. Numbers have float32's precision if the
-        file stays below 15 MB, else less; the page states the error of its weights.
+        file stays below 15 MB, else less; the page states the error of its weights. Layers and
+        heads are counted from 1. Raises `UsageError` for a kind, layer or head that the model
+        lacks.
         """
         record, model = self.record, self.model
         cell = select_cell(record, kind, layer, head) if record.maps else None
@@ -102,8 +105,8 @@ class Picture:
     ) -> str:
         """Draw one map as text: by default the last layer, and the mean of its heads.
 
-        Layers and heads are counted from 1; `width` is in characters. Raises `UsageError` for one
-        that the model lacks.
+        kind: default, the last that the model has. Layers and heads are counted from 1; `width` is
+        in characters. Raises `UsageError` for a kind, layer or head that the model lacks.
         """
         record = self.record
         kind, (*_, m), heads = select_maps(record, kind, layer, head)
@@ -127,7 +130,8 @@ class Picture:
     ) -> Path:
         """Write the picture to a file in the format of its suffix.
 
-        The suffixes are .html, .png, .svg, .pdf and .txt. Raises `UsageError` for another one,
+        The suffixes are .html, .png, .svg, .pdf and .txt. language: of an HTML page. Returns the
+        path. Raises as `html`, `figure` or `terminal` does, `UsageError` for another suffix, and
         `UserError` if the file cannot be written; an existing file is then unchanged.
         """
         path = Path(path)

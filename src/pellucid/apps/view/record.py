@@ -294,9 +294,10 @@ def select_cell(
 ) -> Cell:
     """Choose the attention weight that a page shows first.
 
-    layer, head: counted from 1; without them the head with the most mutual information of query and
-    key (`Map.information`) is chosen. Its largest weight is the cell; the first row of a causal map
-    is left out, because that query sees only one key.
+    kind: default, the last that the model has. layer, head: counted from 1; without them the head
+    with the most mutual information of query and key (`Map.information`) is chosen. Its largest
+    weight is the cell; the first row of a causal map is left out, because that query sees only one
+    key.
 
     Raises `UsageError` for a kind, layer or head that the model lacks.
     """

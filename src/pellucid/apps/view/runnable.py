@@ -48,12 +48,12 @@ READER = walk.Reader(
 
 
 def runnable(task: Any, text: str = "") -> dict[str, Any]:
-    """Describe a model, with the text that it opens with, so that the page can run it.
+    """Describe the model of a task, so that the page can run it.
 
-    text: the text that the page shows first. A matrix that was stored in int8 is written as int8
-    with a scale per row (`models.quantize`); all other arrays as float32. Raises `UnsupportedError`
-    naming a part that the page cannot compute, for a model of more than `LARGEST` parameters, and
-    for one without tokenizers.
+    text: the text that the page shows first. A matrix whose rows are int8 numbers times a scale, as
+    `models.quantize` stores them, is written so; all other arrays as float32. Raises
+    `UnsupportedError` naming a part that the page cannot compute, for a model of more than
+    `LARGEST` parameters, and for one without tokenizers.
     """
     if not isinstance(task, Task):
         raise walk.UnsupportedError(

@@ -60,7 +60,7 @@ def visible(text: str) -> str:
 def legible(text: str) -> str:
     """Replace control characters, and others that XML forbids, by their code points.
 
-    Tabs and line ends stay.
+    Tabs and newlines (`\\n`) stay; a carriage return is replaced.
 
     >>> legible("red: \\x1b[31m")
     'red: U+001B[31m'
@@ -122,7 +122,9 @@ class Vocabulary:
 
     name: str
     tokenizer: TokenizerLike | None
+    """None for a bare model, which takes token ids."""
     entries: int
+    """Number of token ids; they are 0 to `entries` − 1."""
     longest: int
     """The maximum number of tokens in a text."""
     specials: Mapping[int, str]
@@ -164,10 +166,11 @@ class Vocabulary:
     def labels(self, ids: Sequence[int], text: Input = ()) -> list[Label]:
         """Return a label for each token id; without a tokenizer the label is the id.
 
-        A token with only some bytes of a character shows the character and the number of the part;
-        an invalid byte shows its value. White space and control characters become visible. An
-        unknown token shows the character or word that it stands for if `text`, from which the ids
-        were made, is given.
+        Special tokens have names even then. A token with only some bytes of a character shows the
+        character and the number of the part; an invalid byte shows its value. White space and
+        control characters become visible. An unknown token shows the character or word that it
+        stands for if `text`, from which the ids were made, is given; with the tokenizer of another
+        program it shows the name of the unknown token.
 
         >>> from pellucid.data.tokenizers import train_tokenizer
         >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)
@@ -202,11 +205,11 @@ class Vocabulary:
         return made
 
     def last(self, ids: Sequence[int]) -> Label:
-        """Return the label of the last id; earlier ids may hold the rest of its character."""
+        """Return the label of the last of some ids; earlier ones may hold part of its character."""
         return self.labels(ids[-LONGEST_CHARACTER - 1 :])[-1]
 
     def text(self, ids: Sequence[int]) -> str:
-        """Decode token ids into text; without a tokenizer, list the ids."""
+        """Decode token ids into text; without a tokenizer, join the ids with spaces."""
         return " ".join(map(str, ids)) if self._namer is None else self._namer.decode(ids)
 
 

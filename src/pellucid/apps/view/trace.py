@@ -56,21 +56,23 @@ def attention(
     `model` is a task with its tokenizers (as `pellucid.load` returns), which takes texts or token
     ids, or a bare model, which takes token ids only, without begin and end tokens. Without `target`
     the answer is the best that the model generates, with `search` (default: the settings saved with
-    the model). A causal language model continues `source`. A masked language model predicts the
-    masked tokens of `source`, or all tokens if none is masked; `target` has one token per mask. A
-    classifier labels `source` or each of its tokens; `target` has the labels.
+    the model, or greedy search for a bare one). A causal language model continues `source`. A
+    masked language model predicts the masked tokens of `source`, or all tokens if none is masked;
+    `target` has one token per mask. A classifier labels `source` or each of its tokens; `target`
+    has the labels.
 
     The recorded gradients are those of the loss Σ −log p of the target tokens. The end token of an
     answer or continuation is one of them, unless `ends` is False for a given `target` or the
     generated one did not end. The model is not changed.
 
     With `run` the page also holds the model, and computes in the browser. With `whole=False` the
-    record has only attention, answer and loss, without the other parts of the forward pass and
-    without the gradient check: several times faster.
+    record is without the other parts of the forward pass and without the gradient check: several
+    times faster.
 
-    Raises `UserError` for an empty sentence, one longer than the model's positions, unknown ids, a
-    `target` with another number of tokens than there are masks or labels, a model with a part that
-    the page cannot show or `run`, non-finite numbers, and an ensemble.
+    Raises `UserError` for an empty sentence (a causal language model may have one with a `target`),
+    a text longer than the model's positions, unknown ids, a `target` with another number of tokens
+    than there are masks or labels, a model with a part that the page cannot show or `run`,
+    non-finite numbers, and an ensemble.
 
     >>> from pellucid.models import Seq2SeqConfig
     >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
@@ -175,7 +177,7 @@ def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
     Without `asked.target` the continuation is generated. All tokens are on the target side of the
     record; row i is computed from token i and predicts token i + 1. A bare model reads the text and
     then the begin token, as in training pairs. The model must be `frozen`. Raises `UserError` for
-    an empty text and for one that does not fit the model.
+    an empty text without a target, and for a text that does not fit the model.
     """
     config, (pipeline, source, target, _, _, whole) = model.config, asked
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
@@ -285,7 +287,7 @@ def trace_masked_lm(model: MaskedLM, asked: Asked) -> Record:
 
 
 def trace_classifier(model: Classifier, asked: Asked) -> Record:
-    """Return the record of a text and its label, or a label for each of its tokens.
+    """Record a classifier that labels a text, or each of its tokens.
 
     The model must be `frozen`. Raises `UserError` for a text that does not fit the model, an empty
     one, or a `target` that is no such label.
