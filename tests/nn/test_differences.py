@@ -477,6 +477,10 @@ def no_layers() -> None:
     dsrc, dtgt = backward(array(*y.shape))
     assert not dsrc.any()
     assert dtgt.any()
+    layer = nn.TransformerDecoderLayer(E, H, 11, dtype=np.float64)
+    _, backward = nn.TransformerDecoder(layer, 0).forward(tgt, src)
+    _, dmemory = backward(array(*tgt.shape))
+    np.testing.assert_array_equal(dmemory, np.zeros_like(src))
 
 
 @torchs("no layers")

@@ -62,7 +62,7 @@ class Arrangement:
         return x if self.first else xp.moveaxis(x, 0, 1)
 
     def rng(self, rng: Rng | None) -> Rng | None:
-        """Return the rng with a key for each row, (T,).
+        """Return the rng with a key for each row, (T,); None for None.
 
         The keys are those that the caller has set, arranged as rows, or else derived from (example,
         position).
@@ -85,7 +85,8 @@ def check_attention_inputs(
 ) -> None:
     """Raise `ValueError` unless query, key and value fit each other and the layer.
 
-    Raises `TypeError` unless they hold float32 or float64.
+    Raises `TypeError` unless they are arrays of float32, float64 or bfloat16. `widths` are those
+    that the layer expects; `first` is torch's batch_first.
     """
     namespace(query, key, value)  # raises TypeError for anything but arrays
     if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):

@@ -22,8 +22,8 @@ class Attention(Projected):
     """Multi-head attention on rows: Concat(head₁, …, head_H) Wᴼ.
 
     head_i = Attention(Q Wᵢ^Q, K Wᵢ^K, V Wᵢ^V). `run` is self-attention, `run_cross` attention to a
-    memory; both return (y, backward). The parameters have torch's names. A query whose keys are all
-    forbidden gets out_proj.bias and zero gradient.
+    memory; both return (y, backward). The parameters that torch has have its names. A query whose
+    keys are all forbidden gets out_proj.bias (0 without biases) and zero gradient.
     Source: Vaswani et al. 2017, 3.2.2; articles 000 and 004.
     """
 
@@ -56,7 +56,7 @@ class Attention(Projected):
     ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Compute self-attention of rows x (T, E); backward(dy) returns (dx, None).
 
-        With a cache, rows attend to those of earlier steps too, and there is no backward.
+        With a cache, rows attend to those of earlier steps too, and backward raises `RuntimeError`.
         """
         (q, k, v), heads_backward = self.heads(context, (x, 0, 3))
         cu_k, cache, offset = context.cu_seqlens, context.cache, None
@@ -79,7 +79,8 @@ class Attention(Projected):
     ) -> tuple[Annotated[Array, "T E"], Backward]:
         """Compute attention from rows x (T, E) to `context.memory`; backward(dy) -> (dx, dmemory).
 
-        With a cache, the keys and values of the memory are computed in the first step only.
+        With a cache, the keys and values of the memory are computed in the first step only, and
+        there is no backward. Raises `ValueError` if the context has no memory.
         """
         memory, cache = context.memory, context.cache
         if memory is None:
@@ -104,7 +105,7 @@ class Attention(Projected):
     def heads(self, context: Context, *inputs: tuple[Array, int, int]) -> tuple[Heads, Backward]:
         """Project the inputs to the heads q, k and v; normalise and rotate q and k if configured.
 
-        `inputs` are those of `project`.
+        `inputs` are those of `project`. Returns ((q, k, v), backward).
         """
 
         def then(x: Array, counts: tuple[int, int]) -> Forward:
@@ -122,12 +123,12 @@ class Attention(Projected):
         offset: Array | None = None,
         weights: Literal["average", "each"] | None = None,
     ) -> Forward:
-        """Attend with the given heads, project to width E.
+        """Attend with the given heads, project to width E; return ((y, weights), backward).
 
-        Returns ((y, weights), backward).
-
-        y is (T, E). `weights` selects the weights returned: "each" head's (N, H, L, S), their
-        "average" (N, L, S), or None. `backward(dy, dweights=None)` returns dq, dk, dv.
+        `heads` are q, k and v, cu_k the cu_seqlens of k and v, `offset` the number of keys of each
+        sequence before its first query. y is (T, E). `weights` selects the weights returned: "each"
+        head's (N, H, L, S), their "average" (N, L, S), or None. `backward(dy, dweights=None)`
+        returns dq, dk, dv. Raises `ValueError` in training with dropout and no rng.
         """
         (q, k, v), c, path, cu_q = heads, self.config, context.path, context.cu_seqlens
         q, scale_backward = scale(q, self.head_scale, path)
@@ -174,7 +175,10 @@ class Attention(Projected):
 
 
 class Learnt(Module):
-    """The parameters of a score function (`ops.rules.function`), as attributes by name."""
+    """The parameters of a score function (`ops.rules.function`), as attributes by name.
+
+    Raises `ValueError` for a name that `Module` has.
+    """
 
     def __init__(self, function: Function, heads: int, dtype: Any) -> None:
         for name, each in function.learnt.items():
@@ -191,7 +195,10 @@ def learnt(attention: Attention) -> list[Parameter]:
 
 
 def rule_of(attention: Attention, causal: bool, more: Rule) -> Rule:
-    """Build the attention rule from a layer's settings and parameters, followed by `more`."""
+    """Build the attention rule from a layer's settings and parameters, followed by `more`.
+
+    `causal`: forbid later keys, and give T5's relative biases to earlier keys only.
+    """
     config, table, function = attention.config, attention.relative_bias, attention.function
     rule = rules.causal & config.rule if causal else config.rule
     if table is not None and config.relative is not None:

@@ -30,7 +30,8 @@ class FeedForward(NamedTuple):
     """The position-wise feed-forward network: linear2(dropout(activation(linear1(x)))).
 
     A named activation runs fused with bias and dropout (`ops.bias_act_dropout`), an activation that
-    is a module runs separately. Source: Vaswani et al. 2017, 3.3; article 004.
+    is a module runs separately. A gated activation halves the width, so linear1 makes 2 F features
+    for the F that linear2 reads. Source: Vaswani et al. 2017, 3.3; article 004.
     """
 
     linear1: Linear
@@ -120,9 +121,7 @@ def run_blocks(
 
 
 def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array | None]:
-    """Run the backwards in reverse order.
-
-    Returns (dx, dmemory), dmemory summed over all of them.
+    """Run the backwards in reverse order; return (dx, dmemory), dmemory summed over all of them.
 
     dmemory is None if none of them uses a memory. `backwards` is emptied, which frees the arrays.
     """
@@ -180,7 +179,7 @@ def _unchanged(dy: Array) -> Array:
 def dropout_of(dropout: Dropout, context: Context) -> tuple[float, Rng | None]:
     """Return the probability that a dropout layer applies now (0 in evaluation), and the rng.
 
-    Raises `ValueError` if the probability is not 0 and the context has no rng.
+    Raises `ValueError` if that probability is not 0 and the context has no rng.
     """
     training = dropout.training and not context.inference
     return active_dropout(dropout.p, training, context.rng), context.rng
@@ -239,7 +238,7 @@ class TransformerLayer(Module):
         return FeedForward(self.linear1, self.activation, self.dropout, self.linear2)
 
     def blocks(self) -> list[Block]:
-        """Return the residual steps in order; subclasses override it."""
+        """Return the residual steps in order; subclasses override it, this raises `TypeError`."""
         raise TypeError(f"{type(self).__name__} has no blocks; define them")
 
     def run(
@@ -250,15 +249,16 @@ class TransformerLayer(Module):
 
 
 def gates_of(activation: str | Module) -> int:
-    """Return the number of input features per output feature: 2 for a gated activation, else 1."""
+    """Return an activation's input features per output feature: 2 if it is gated, else 1."""
     return ACTIVATIONS[activation].gates if isinstance(activation, str) else 1
 
 
 def as_activation(activation: Any) -> str | Module:
     """Convert the `activation` argument of a layer to a name in `ACTIVATIONS` or to a module.
 
-    Raises `ValueError` for an unknown name, `TypeError` for a plain callable, because backward
-    needs its derivative too.
+    A function of `nn.functional` becomes its name if `ACTIVATIONS` has that, else a module, as a
+    `pair` does. Raises `ValueError` for an unknown name, `TypeError` for a plain callable, because
+    backward needs its derivative too.
     """
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
@@ -271,7 +271,7 @@ def as_activation(activation: Any) -> str | Module:
     if isinstance(activation, Module):
         return activation
     if isinstance(activation, Function):
-        named = getattr(functional, activation.__name__) is activation
+        named = getattr(functional, activation.__name__, None) is activation
         known = named and activation.__name__ in ACTIVATIONS
         return activation.__name__ if known else Elementwise(activation)
     if isinstance(activation, Pair):
@@ -280,7 +280,7 @@ def as_activation(activation: Any) -> str | Module:
 
 
 class Elementwise(Module):
-    """A layer that applies an elementwise function which has a backward."""
+    """A layer without parameters that applies an elementwise function and its derivative."""
 
     def __init__(self, f: Function[Any] | Pair) -> None:
         self.f = f

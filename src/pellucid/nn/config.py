@@ -19,8 +19,8 @@ Rotate = Callable[..., tuple[Any, Any]]
 class Relative(NamedTuple):
     """T5's relative positions: a learned bias for each bucket of distances and each head.
 
-    `buckets` is their number. Distances of at least `longest` share the last bucket. See
-    `ops.relative_buckets`.
+    `buckets` is the number of buckets. Distances of at least `longest` share the last bucket of
+    their direction. See `ops.relative_buckets`.
     """
 
     buckets: int = 32
@@ -33,8 +33,8 @@ class AttentionConfig:
 
     Raises `ValueError` if embed_dim, num_heads, key_value_heads or head_dim is not positive, if
     num_heads does not divide embed_dim (unless head_dim is set), or if key_value_heads does not
-    divide num_heads. Also for a dropout outside 0 to 1, a scale other than None, "learned" or a
-    finite number, and a qk_norm that is not positive and finite.
+    divide num_heads. Also for a dropout outside 0 to 1, for a scale other than None, "learned" or a
+    number of at most 2⁶³ in size, and unless 0 < qk_norm ≤ 2⁶³.
 
     >>> from pellucid.ops import rules
     >>> config = AttentionConfig(embed_dim=8, num_heads=2, rule=rules.window(2))

@@ -38,7 +38,7 @@ class Memory(NamedTuple):
 
 
 class KeysValues(NamedTuple):
-    """Keys and values of every head, (U, H, D), packed by cu_seqlens (N + 1,)."""
+    """Keys and values, (U, G, D) of G key and value heads, packed by cu_seqlens (N + 1,)."""
 
     k: Array
     v: Array
@@ -69,7 +69,10 @@ class Cache:
     layers: dict[str, KeysValues] = field(default_factory=dict)
 
     def append(self, path: str, new: KeysValues) -> KeysValues:
-        """Append the new keys and values of a layer to each sequence; return all of them."""
+        """Append a layer's new keys and values to those of each sequence; return all of them.
+
+        The cache keeps them too, under the layer's full name `path`.
+        """
         old = self.layers.get(path)
         if old is not None:
             xp = namespace(new.k)

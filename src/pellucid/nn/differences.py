@@ -24,6 +24,8 @@ def table() -> dict[str, str]:
 def rule(name: str) -> str:
     """Return Pellucid's behaviour for a subject of the table, to be quoted in an error message.
 
+    The words "It is a ValueError: " and the like, which some rows begin with, are left out.
+
     >>> rule("inplace")
     'arguments are never written to.'
     """

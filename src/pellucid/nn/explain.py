@@ -36,7 +36,8 @@ def explain_mask(
     Accepts the masks of `MultiheadAttention.forward` (True = not allowed, floats are added), with
     or without a batch axis, and article 004's `valid_lens`, in any combination, for `length`
     queries and `source_length` keys (by default as many). Examples and heads with equal masks are
-    shown once. `queries` and `keys` are labels. Raises the errors that attention would raise.
+    shown once. `queries` and `keys` are labels, one for each. Raises the errors that attention
+    would raise for the masks.
 
     >>> import numpy as np
     >>> print(explain_mask(3, is_causal=True, valid_lens=np.array([2])))

@@ -17,8 +17,8 @@ P = ParamSpec("P")
 def apply(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
     """Run an op with checks; return (y, backward).
 
-    Raises `TypeError` for dtypes that are not supported. The backward checks the shape of its
-    gradient and can be called once.
+    Raises `TypeError` if one of the first two inputs has a dtype that `refuse_dtype` refuses. The
+    backward checks the shape of its gradient and can be called once.
     """
     namespace(inputs[0])  # raises TypeError for anything but an array
     for x in inputs[:2]:  # the input, and the weight or table
@@ -63,13 +63,13 @@ def check_eps(eps: float) -> None:
 
 
 def check_finite(value: float, what: str) -> None:
-    """Raise `ValueError` unless a factor is finite and its square is finite in float32."""
+    """Raise `ValueError` unless |value| ≤ 2⁶³, so that its square is finite in float32."""
     if not abs(value) <= LARGEST:
         raise ValueError(f"{what} must be a number of at most {LARGEST:.2g}, got {value}")
 
 
 def check_numbers(x: Array, what: str) -> None:
-    """Raise `TypeError` unless x holds floating-point numbers of 32 or 64 bits."""
+    """Raise `TypeError` unless x is float32, float64 or bfloat16."""
     refuse_dtype(x.dtype)
     if not namespace(x).isdtype(x.dtype, "real floating"):
         raise TypeError(

@@ -2,7 +2,8 @@
 
 As with a layer, `f(x)` returns the output alone and `f.forward(x)` returns `(output, backward)`;
 `backward(dy)` returns the gradients of the array arguments, in their order: one array, or a tuple
-of several. Indices, targets, class weights and masks get none.
+of several, with None for an argument that was left out. Indices, targets, class weights and masks
+get none.
 
 **Which way is True?** `scaled_dot_product_attention` follows torch's function of that name, where
 True in `attn_mask` means *may attend*. Everywhere else in `pellucid.nn`, as in torch.nn, True means
@@ -41,6 +42,8 @@ __all__ = [
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Forward:
     """Return x Wᵀ + b; backward returns (dx, dweight, dbias). See `ops.linear`.
 
+    dbias is None without a bias. Raises `ValueError` for shapes that do not fit.
+
     >>> import numpy as np
     >>> linear(np.ones((5, 3)), np.ones((2, 3))).shape
     (5, 2)
@@ -50,7 +53,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Forward:
 
 @Function
 def relu(input: Array, inplace: bool = False) -> Forward:
-    """Return max(0, x). See `ops.relu`.
+    """Return max(0, x). See `ops.relu`. Raises `ValueError` for `inplace`.
 
     >>> import numpy as np
     >>> y, backward = relu.forward(np.array([-1.0, 2.0]))
@@ -63,7 +66,10 @@ def relu(input: Array, inplace: bool = False) -> Forward:
 
 @Function
 def leaky_relu(input: Array, negative_slope: float = 0.01, inplace: bool = False) -> Forward:
-    """Return x where x > 0, else `negative_slope` · x. See `ops.leaky_relu`."""
+    """Return x where x > 0, else `negative_slope` · x. See `ops.leaky_relu`.
+
+    Raises `ValueError` for `inplace`, and unless |negative_slope| ≤ 2⁶³.
+    """
     refuse_inplace(inplace)
     check_finite(negative_slope, "negative_slope")
     return apply(ops.leaky_relu, input, negative_slope)
@@ -71,13 +77,17 @@ def leaky_relu(input: Array, negative_slope: float = 0.01, inplace: bool = False
 
 @Function
 def gelu(input: Array, approximate: str = "none") -> Forward:
-    """Return x Φ(x), exactly, or approximately with approximate="tanh". See `ops.gelu`."""
+    """Return x Φ(x), exactly, or approximately with approximate="tanh". See `ops.gelu`.
+
+    Φ is the distribution function of the standard normal distribution. Raises `ValueError` for
+    another `approximate`.
+    """
     return apply(ops.gelu, input, approximate)
 
 
 @Function
 def silu(input: Array, inplace: bool = False) -> Forward:
-    """Return x σ(x), σ the logistic function. See `ops.silu`."""
+    """Return x σ(x), σ the logistic function. See `ops.silu`. Raises `ValueError` for `inplace`."""
     refuse_inplace(inplace)
     return apply(ops.silu, real(input))
 
@@ -85,6 +95,9 @@ def silu(input: Array, inplace: bool = False) -> Forward:
 @Function
 def softmax(input: Array, dim: int) -> Forward:
     """Return exp(x) / Σ exp(x) along axis `dim`. See `ops.softmax`.
+
+    Where all x along the axis are −inf, the result is 0. Raises `ValueError` for an axis that input
+    does not have.
 
     >>> import numpy as np
     >>> softmax(np.zeros((2, 4)), dim=0)[0]
@@ -95,7 +108,11 @@ def softmax(input: Array, dim: int) -> Forward:
 
 @Function
 def log_softmax(input: Array, dim: int) -> Forward:
-    """Return x − log Σ exp(x) along axis `dim`. See `ops.log_softmax`."""
+    """Return x − log Σ exp(x) along axis `dim`. See `ops.log_softmax`.
+
+    Where all x along the axis are −inf, so is the result. Raises `ValueError` for an axis that
+    input does not have.
+    """
     return _along(ops.log_softmax, input, dim)
 
 
@@ -127,8 +144,8 @@ def dropout(
 ) -> Forward:
     """Zero each element with probability p, scale the rest by 1/(1 − p). See `ops.dropout`.
 
-    Does nothing unless `training`. Raises `ValueError` in training with p > 0 and no rng, because
-    there is no global random state.
+    Returns x itself unless `training`. Raises `ValueError` in training with p > 0 and no rng,
+    because there is no global random state; also for a p outside 0 to 1 and for `inplace`.
     """
     refuse_inplace(inplace)
     check_probability(p)
@@ -145,8 +162,8 @@ def layer_norm(
 ) -> Forward:
     """Normalise over the last axes, of `normalized_shape`; backward returns (dx, dweight, dbias).
 
-    Raises `ValueError` when the last axes, weight or bias do not have that shape, and when eps is
-    negative. See `ops.layer_norm`.
+    dweight or dbias is None if weight or bias is. Raises `ValueError` when the last axes, weight or
+    bias do not have that shape, and when eps is negative or NaN. See `ops.layer_norm`.
     """
     if not isinstance(normalized_shape, Sequence):
         raise ValueError(
@@ -243,9 +260,13 @@ def cross_entropy(
     """Return −log softmax(input)[target]; backward(dloss) returns the gradient of input.
 
     input: (C,), (N, C) or torch's (N, C, d₁, …). target: class numbers, in the shape of input
-    without C, or class probabilities, in the shape of input. `size_average` and `reduce` are
-    torch's deprecated arguments for `reduction`. `dloss` has the shape of the loss; it is 1 by
-    default if the loss is a single number. See `ops.cross_entropy`.
+    without C, or class probabilities, in the shape of input. `weight`: a factor for each class,
+    (C,). Targets equal to `ignore_index` do not count. `reduction`: "mean" of the losses (weighted,
+    if there are weights), "sum", or "none" for each. `label_smoothing` ε mixes the target with the
+    uniform distribution, (1 − ε) : ε. `size_average` and `reduce` are torch's deprecated arguments
+    for `reduction`. `dloss` has the shape of the loss; it is 1 by default if the loss is a single
+    number. Raises `ValueError` for shapes and settings that do not fit, `IndexError` for a class
+    outside [0, C), `TypeError` for an input of integers. See `ops.cross_entropy`.
     """
     if size_average is not None or reduce is not None:  # as in torch, None counts as True here
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
@@ -283,7 +304,7 @@ def cross_entropy(
 
 
 def _classes_last(x: Array) -> Array:
-    """Move the class axis of (N, C, d₁, …) to the end."""
+    """Move the class axis of (N, C, d₁, …) to the end; (C,) and (N, C) stay as they are."""
     return x if x.ndim < 3 else namespace(x).moveaxis(x, 1, -1)
 
 
@@ -307,11 +328,11 @@ def scaled_dot_product_attention(
     broadcasts to (…, L, S) and has at least two axes. `is_causal` forbids key s > query l, in
     addition to attn_mask.
 
-    query: (…, H, L, D), key: (…, H, S, D), value: (…, H, S, Dv); the leading axes broadcast. With
-    enable_gqa key and value may have fewer heads, each shared by neighbouring query heads. `scale`
-    is 1/√D by default. A `dropout_p` other than 0 always applies, and needs an `rng`. A query that
-    may attend to no key gets zeros. Raises `ValueError` and `TypeError` for arguments that do not
-    fit.
+    query: (…, L, D), key: (…, S, D), value: (…, S, Dv); the leading axes broadcast. With enable_gqa
+    the last of these are heads, of which key and value may have fewer, each shared by neighbouring
+    query heads. `scale` is 1/√D by default. A `dropout_p` other than 0 always applies to the
+    softmax, and needs an `rng`. A query that may attend to no key gets zeros. Raises `ValueError`
+    and `TypeError` for arguments that do not fit.
 
     >>> import numpy as np
     >>> q = k = v = np.eye(2)[None]

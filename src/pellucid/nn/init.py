@@ -72,15 +72,24 @@ class zero_row:  # noqa: N801
 
 
 def _fans(shape: tuple[int, ...]) -> int:
-    """Return fan_in + fan_out; further axes multiply both, as in torch."""
+    """Return fan_in + fan_out of a shape with at least two axes.
+
+    They are the sizes of the first two; further axes multiply both, as in torch.
+    """
     return (shape[0] + shape[1]) * prod(shape[2:])
 
 
 def xavier_uniform(g: Generator, shape: tuple[int, ...]) -> Array:
-    """Draw uniformly with bound √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010."""
+    """Draw uniformly with bound √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010.
+
+    For a matrix these are its two sizes. The shape needs at least two axes.
+    """
     return uniform((6.0 / _fans(shape)) ** 0.5)(g, shape)
 
 
 def xavier_normal(g: Generator, shape: tuple[int, ...]) -> Array:
-    """Draw normally with std √(2 / (fan_in + fan_out)), as torch does for bias_k and bias_v."""
+    """Draw normally with std √(2 / (fan_in + fan_out)), as torch does for bias_k and bias_v.
+
+    For a matrix these are its two sizes. The shape needs at least two axes.
+    """
     return normal((2.0 / _fans(shape)) ** 0.5)(g, shape)

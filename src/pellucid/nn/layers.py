@@ -23,6 +23,8 @@ from pellucid.ops.norms import NORMS
 class Linear(Module):
     """Linear layer y = x Wᵀ + b, as torch.nn.Linear; x (…, in_features), y (…, out_features).
 
+    Without `bias` b is 0. `seed` is that of the initialisation; None leaves zeros.
+
     >>> import numpy as np
     >>> Linear(3, 2)(np.ones((5, 3), np.float32)).shape
     (5, 2)
@@ -64,9 +66,10 @@ class Linear(Module):
 
 
 class Norm(Module):
-    """A norm of `ops.norms.NORMS` over the last axis, of size `width`.
+    """The norm called `kind` in `ops.norms.NORMS`, over the last axis, of size `width`.
 
-    `kind` is its name.
+    It has a weight, initialised to 1, and a bias, initialised to 0, if `bias` and the kind has one.
+    Raises `ValueError` for an eps that is negative or NaN.
 
     >>> import numpy as np
     >>> Norm("layer_norm", 4)(np.arange(8, dtype=np.float32).reshape(2, 4)).shape
@@ -97,7 +100,7 @@ class Norm(Module):
     def run(
         self, x: Annotated[Array, "… E"], path: str = ""
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Compute the layer on rows (T, E) without checks; return (y, backward).
+        """Compute the layer without checks; return (y, backward).
 
         `path` is the name of the calling layer, for observers.
         """
@@ -108,6 +111,8 @@ class Norm(Module):
 
 class LayerNorm(Norm):
     """Layer normalisation over the last axes, of `normalized_shape`, as torch.nn.LayerNorm.
+
+    Raises `ValueError` for an eps that is negative or NaN.
 
     >>> import numpy as np
     >>> y = LayerNorm(4)(np.arange(8, dtype=np.float32).reshape(2, 4))
@@ -149,7 +154,9 @@ class LayerNorm(Norm):
 class Dropout(Module):
     """Zero each element with probability `p` in training, as torch.nn.Dropout.
 
-    Unlike torch's, `forward` needs an `rng` in training if p > 0: there is no global random state.
+    The other elements are divided by 1 − p. In evaluation, x itself is returned. Unlike torch's,
+    `forward` needs an `rng` in training if p > 0 (else `ValueError`): there is no global random
+    state. Raises `ValueError` for a p outside 0 to 1 and for `inplace`.
 
     >>> import numpy as np
     >>> Dropout(0.5).eval()(np.ones(3))
@@ -169,7 +176,7 @@ class Dropout(Module):
 
 
 class ReLU(Module):
-    """ReLU, max(0, x), as torch.nn.ReLU."""
+    """ReLU, max(0, x), as torch.nn.ReLU, but `inplace` is a `ValueError`."""
 
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
@@ -180,7 +187,10 @@ class ReLU(Module):
 
 
 class LeakyReLU(Module):
-    """Leaky ReLU: x where x > 0, else `negative_slope` · x, as torch.nn.LeakyReLU."""
+    """Leaky ReLU: x where x > 0, else `negative_slope` · x, as torch.nn.LeakyReLU.
+
+    Raises `ValueError` for `inplace`, and unless |negative_slope| ≤ 2⁶³.
+    """
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         refuse_inplace(inplace)
@@ -193,7 +203,7 @@ class LeakyReLU(Module):
 
 
 class SiLU(Module):
-    """SiLU, x σ(x), as torch.nn.SiLU."""
+    """SiLU, x σ(x), σ the logistic function, as torch.nn.SiLU; `inplace` is a `ValueError`."""
 
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
@@ -204,7 +214,11 @@ class SiLU(Module):
 
 
 class GELU(Module):
-    """GELU, x Φ(x), exact or with approximate="tanh", as torch.nn.GELU."""
+    """GELU, x Φ(x), exact or with approximate="tanh", as torch.nn.GELU.
+
+    Φ is the distribution function of the standard normal distribution. Raises `ValueError` for
+    another `approximate`.
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         if approximate not in ("none", "tanh"):
@@ -221,8 +235,9 @@ class Embedding(Module):
 
     Row `padding_idx` is initialised to zero and gets no gradient. `scale_grad_by_freq` divides the
     gradient of each row by the number of its look-ups. `max_norm` is not supported (`ValueError`),
-    which makes `norm_type` unused; `sparse` has no effect. `_weight` is copied as the table, in its
-    dtype; `_freeze` excludes the table from learning.
+    which makes `norm_type` unused; `sparse` has no effect. `_weight` is copied as the table, its
+    padding row too, in its dtype; `_freeze` excludes the table from learning. Raises `ValueError`
+    for a padding_idx outside the table.
 
     >>> import numpy as np
     >>> Embedding(7, 3)(np.array([[1, 2]])).shape
@@ -264,9 +279,10 @@ class Embedding(Module):
         self.weight.init = init if row is None else zero_row(init, row)
 
     def forward(self, input: Annotated[Array, "…"]) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Look up `input`; return (rows, backward).
+        """Return (the table's rows for the indices `input`, backward).
 
-        backward returns None, since indices have no gradient.
+        backward returns None, since indices have no gradient. Raises `IndexError` for an index
+        outside the table, `TypeError` unless input is integers.
         """
         y, back = functional.embedding.forward(
             input,
@@ -285,8 +301,10 @@ class Embedding(Module):
 class CrossEntropyLoss(Module):
     """Cross-entropy −log softmax(input)[target], as torch.nn.CrossEntropyLoss.
 
-    input: (N, C), (C,) or torch's (N, C, d₁, …). target: class numbers, in the shape of input
-    without C, or class probabilities, in the shape of input. There is no gradient for `target`.
+    By default the mean over all targets. The arguments are torch's; `nn.functional.cross_entropy`
+    explains them. input: (N, C), (C,) or torch's (N, C, d₁, …). target: class numbers, in the shape
+    of input without C, or class probabilities, in the shape of input. There is no gradient for
+    `target`.
 
     >>> import numpy as np
     >>> round(float(CrossEntropyLoss()(np.zeros((2, 4)), np.array([1, 3]))), 4)
@@ -311,7 +329,8 @@ class CrossEntropyLoss(Module):
     def forward(self, input: Array, target: Array) -> Forward:
         """Compute the loss; return (loss, backward), backward(dloss) -> gradient of input.
 
-        `dloss` has the shape of the loss; it is 1 by default if the loss is a single number.
+        `dloss` has the shape of the loss; it is 1 by default if the loss is a single number. Raises
+        the errors of `nn.functional.cross_entropy`.
         """
         return functional.cross_entropy.forward(
             input,

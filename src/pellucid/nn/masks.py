@@ -28,7 +28,8 @@ def valid_lens_mask(valid_lens: Array, length: int, num_heads: int = 1) -> Array
 
     valid_lens (N,) gives a key_padding_mask (N, length). valid_lens (N, L), a number for each
     query, gives an attn_mask (N · num_heads, L, length). True = not allowed. A length of 0 forbids
-    every key; the heads of such a query are zeros, not NaN.
+    every key; the heads of such a query are zeros, not NaN. Raises `ValueError` unless valid_lens
+    are integers with one or two axes.
 
     >>> import numpy as np
     >>> valid_lens_mask(np.array([1, 0]), 2)
@@ -74,7 +75,8 @@ def arranged(
     If a mask allows every query one range of keys, as causal masks, windows and padding do, the
     rule holds the ranges, so that kernels skip other keys. Any other bool mask, and any attn_mask
     for each head, stays a mask. A float mask of only 0 and −inf counts as a bool mask, unless it is
-    for each head. Other float masks are added to the scores, in `dtype`, that of the scores.
+    for each head. Other float masks are added to the scores, in `dtype`, that of the scores. Raises
+    as `checked_masks` does.
     """
     rule, added = rules.causal if is_causal else EVERYTHING, []
     attn, padding = checked_masks(attn_mask, key_padding_mask, sizes)
@@ -178,8 +180,9 @@ def with_free_keys(
 ) -> Rule:
     """Extend a rule to `extra` more keys at the end of each sequence, allowed for every query.
 
-    Used for `add_bias_kv` and `add_zero_attn`. Raises `ValueError` for a rule that changes scores,
-    except by a mask.
+    Used for `add_bias_kv` and `add_zero_attn`. cu_q and cu_k are the cu_seqlens of the queries and
+    of the keys without the extra ones; `offset` is that of `ops.rule.places`. Raises `ValueError`
+    for a rule that changes scores, except by a mask.
     """
     keys, at = host.diff(cu_k), places(cu_q, cu_k, offset)
     first, last = (pad_rows(x, cu_q)[:, None, :, None] for x in bounds(rule, at))

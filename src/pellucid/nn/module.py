@@ -21,9 +21,9 @@ _accumulating = threading.Lock()
 
 
 class StateError(UserError, KeyError):
-    """The names or shapes of a state dict do not fit the module.
+    """A state dict does not fit the module: its names, shapes, or two values of a tied parameter.
 
-    The message lists all of them.
+    The message lists every misfit, or a prefix that all names have too many.
     """
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class StateError(UserError, KeyError):
 def refuse_dtype(dtype: Any) -> None:
     """Raise `TypeError` unless a dtype is integer, float32, float64 or bfloat16.
 
-    Also for an array in another byte order than this machine's.
+    Also for a dtype in another byte order than this machine's.
     """
     kind: Any = type(dtype)
     _refuse(kind, dtype)
@@ -70,12 +70,13 @@ class Buffer:
 class Parameter(Buffer):
     """A learned array, `data`, with the sum of its gradients, `grad` (None: no gradient yet).
 
-    `init(generator, shape)` initialises it. `requires_grad = False` freezes it: gradients are
-    discarded, and an optimizer skips parameters without a gradient. `fixed_row` is a row of a table
-    that gets no gradient, even if several layers share the table. `master`, if set, is the
-    full-precision array that is learned and saved; `data` is then a copy in a narrower dtype, used
-    for computing.
-    Raises `TypeError` for a dtype that `refuse_dtype` refuses, `ValueError` for a negative size.
+    `data` is zero until the module's `initialise` sets it to `init(generator, shape)`.
+    `requires_grad = False` freezes it: gradients are discarded, and an optimizer skips parameters
+    without a gradient. `fixed_row` is a row of a table that gets no gradient, even if several
+    layers share the table. `master`, if set, is the full-precision array that is learned and saved;
+    `data` is then a copy in a narrower dtype, used for computing.
+    Raises `TypeError` for a dtype that `refuse_dtype` refuses, `ValueError` for a size that is
+    negative or no whole number.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = float32) -> None:
@@ -103,9 +104,11 @@ class Parameter(Buffer):
         self.data = namespace(self.master).astype(self.master, dtype)
 
     def accumulate(self, gradient: Array | None) -> None:
-        """Add a gradient to `grad`; no other code does.
+        """Add a gradient to `grad`; do nothing for None, or if `requires_grad` is False.
 
-        Thread-safe. Raises `ValueError` when the gradient has another shape than the parameter.
+        The first gradient is kept itself, a sum is a new array. Row `fixed_row` counts as zero, and
+        the dtype is that of `master` if there is one. Thread-safe. Raises `ValueError` when the
+        gradient has another shape than the parameter.
         """
         if gradient is None or not self.requires_grad:
             return
@@ -143,7 +146,7 @@ def learning(parameters: Sequence[Parameter | None], y: Any, back: Callable[...,
     """Return (y, backward) whose backward accumulates the gradients of the parameters.
 
     `back(dy)` returns the gradients of the inputs, then one for each of `parameters` (None entries
-    are skipped). The new backward returns only those of the inputs.
+    are skipped). The new backward returns only those of the inputs: one array, or a tuple.
     """
 
     @single_use
@@ -161,11 +164,11 @@ def learning(parameters: Sequence[Parameter | None], y: Any, back: Callable[...,
 class Module:
     """Base class of layers: parameters, submodules and `forward(x) -> (y, backward)`.
 
-    `backward(dy) -> dx` adds to `.grad` of every parameter that was used. `layer(x)` returns the
-    output alone. The output of `forward` is read-only if the backward reads it again; that of
-    `layer(x)` can always be written to.
-    Parameters and submodules are attributes. They are listed in the order in which they were set, a
-    module's own parameters before those of its submodules, as in torch.
+    `backward(dy) -> dx` adds to `.grad` of every parameter that was used, unless it is frozen.
+    `layer(x)` returns the output alone. A NumPy output of `forward` is read-only if the backward
+    reads it again; that of `layer(x)` can always be written to.
+    Parameters and submodules are attributes. They are listed in the order in which they were first
+    set, a module's own parameters before those of its submodules, as in torch.
 
     >>> import numpy as np
     >>> from pellucid import nn
@@ -178,20 +181,20 @@ class Module:
     training: bool = True
 
     def forward(self, *inputs: Any, **options: Any) -> Forward:
-        """Return the output and its backward; subclasses override it."""
+        """Return the output and its backward; subclasses override it, this raises `TypeError`."""
         raise TypeError(f"{type(self).__name__} has no forward of its own; define one")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         return unlocked(self.forward(*inputs, **options)[0])
 
     def parts(self) -> Iterator[tuple[str, Module]]:
-        """Yield the direct submodules with their attribute names."""
+        """Yield (attribute name, submodule) for each direct submodule."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield this module and all submodules with full names; a shared one once per name."""
+        """Yield (full name, module) for this and all submodules; a shared one once per name."""
         yield prefix, self
         for name, part in self.parts():
             yield from part.named_modules(f"{prefix}.{name}" if prefix else name)
@@ -201,7 +204,7 @@ class Module:
         return iter({id(module): module for _, module in self.named_modules()}.values())
 
     def all_names(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield all parameters with their full names; a tied parameter once per name."""
+        """Yield (full name, parameter) for all parameters; a tied parameter once per name."""
         return ((name, value) for name, value in self._state() if isinstance(value, Parameter))
 
     def _state(self) -> Iterator[tuple[str, Buffer]]:
@@ -212,7 +215,7 @@ class Module:
                     yield (f"{prefix}.{name}" if prefix else name), value
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield every parameter once, under its first name."""
+        """Yield (full name, parameter) for every parameter once, under its first name."""
         seen: set[int] = set()
         for name, parameter in self.all_names():
             if id(parameter) not in seen:
@@ -252,7 +255,8 @@ class Module:
     def to(self, like_this: Array) -> Self:
         """Move all arrays to the library and device of the array `like_this`; dtypes are kept.
 
-        The layers then compute with that library. Gradients are dropped, and `narrow` is undone.
+        (JAX by default stores 64 bits as 32.) The layers then compute with that library. Gradients
+        are dropped, and `narrow` is undone.
         Returns self.
 
         >>> import numpy as np
@@ -266,30 +270,32 @@ class Module:
         return self
 
     def narrow(self, dtype: Any) -> Self:
-        """Compute with copies of the parameters in a narrower dtype, such as bfloat16.
+        """Compute with copies of the parameters in a narrower dtype, such as torch.bfloat16.
 
-        Returns self.
-
-        The learned arrays keep their dtype (`Parameter.master`).
+        The learned arrays keep their dtype (`Parameter.master`). Returns self.
         """
         for parameter in self.parameters():
             parameter.narrow(dtype)
         return self
 
     def state_dict(self) -> dict[str, Array]:
-        """Return the arrays of all parameters and buffers by name, as in torch; not copies."""
+        """Return the arrays of all parameters and buffers by name, as in torch; not copies.
+
+        For a narrowed parameter it is the full-precision array.
+        """
         return {name: _kept(value) for name, value in self._state()}
 
     def load_state_dict(self, mapping: Mapping[str, Array], strict: bool = True) -> Incompatible:
-        """Copy the arrays of `mapping` into the parameters, converted to the parameters' dtypes.
+        """Set parameters and buffers to copies of the arrays of `mapping`, in their own dtypes.
 
-        Values are not checked, as in torch: NaN is accepted, so that a diverged model can be
-        inspected. (`pellucid.load` refuses NaN in a model folder.)
+        Returns (missing_keys, unexpected_keys), both empty if `strict`. Values are not checked, as
+        in torch: NaN is accepted, so that a diverged model can be inspected. (`pellucid.load`
+        refuses NaN in a model folder.)
 
         Raises `StateError` and changes nothing if a key is missing or unexpected, an array has
         another shape, or the names of one tied parameter have different values. `strict=False`
-        ignores missing and unexpected keys, and returns them. Even then it is an error if all keys
-        have a prefix too many.
+        ignores missing and unexpected keys. Even then it is an error if all keys have a prefix too
+        many.
         """
         own = dict(self._state())
         missing = [name for name in own if name not in mapping]
@@ -341,7 +347,7 @@ def _kept(buffer: Buffer) -> Array:
 
 
 class Incompatible(NamedTuple):
-    """The keys that `load_state_dict(strict=False)` has ignored, in torch's format."""
+    """The keys that `load_state_dict(strict=False)` has ignored, under torch's names."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]

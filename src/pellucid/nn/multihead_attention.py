@@ -20,12 +20,13 @@ from pellucid.ops.rule import Rule
 class MultiheadAttention(Attention):
     """Multi-head attention with the arguments of torch.nn.MultiheadAttention, and `scale`.
 
-    `scale` multiplies the scores (default 1/√D). "learned" makes it a parameter, `head_scale`
-    (H,), with one number for each head, initialised to 1/√D (`ops.head_scale`).
-    `forward` returns `((output, weights or None), backward)`, and
+    `scale` multiplies the scores (default 1/√D, D = embed_dim / num_heads). "learned" makes it a
+    parameter, `head_scale` (H,), with one number for each head, initialised to 1/√D
+    (`ops.head_scale`). `forward` returns `((output, weights or None), backward)`, and
     `backward(dout, dweights=None)` the gradients of query, key and value.
-    A query whose keys are all forbidden gets out_proj.bias and zero gradient.
-    Raises `ValueError` when num_heads does not divide embed_dim, and for any other scale.
+    A query whose keys are all forbidden gets out_proj.bias (0 without biases) and zero gradient.
+    Raises `ValueError` as `AttentionConfig` does, for example when num_heads does not divide
+    embed_dim.
     Source: Vaswani et al. 2017, 3.2.2; articles 000 and 004.
 
     >>> import numpy as np
@@ -68,7 +69,7 @@ class MultiheadAttention(Attention):
     def attend(
         self, heads: Heads, cu_k: Array, rule: Rule, context: Context, **options: Any
     ) -> Forward:
-        """Attend as `Attention` does, with the extra keys of `add_bias_kv`, `add_zero_attn`."""
+        """Attend as `Attention.attend`, with the extra keys of `add_bias_kv`, `add_zero_attn`."""
         extra = self._extra_keys
         if not extra:
             return super().attend(heads, cu_k, rule, context, **options)
@@ -89,9 +90,7 @@ class MultiheadAttention(Attention):
         return (self.bias_k is not None) + self.add_zero_attn
 
     def _extend(self, k: Array, v: Array, cu_k: Array) -> tuple[Array, Array, Array, Backward]:
-        """Append the extra keys and values to every sequence.
-
-        Returns them, cu_k and the backward.
+        """Append the extra keys and values to every sequence; return (k, v, cu_k, backward).
 
         `add_bias_kv` adds the learned rows `bias_k` and `bias_v`, `add_zero_attn` a row of zeros.
         """
@@ -138,10 +137,13 @@ class MultiheadAttention(Attention):
         query: (L, N, E), key: (S, N, kdim), value: (S, N, vdim); (N, L, E) and so on if built with
         batch_first; without the axis N for a single sequence.
         key_padding_mask (N, S) and attn_mask (L, S) or (N·H, L, S): bool, True = not allowed, or
-        float, added to the scores. `is_causal` forbids key s > query l, in addition to the masks.
-        The weights are those after dropout, averaged over heads (N, L, S), or (N, H, L, S); without
-        the axis N for a single sequence. `add_bias_kv` and `add_zero_attn` each make S larger by 1.
-        Raises `ValueError` and `TypeError` for shapes and dtypes that do not fit.
+        float, added to the scores; for a single sequence (S,) and (L, S) or (H, L, S). `is_causal`
+        forbids key s > query l, in addition to the masks.
+        The weights are those after dropout, averaged over heads (N, L, S), or (N, H, L, S) without
+        `average_attn_weights`; without the axis N for a single sequence; None without
+        `need_weights`. In their shape, `add_bias_kv` and `add_zero_attn` each make S larger by 1.
+        Raises `ValueError` and `TypeError` for shapes and dtypes that do not fit, and `ValueError`
+        in training with dropout and no `rng`.
         """
         widths = (self.embed_dim, self.kdim, self.vdim)
         check_attention_inputs(query, key, value, widths, self.batch_first)

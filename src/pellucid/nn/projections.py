@@ -38,7 +38,7 @@ class Projections(NamedTuple):
 
 
 class Projected(Module):
-    """Base class with the projections of rows to heads.
+    """Base class of attention: the projections of rows to heads.
 
     Their weights are one matrix for q, k and v, or three if kdim or vdim differs from embed_dim.
     """
@@ -72,7 +72,10 @@ class Projected(Module):
         return Projections(*(self._rows_of(i, i + 1) for i in range(3)))
 
     def _rows_of(self, first: int, end: int) -> Projection:
-        """Return the projections first … end − 1 (0 = q, 1 = k, 2 = v) as one."""
+        """Return the projections first … end − 1 (0 = q, 1 = k, 2 = v) as one.
+
+        Raises `ValueError` for several that are separate matrices.
+        """
         rows = slice(sum(self._widths[:first]), sum(self._widths[:end]))
         if self.in_proj_weight is not None:
             weight = self.in_proj_weight.data[rows, :]
@@ -97,15 +100,14 @@ class Projected(Module):
         *inputs: tuple[Array, int, int],
         then: Callable[[Array, tuple[int, int]], Forward],
     ) -> tuple[Heads, Backward]:
-        """Project rows to the heads of q, (T, H, D), and of k and v, (U, G, D).
-
-        Returns (heads, backward).
+        """Project rows to heads; return ((q, k, v), backward), q (T, H, D), k and v (U, G, D).
 
         inputs: tuples (x, first, end) of rows x (T, width) and the projections first … end − 1 to
         apply to them (0 = q, 1 = k, 2 = v), by one matrix product.
         then: a step applied to all heads of an input, (T, N, D), called with the numbers of query
         and key heads among them; it returns (y, backward).
-        `backward(dq, dk, dv)` returns the gradient of each x, and accumulates the parameters'.
+        `backward(dq, dk, dv)` returns a tuple with the gradient of each x, and accumulates the
+        parameters'.
         """
         d, heads, backwards = self.head_width, list[Array](), []
         for x, first, end in inputs:
@@ -140,7 +142,7 @@ class Projected(Module):
 
 
 def _joined(parts: list[Array]) -> Array:
-    """Concatenate arrays along the first axis."""
+    """Concatenate arrays along the first axis; a single one is returned itself."""
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
 
 
@@ -154,7 +156,8 @@ def norm_rotate(
     """Normalise and rotate the query and key heads of x, as the config says (`ops.norm_rotate`).
 
     x has heads[0] query heads, then heads[1] key heads, then value heads, which do not change.
-    Rows without query heads are those of the memory, or none, once their keys are kept.
+    An x without query heads holds rows of the context's memory, counted from their first. (It has
+    no rows if a cache has the keys.)
     """
     weights = [
         n.weight if n is not None and count else None for n, count in zip(norms, heads, strict=True)
@@ -177,7 +180,10 @@ def norm_rotate(
 def share(
     k: Annotated[Array, "U G D"], v: Annotated[Array, "U G Dv"], times: int, path: str
 ) -> tuple[Annotated[Array, "U H D"], Annotated[Array, "U H Dv"], Backward]:
-    """Repeat each key and value head `times` times, once for every query head that shares it."""
+    """Repeat each key and value head `times` times, once for every query head that shares it.
+
+    Returns (k, v, backward), where backward(dk, dv) returns the gradients of the arguments.
+    """
     if times == 1:
         return k, v, lambda dk, dv: (dk, dv)
     (k, k_backward), (v, v_backward) = (
@@ -189,14 +195,20 @@ def share(
 def scale(
     q: Annotated[Array, "T H D"], factors: Parameter | None, path: str
 ) -> tuple[Annotated[Array, "T H D"], Backward]:
-    """Multiply the queries (T, H, D) by a learned factor for each head, (H,)."""
+    """Multiply the queries (T, H, D) by a learned factor for each head, (H,).
+
+    Returns (q, backward); without factors, q itself.
+    """
     if factors is None:
         return q, lambda dq: dq
     return learning((factors,), *dispatch(ops.head_scale, q, factors.data, path=path))
 
 
 def side_by_side(*parts: Array) -> Array:
-    """Concatenate arrays (T, H, D) along the heads; no copy if they are views of one such array."""
+    """Concatenate arrays (T, H, D) along the heads, without a copy where that is possible.
+
+    It is if they are, in order, all the parts base[:, i] of one NumPy array (T, n, H, D).
+    """
     if len(parts) == 1:
         return parts[0]
     t, heads, width = parts[0].shape

@@ -37,7 +37,7 @@ class AttentionMap:
     dprobabilities: Array | None = None
     """Gradient of `probabilities`."""
     dscores: Array | None = None
-    """Gradient of the scaled scores, which is also that of an added mask."""
+    """Gradient of the scores that enter the softmax, which is also that of an added mask."""
     dprojections: tuple[Array, ...] = ()
     """Gradients of the projections' outputs: (T, (H + 2 G) · D) for queries, keys and values in
     self-attention; queries (T, H · D), then keys and values (U, 2 G · D) in cross-attention. G is
@@ -104,7 +104,7 @@ class Recorder(Observing):
         return y, backward
 
     def _attend(self, call: Call, run: Run) -> Result:
-        """Run attention as the reference op; record its map, and its gradients in the backward."""
+        """Run attention as the reference op; record its map, and the gradients in the backward."""
         call.keep = True
         y, backward = run(call)
         saved: Saved = call.saved.attention

@@ -27,8 +27,9 @@ class TransformerEncoderLayer(TransformerLayer):
     """An encoder layer: self-attention, then a feed-forward network.
 
     The arguments are those of torch.nn.TransformerEncoderLayer except `device`, and two more:
-    `scale`, the factor of the attention scores (a number or "learned"; by default 1/sqrt(D)), and
-    `seed` of the initialisation. src: (S, N, E), (N, S, E) with batch_first, or (S, E).
+    `scale`, the factor of the attention scores (a number or "learned"; by default 1/sqrt(D), D the
+    width of a head), and `seed` of the initialisation. src: (S, N, E), (N, S, E) with batch_first,
+    or (S, E) for a single sequence; E is d_model.
     Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
 
     >>> import numpy as np
@@ -53,7 +54,10 @@ class TransformerEncoderLayer(TransformerLayer):
         *,
         rng: Rng | None = None,
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Run the layer; return (y, backward). Masks are those of `MultiheadAttention.forward`."""
+        """Run the layer; return (y, backward). Masks are those of `MultiheadAttention.forward`.
+
+        Raises `ValueError` in training with dropout and no `rng`.
+        """
         own = src_mask, src_key_padding_mask, is_causal
         return _run_padded(self, src, own, rng)
 
@@ -62,9 +66,9 @@ class TransformerDecoderLayer(TransformerLayer):
     """A decoder layer: self-attention, attention to the encoder's memory, a feed-forward network.
 
     The arguments are those of torch.nn.TransformerDecoderLayer except `device`, and two more:
-    `scale`, the factor of the attention scores (a number or "learned"; by default 1/sqrt(D)), and
-    `seed` of the initialisation. tgt (L, N, E), memory (S, N, E); (N, L, E) and
-    (N, S, E) with batch_first; or without N. `backward(dy)` returns (dtgt, dmemory).
+    `scale`, the factor of the attention scores (a number or "learned"; by default 1/sqrt(D), D the
+    width of a head), and `seed` of the initialisation. tgt (L, N, E), memory (S, N, E); (N, L, E)
+    and (N, S, E) with batch_first; or without N. `backward(dy)` returns (dtgt, dmemory).
     Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
 
     >>> import numpy as np
@@ -96,14 +100,20 @@ class TransformerDecoderLayer(TransformerLayer):
         *,
         rng: Rng | None = None,
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Run the layer; return (y, backward). Masks are those of `MultiheadAttention.forward`."""
+        """Run the layer; return (y, backward). Masks are those of `MultiheadAttention.forward`.
+
+        Raises `ValueError` in training with dropout and no `rng`.
+        """
         own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         other = memory_mask, memory_key_padding_mask, memory_is_causal
         return _run_padded(self, tgt, own, rng, memory, other)
 
 
 class Stack(Module):
-    """`num_layers` copies of a layer, one after another, and an optional norm at the end."""
+    """`num_layers` copies of a layer, one after another, and an optional norm at the end.
+
+    Raises `ValueError` if num_layers is negative.
+    """
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         num_layers = operator.index(num_layers)
@@ -135,7 +145,7 @@ class Stack(Module):
 
 
 class TransformerEncoder(Stack):
-    """The encoder: `num_layers` copies of `encoder_layer`, then `norm`, as in torch.
+    """The encoder: `num_layers` copies of `encoder_layer`, then `norm` if given, as in torch.
 
     As in torch, all copies have the same initial weights. `enable_nested_tensor` and `mask_check`
     select torch's implementation; here they have no effect.
@@ -167,16 +177,18 @@ class TransformerEncoder(Stack):
     ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Run the stack; return (memory, backward). `is_causal=None` means False.
 
-        torch then detects a causal mask; here the mask itself is enough.
+        With None, torch looks whether the mask is causal; here the mask itself is enough.
+        Raises `ValueError` in training with dropout and no `rng`.
         """
         own = mask, src_key_padding_mask, bool(is_causal)
         return _run_padded(self, src, own, rng)
 
 
 class TransformerDecoder(Stack):
-    """The decoder: `num_layers` copies of `decoder_layer`, then `norm`, as in torch.
+    """The decoder: `num_layers` copies of `decoder_layer`, then `norm` if given, as in torch.
 
-    `backward(dy)` returns (dtgt, dmemory), where dmemory is the sum over all layers.
+    `backward(dy)` returns (dtgt, dmemory), where dmemory is the sum over all layers: zeros if there
+    are none.
 
     >>> import numpy as np
     >>> layer = TransformerDecoderLayer(8, 2, 11)
@@ -205,7 +217,8 @@ class TransformerDecoder(Stack):
     ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Run the stack; return (y, backward). `tgt_is_causal=None` means False.
 
-        torch then detects a causal mask; here the mask itself is enough.
+        With None, torch looks whether the mask is causal; here the mask itself is enough.
+        Raises `ValueError` in training with dropout and no `rng`.
         """
         own = tgt_mask, tgt_key_padding_mask, bool(tgt_is_causal)
         other = memory_mask, memory_key_padding_mask, memory_is_causal
@@ -227,7 +240,7 @@ def _run_padded(
     """Convert padded arrays to rows, run the module, and convert its output back.
 
     `own` are the masks of self-attention, `other` those of cross-attention. backward(dy) returns
-    dx; with a memory (dx, dmemory), dmemory None if no layer uses the memory.
+    dx; with a memory (dx, dmemory), dmemory zeros if no layer uses the memory.
     """
     _check_parts(module)
     # the layer, or a stack's first layer, defines the expected widths and axes
@@ -261,13 +274,15 @@ def _run_padded(
         dx = here.undo(drows)
         if memory is None:
             return dx
-        return dx, None if dmemory is None else there.undo(dmemory)
+        if dmemory is None:
+            return dx, namespace(memory).zeros_like(memory)
+        return dx, there.undo(dmemory)
 
     return here.undo(y), backward
 
 
 def _check_parts(module: Module) -> None:
-    """Raise `TypeError` for a submodule that overrides `forward`, if only `run` is called."""
+    """Raise `TypeError` for a part that overrides `forward` alone, where only `run` is called."""
     for name, inner in module.named_modules():
         kind: Any = type(inner)  # a class has a hash, which mypy denies
         if not _only_forward(kind):
@@ -294,7 +309,7 @@ def _only_forward(kind: type[Module]) -> bool:
 
 
 def _own_rng(site: int, rng: Rng | None) -> dict[str, Any]:
-    """Return the keyword argument `rng` for a part, or none without an rng.
+    """Return {"rng": the rng folded with `site`}, or {} without an rng.
 
     So a custom part that does not accept `rng` still works without one.
     """
@@ -305,8 +320,10 @@ class Transformer(Module):
     """An encoder and a decoder stack, each followed by a norm, as torch.nn.Transformer.
 
     `backward(dy)` returns (dsrc, dtgt). A custom encoder is any Module whose
-    `forward(src, mask, src_key_padding_mask, is_causal)` returns (memory, backward). The backward
-    of a custom decoder returns (dtgt, dmemory). Source: Vaswani et al. 2017; article 002.
+    `forward(src, mask, src_key_padding_mask, is_causal)` returns (memory, backward); `rng` is
+    passed only if one is given. A custom decoder is called like `TransformerDecoder.forward`; its
+    backward returns (dtgt, dmemory). With a seed, the matrices of custom parts are initialised anew
+    too, as in torch. Source: Vaswani et al. 2017; article 002.
 
     >>> import numpy as np
     >>> model = Transformer(8, 2, 1, 1, 11, batch_first=True).eval()
@@ -354,7 +371,10 @@ class Transformer(Module):
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def _initialise_as_torch(self, seed: int | None, custom: list[Module]) -> None:
-        """Initialise all matrices by Xavier's method; custom parts keep their vectors."""
+        """Initialise all matrices by Xavier's method; custom parts keep their vectors.
+
+        The other vectors are initialised too. With the seed None nothing is drawn.
+        """
         vectors = [p for each in custom for p in each.parameters() if len(p.shape) < 2]
         kept = [p.data for p in vectors]
         for parameter in self.parameters():
@@ -384,8 +404,10 @@ class Transformer(Module):
     ) -> tuple[Annotated[Array, "… E"], Backward]:
         """Run encoder and decoder; return (y, backward).
 
-        The masks are those of `MultiheadAttention.forward`. Raises `ValueError` when src and tgt
-        have different batch sizes, or either has not the width d_model.
+        src: (S, N, E), tgt: (L, N, E); (N, S, E) and (N, L, E) with batch_first; or both without N.
+        y has the shape of tgt. The masks are those of `MultiheadAttention.forward`. Raises
+        `ValueError` when src and tgt have different batch sizes or numbers of axes, when either has
+        not the width E = d_model, and in training with dropout and no `rng`.
         """
         namespace(src, tgt)  # raises TypeError for anything but arrays
         self._check(src, tgt)
@@ -413,8 +435,6 @@ class Transformer(Module):
         @single_use
         def backward(dy: Array) -> tuple[Array, Array]:
             dtgt, dmemory = decoder_backward(dy)
-            if dmemory is None:  # a decoder without layers does not use the memory
-                dmemory = namespace(memory).zeros_like(memory)
             return encoder_backward(dmemory), dtgt
 
         return y, backward
