@@ -28,8 +28,10 @@ class Answering:
     """A running search (greedy or beam) over several inputs, on one thread.
 
     `join` adds inputs and gives each a place, an index; `run` generates tokens; `ended` lists the
-    places that are finished; `take` returns an answer and frees the place. A server adds requests
-    this way while others are being answered.
+    places that are finished; `take` returns the answers to an input and frees the place. A server
+    adds requests this way while others are being answered. inputs: for how many to allocate memory
+    at first. stop: the array to use as `stop`. Raises `UsageError` for a forced token outside the
+    vocabulary.
     """
 
     def __init__(
@@ -68,10 +70,13 @@ class Answering:
         first: Array,
         prefixes: Sequence[Prefix | None] = (),
     ) -> list[int]:
-        """Add inputs; return their places.
+        """Add inputs; return their places, in the same order.
 
+        A decoder-only model reads its inputs here, an encoder in the next `run`.
         limits: (N,) the maximum numbers of tokens of the answers. first: (N,) the tokens to feed
         before the answers. prefixes: a required beginning for each input, or None; empty: none.
+        Raises `IndexError` for an input with a token outside the vocabulary, `ValueError` for one
+        longer than the model's positions.
         """
         read, spans = self.engine.sources_of(source)
         prompts, names = self.engine.prompts_of(source, self.keys)
@@ -111,7 +116,8 @@ class Answering:
         """Generate at most `rounds` tokens per hypothesis.
 
         Stops early when all inputs are finished, when `ends` inputs have finished, or when `stop`
-        is set.
+        is set. If `ends` is given it may also stop before, each time that the key/value cache is
+        full; call it again then.
         """
         progress = np.zeros(7, np.int64)
         progress[ROWS_LEFT], progress[ROUNDS], progress[ENDS] = self.rows, rounds, ends
@@ -135,11 +141,11 @@ class Answering:
         self.steps += int(progress[STEPS])
 
     def ended(self) -> list[int]:
-        """Return the places of the inputs that are finished, in ascending order."""
+        """Return the places of finished inputs that were not taken yet, in ascending order."""
         return sorted(self._places - set(self._now.owners[: self.rows].tolist()))
 
     def take(self, place: int) -> list[Hypothesis]:
-        """Return the best answers to an input, best first, and free its place."""
+        """Return the answers to an input, at most `config.best`, best first; free its place."""
         self._places.discard(place)
         self._free.append(place)
         answers = self._answers
@@ -238,7 +244,7 @@ class Answering:
         return first
 
     def _leave_out_memory(self) -> None:
-        """Drop the encoder output of finished inputs if it is at least half of the memory."""
+        """Drop the encoder output of freed places if it is at least half of the memory."""
         going = sorted(self._places)
         spans = self._inputs.sources[going]
         if 2 * spans[:, 1].sum() > self.memory.used:

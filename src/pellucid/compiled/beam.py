@@ -31,7 +31,10 @@ _LOWEST = _f(-3e38)
 
 @inner()
 def choose(log_p, i, output):
-    """Merge all end tokens into one and suppress tokens in row i, as `models.model.choices`."""
+    """Merge all end tokens into one and suppress tokens in row i, as `models.model.choices`.
+
+    log_p is changed in place.
+    """
     eos = output.ends[0]
     most = log_p[i, eos]
     for j in range(1, len(output.ends)):
@@ -44,7 +47,7 @@ def choose(log_p, i, output):
 
 @inner()
 def log_probabilities(x, rounded, width, w, output, log_p):
-    """Write the log-probabilities (m, padded V) of rows x.
+    """Write the log-probabilities (m, padded V) of rows x, after `choose`.
 
     Padding has a bias that makes p = 0.
     """
@@ -94,8 +97,9 @@ def likeliest(log_p, i, vocabulary, values, tokens):
 
 @inner()
 def begin(log_p, i, generated, row, length, left, state, beginnings):
-    """Allow only tokens that agree with the prefix in row i; return whether inside the prefix.
+    """Set log p of tokens that do not agree with the prefix to −inf in row i, in place.
 
+    Returns False, and changes nothing, after the end of the prefix or without one (state −1).
     `generated[row, :length]` are the tokens so far, `state` is the first state of the prefix, and
     `left` the number of tokens that may still follow; as in `models.prefix.Prefix.allowed`.
     """
@@ -122,9 +126,9 @@ def begin(log_p, i, generated, row, length, left, state, beginnings):
 
 @inner()
 def constrain(log_p, i, generated, row, length, beam):
-    """Apply the constraints to row i of log p, as `models.decoding.constrain` does.
+    """Apply the constraints to row i of log p, as `models.decoding.constrain` does, in place.
 
-    `generated[row, :length]` are the tokens so far.
+    `begin` takes care of prefixes. `generated[row, :length]` are the tokens so far.
     """
     if beam.forced >= 0 and length == 0:
         for token in range(log_p.shape[1]):
@@ -153,7 +157,7 @@ def constrain(log_p, i, generated, row, length, beam):
 
 @inner(signature=(ANSWERS, "i8,f8,f8,i8,i4[:,::1],i8,b1"))
 def keep(answers, i, log_p, score, length, generated, row, ended):
-    """Insert an answer of input i if it is among the best.
+    """Insert an answer of input i if it is among the `beam` best so far.
 
     Equal scores keep their order.
     """
@@ -176,9 +180,7 @@ def keep(answers, i, log_p, score, length, generated, row, ended):
 
 @inner()
 def advance(m, current, candidates, beam, inputs, answers, following):
-    """Extend m hypotheses by a token.
-
-    Writes the survivors to `following` and returns their number.
+    """Extend m hypotheses by a token; write the survivors to `following`, return their number.
 
     Inputs without survivors are finished; their answers are in `answers`.
     """

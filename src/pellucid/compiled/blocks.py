@@ -57,9 +57,7 @@ class Scratch(NamedTuple):
 
 @inner()
 def norm_row(x, at, width, row, w, w_at, eps, centred, y, y_at):
-    """Normalise one row of `width` numbers, padded with zeros to `row`.
-
-    Writes it to y (may be x).
+    """Normalise one row of `width` numbers, padded with zeros to `row`; write it to y (may be x).
 
     It is LayerNorm if `centred`, else RMSNorm. The weight is at w[w_at], the bias `row` later.
     """
@@ -113,12 +111,10 @@ def turn_heads(x, at, heads, row, turns, i, half):
 
 @inner()
 def bias_and_softcap(scores, count, softcap, w, at, reach, distance):
-    """Apply the soft cap and the distance bias to one head's scores.
+    """Apply the soft cap and the distance bias to one head's scores; return their maximum.
 
-    Returns their maximum.
-
-    `at` is the offset in w of the bias of distance 0, or negative for none; the first key is
-    `distance` positions before the query.
+    The scores are changed in place. `at` is the offset in w of the bias of distance 0, or negative
+    for none; the first key is `distance` positions before the query.
     """
     maximum = _NEVER
     for j in range(count):
@@ -214,7 +210,8 @@ def run_blocks_with(value: Any) -> Any:
 
         In a decoder, `own.capacity` is not 0: the keys and values of the rows are written to `own`,
         from row `own.first` on, and row i attends to the rows visible.keys[i] of `own`. In an
-        encoder it is 0: row i attends to counts[i] rows of x, from row visible.keys[i, 0] on.
+        encoder it is 0: row i attends to counts[i] rows of x, from row visible.keys[i, 0] on. In
+        both, only keys inside the stack's window count.
         Cross-attention attends to the rows visible.sources[i] of `memory`.
         """
         m, (e, row) = len(x), (stack.width, stack.padded_width)

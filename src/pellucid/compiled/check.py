@@ -58,9 +58,11 @@ def _moved(model: Any) -> Any:
 
 
 def check_engine(names: Iterable[str] = tuple(MODELS), steps: bool = True) -> Iterator[Result]:
-    """Compare compiled search with the layers, for each model of `MODELS` and kind of search.
+    """Compare compiled search with the layers, for these models of `MODELS` and all `SEARCHES`.
 
-    With `steps`, also compares one step in int8 with layers that round in the same way.
+    Yields a result for each. Its error is the largest relative error of the answers' log p and
+    scores, or inf if their tokens differ. With `steps`, also compares one step in int8 with layers
+    that round in the same way.
     """
     draw = np.random.default_rng(1)
     source = Packed.of([draw.integers(3, V, n).tolist() for n in draw.integers(0, 23, N)])
@@ -85,8 +87,9 @@ def check_engine(names: Iterable[str] = tuple(MODELS), steps: bool = True) -> It
 def _int8(name: str, model: Any, source: Packed) -> Result:
     """Compare a step in int8 with layers whose weights and inputs are rounded to int8.
 
-    An input near the middle between two integers may be rounded differently, because the two
-    computations differ by 1e-7; then its row differs. So the error is the share of rows that do.
+    The weights of `model` are rounded in place. An input near the middle between two integers may
+    be rounded differently, because the two computations differ by 1e-7; then its row differs. So
+    the error is the share of rows that do.
     """
     model.load_state_dict(dequantize(quantize(model.state_dict(), "int8")))
     engine, tokens = compile_model(model, "int8"), np.full(N, 1)

@@ -65,9 +65,9 @@ def kernels_of(activation: str) -> Kernels:
 
     @inner()
     def encode_rows(model, source, rows, capacity, first):
-        """Run the encoder on sources.
+        """Run the encoder on sources; write the memory's keys and values from row `first` on.
 
-        Writes the memory's keys and values from row `first` on.
+        `capacity` is the number of rows of each layer.
         """
         stack, w, starts = model.encoder, model.w, source.starts
         u = len(source.tokens)

@@ -48,7 +48,7 @@ class _Cache:
         return keys
 
     def reserve(self, capacity: int) -> None:
-        """Set the capacity of every layer in rows, copying the rows in use."""
+        """Set the capacity of every layer, in rows; the rows in use are copied."""
         rows = np.empty((self.layers, capacity, self.width), np.float32)
         rows[:, : self.used] = self.kept()
         self.capacity, self.rows = capacity, rows.reshape(-1, self.width)
@@ -84,7 +84,8 @@ class _Cache:
 class EngineState:
     """The decoding state of B hypotheses between two tokens.
 
-    `step` does not change it.
+    Its hypotheses never change. But `step` and `join` append rows to the caches, which a state
+    shares with those that continue it.
     """
 
     cache: _Cache
@@ -106,7 +107,8 @@ class EngineState:
     def join(self, other: EngineState) -> EngineState:
         """Return the state of these hypotheses followed by the other's, of the same engine.
 
-        If more than half of the rows are unused, they are removed first.
+        Unused rows are removed first if they are the larger part; a row that several hypotheses use
+        counts once for each.
         """
         own = self._compact() if self._wasted() else self
         first, spans = own.cache.take(other.cache), other.spans.copy()
@@ -126,7 +128,10 @@ class EngineState:
         )
 
     def _wasted(self) -> bool:
-        """Return whether more than half of the rows are used by no hypothesis."""
+        """Return whether hypotheses use fewer than half of the rows.
+
+        A row that several of them use counts once for each.
+        """
         read = self.counts.sum() + self.spans[:, 1].sum()
         return bool(self.cache.used + self.memory.used > 2 * read)
 
@@ -146,13 +151,14 @@ class EngineState:
 
 
 class Engine:
-    """A model with a decoder, in float32, compiled to generate the same faster.
+    """A copy of a float32 model with a decoder, compiled to generate faster.
 
     Its weights are copies: further training of the model does not change it.
 
     It has `room`, `start` and `step` like a model, and `search`, which answers a whole batch
-    without returning to Python between tokens. In int8 arithmetic every product rounds both factors
-    (`kernels.backend.int8`), so that the numbers are close to the model's, but not equal.
+    without returning to Python between tokens. In float32 arithmetic the log-probabilities are the
+    model's up to rounding errors. In int8 arithmetic every product rounds both factors
+    (`kernels.backend.int8`), so that they are only close.
 
     Raises `UnsupportedError` for a model that the kernels cannot compute.
     """
@@ -169,11 +175,18 @@ class Engine:
         return kernels_of(self._activation)
 
     def room(self, source: Packed) -> Array:
-        """Return the maximum number of tokens of the answer to each source, (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,).
+
+        A number below 0 means that the source is too long.
+        """
         return self.model.room(source)
 
     def start(self, source: Packed) -> EngineState:
-        """Run encoder or prompts; return the state before the first token of each source."""
+        """Run encoder or prompts; return the state before the first token of each source.
+
+        Raises `IndexError` for a token outside the vocabulary, `ValueError` for a source longer
+        than the model's positions.
+        """
         cache = self.cache()
         new, spans = self.sources_of(source)
         length = len(new.tokens)
@@ -185,10 +198,11 @@ class Engine:
         return EngineState(cache, names, counts, memory, spans)
 
     def step(self, state: EngineState, tokens: Array) -> tuple[Array, EngineState]:
-        """Feed a token to every hypothesis.
+        """Feed a token to every hypothesis; return the next log-probabilities and the new state.
 
-        Returns the next log-probabilities, (B, V), and the state. Raises `IndexError` for a token
-        outside the vocabulary.
+        tokens: (B,). The log-probabilities are (B, V), after `models.model.choices`. Raises
+        `IndexError` for a token outside the vocabulary, `ValueError` after the model's last
+        position.
         """
         target, output = self.packed.target, self.packed.output
         tokens = _within(tokens, target)
@@ -215,7 +229,10 @@ class Engine:
     ) -> list[list[Hypothesis]]:
         """Return the best answers to each input, as `generation.search` does.
 
-        Inputs are sorted by length and divided among threads, in batches of at most `batch_size`.
+        first: (N,) the token to feed before each answer, by default `config.bos_token_id`.
+        prefixes: a required beginning for each answer, or None; empty: none. Inputs are sorted by
+        length and divided among threads, in batches of at most `batch_size`. Raises `ValueError` as
+        `models.decoding.limits_of` does, `IndexError` for a token outside the vocabulary.
         """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         limits = limits_of(self, source, config.max_length, prefixes)
@@ -247,7 +264,8 @@ class Engine:
     def sources_of(self, source: Packed) -> tuple[Source, Array]:
         """Return the encoder's inputs, and the first row and number of rows of each source, (N, 2).
 
-        Both are empty or zero for a model without an encoder.
+        Both are empty or zero for a model without an encoder. Raises `IndexError` for a token
+        outside the vocabulary, `ValueError` for a source longer than the model's positions.
         """
         if not self.packed.has_encoder:
             nothing, no_start = np.zeros(0, np.int64), np.zeros(1, np.int64)
@@ -264,7 +282,7 @@ class Engine:
 
         Returns the number of rows of each source, (N,), and their row numbers in the cache,
         (N, longest); those after the end of a shorter source are meaningless. Both are empty or
-        zero for a model with an encoder, and if all sources are empty.
+        zero for a model with an encoder, and if all sources are empty. Raises as `sources_of` does.
         """
         if self.packed.has_encoder or not len(source.tokens):
             return np.zeros(len(source), np.int64), np.zeros((len(source), 0), np.int64)
@@ -284,10 +302,7 @@ class Engine:
 
 
 def _within(tokens: Array, inputs: PackedInputs) -> Array:
-    """Return tokens as contiguous int64.
-
-    Raises `IndexError` for one outside the vocabulary.
-    """
+    """Return tokens as contiguous int64; raise `IndexError` for one outside the vocabulary."""
     tokens = np.ascontiguousarray(tokens, np.int64)
     entries = len(inputs.tokens) + len(inputs.rounded)  # one of the two is empty
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < entries:

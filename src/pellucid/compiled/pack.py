@@ -54,9 +54,7 @@ _ANYWHERE = 1 << 31  # a window that no sequence fills
 
 
 def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
-    """Pack the weights of a model.
-
-    Returns them, and the kernel module of its activation.
+    """Pack the weights of a model; return them and the kernel module of its activation.
 
     For int8 arithmetic every matrix is rounded as in `models.quantize` (which changes nothing if
     the model was stored in int8). The module's name is relative to `pellucid.kernels`.
@@ -94,7 +92,7 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
 
 
 def _up(n: int, to: int) -> int:
-    """Round n up to a multiple."""
+    """Round n up to a multiple of `to`."""
     return -(-n // to) * to
 
 
@@ -113,7 +111,11 @@ def _common(what: str, values: Iterable[Any], default: Any) -> Any:
 
 
 class _Weights:
-    """Collects packed arrays; methods return the offsets at which an array begins."""
+    """Collects packed arrays in one row of floats and one of bytes.
+
+    Methods that pack arrays return the offsets at which these begin, or −1 for an array that does
+    not exist; `inputs` and `stack` return records with such offsets.
+    """
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self.arithmetic = arithmetic
@@ -193,9 +195,9 @@ class _Weights:
         )
 
     def product(self, weight: Array, bias: Array | None, fill: float = 0.0) -> tuple[int, int]:
-        """Pack the weight and bias of a product x Wᵀ + b.
+        """Pack the weight and bias of a product x Wᵀ + b; return their offsets.
 
-        `fill` pads the bias to whole panels.
+        `fill` pads the bias to whole panels. In int8 the scales of W's rows follow the bias.
         """
         n = len(weight)
         padded = np.full(_up(n, WIDTH), fill, np.float32)
@@ -208,7 +210,7 @@ class _Weights:
         return self._bytes.add(int8.panels(rows)), self._floats.add(both)
 
     def linear(self, linear: Linear, fill: float = 0.0) -> tuple[int, int]:
-        """Pack a linear layer."""
+        """Pack a linear layer; return the offsets of weight and bias."""
         return self.product(linear.weight.learnt, walk.array(linear.bias), fill)
 
     def heads(self, attention: Attention, which: str) -> tuple[int, int, int]:
@@ -224,9 +226,9 @@ class _Weights:
         return *at, self._head_norms(attention, which)
 
     def _distances(self, stack: ModelStack) -> tuple[int, int]:
-        """Pack the biases of the scores by distance.
+        """Pack the biases of the scores by distance; return their offset (−1: none) and reach.
 
-        Returns their offset (−1: none) and reach.
+        All layers share those of the first.
         """
         found = next((stack.distances(each) for each in stack.attentions()), None)
         return (-1, 0) if found is None else (self._floats.add(found[0]), found[1])
@@ -284,7 +286,10 @@ class _Weights:
 
 
 def _padded(weight: Array, bias: Array | None, block: int, to: int) -> tuple[Array, Array]:
-    """Pad every `block` rows of a weight, and its bias, with zeros to a multiple of `to`."""
+    """Pad every `block` rows of a weight, and its bias, with zeros to a multiple of `to`.
+
+    Returns new arrays (weight, bias); a bias of None becomes zeros.
+    """
     bias = np.zeros(len(weight), np.float32) if bias is None else bias
     w, b = weight.reshape(-1, block, weight.shape[1]), bias.reshape(-1, block)
     more = (0, -block % to)

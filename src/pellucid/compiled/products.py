@@ -42,7 +42,7 @@ def room(w, rows, k):
 def prepare(x, k, w, rounded):
     """Round X[:, :k] to int8 if the model is in int8.
 
-    X must be zero from k up to whole panels.
+    X must be zero from column k up to the next multiple of `LANES`.
     """
     if in_int8(w):
         int8.round_rows(x, k, rounded.rows, rounded.scales)
@@ -96,7 +96,7 @@ def times(a, k, w, at, bias, c, panels):
 
 @inner()
 def add_bias(c, w, at):
-    """Add the bias at offset `at` of w to every row of C."""
+    """Add the bias at offset `at` of w to every row of C, in place."""
     for i in range(len(c)):
         for j in range(0, c.shape[1], LANES):
             here = i * c.shape[1] + j

@@ -46,17 +46,16 @@ class CausalLM(GenerativeModel):
     ) -> Forward:
         """Compute the hidden states; return (rows (T, E), backward).
 
-        Row t predicts token t + 1.
-
+        The row of each text's token t predicts its token t + 1. `backward(drows)` returns None.
         With a cache, the keys and values of the text are appended to it; it must be empty, since
         positions are counted from 0. `inference` switches dropout off even in training mode.
         """
         return self.stacks()["decoder"].run(text, rng, cache=cache, inference=inference)
 
     def forward(self, text: Packed, *, rng: Rng | None = None) -> Forward:
-        """Return (logits (T, V), backward).
+        """Return (logits (T, V), backward); row t has the logits of the token after token t.
 
-        Row t has the logits of the token after token t.
+        `backward(dlogits)` returns None, since tokens have no gradient.
         """
         return self.logits(*self.rows(text, rng))
 
@@ -82,9 +81,7 @@ class CausalLM(GenerativeModel):
         return room
 
     def start(self, source: Packed) -> State:
-        """Run the sources, which may be empty.
-
-        Returns the state for the first generated token.
+        """Run the sources, which may be empty; return the state after them.
 
         Raises `ValueError` if a source is longer than the model's positions.
         """

@@ -48,8 +48,8 @@ class Classifier(Model):
     ) -> Forward:
         """Return the hidden states to classify, (N, E) of texts or (T, E) of tokens, and backward.
 
-        `inference` switches dropout off even in training mode. Where texts get labels, raises
-        `ValueError` for a text without tokens.
+        `backward(drows)` returns None. `inference` switches dropout off even in training mode.
+        Where texts get labels, raises `ValueError` for a text without tokens.
         """
         rows, rows_backward = self.stacks()["encoder"].run(text, rng, inference=inference)
         if self.config.labels == "token":
@@ -71,7 +71,7 @@ class Classifier(Model):
 
 
 def wanted(batch: Batch) -> Array:
-    """Return the labels of a batch: all target tokens except each begin and end.
+    """Return the labels of a batch: all target tokens except the first and last of each target.
 
     >>> wanted(Batch(Packed.of([[5]]), Packed.of([[1, 6, 2], [1, 4, 2]])))
     array([6, 4])

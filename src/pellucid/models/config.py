@@ -253,7 +253,7 @@ class StackConfig:
 
     @property
     def angles(self) -> Angles:
-        """The rotation frequencies of rotary positions."""
+        """The settings of the rotation frequencies of rotary positions."""
         return Angles(
             self.rope_theta,
             self.rope_factor,
@@ -362,8 +362,8 @@ class Seq2SeqConfig(StackConfig):
 class LanguageConfig(StackConfig):
     """The settings of a model with one stack and one vocabulary.
 
-    By default token and position tables are initialised as in GPT-2 and BERT, normal with standard
-    deviation 0.02; the matrices of the stack by Xavier's method.
+    By default token and position tables are initialised as in Hugging Face's GPT-2 and BERT, normal
+    with standard deviation 0.02; the matrices of the stack by Xavier's method.
     """
 
     vocab_size: int = 0

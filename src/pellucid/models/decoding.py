@@ -73,15 +73,16 @@ class Decodes(Protocol):
     config: Any
 
     def room(self, source: Packed) -> Array:
-        """Return the maximum number of tokens of the answer to each source, (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,).
+
+        A number below 0 means that the source is too long.
+        """
 
     def start(self, source: Packed) -> Any:
         """Return the state before the first token, with one hypothesis per source."""
 
     def step(self, state: Any, tokens: Array) -> tuple[Array, Any]:
-        """Append a token to each hypothesis.
-
-        Returns the next token's log-probabilities and state.
+        """Feed a token to every hypothesis; return the next log-probabilities and the new state.
 
         tokens: (B,). The log-probabilities are (B, V), possibly on another device
         (`core.array.to_host`).
@@ -175,10 +176,11 @@ def constrain(
 ) -> Array:
     """Apply constraints to the log-probabilities (V,) of the token after `generated`.
 
-    Forbidden tokens get −inf. Within `prefix` only tokens that agree with it are allowed, and no
-    other constraint acts. A forced first token gets probability 1. The repetition penalty, of
-    Keskar et al. 2019 (CTRL, 4.1), multiplies the log-probabilities of the tokens generated before,
-    but never that of the end token. left: the number of tokens that may still be generated.
+    Forbidden tokens get −inf. Within `prefix` only tokens that agree with it are allowed (none, if
+    it cannot be completed any more), and no other constraint acts. A forced first token gets
+    probability 1. The repetition penalty, of Keskar et al. 2019 (CTRL, 4.1), multiplies the
+    log-probabilities of the tokens generated before, but never that of the end token, `eos`.
+    left: the number of tokens that may still be generated.
 
     Returns a new array, or `log_p` itself where nothing changes. Raises `UsageError` if the forced
     token is not below V.

@@ -53,8 +53,10 @@ class Embed(nn.Module):
     ) -> Forward:
         """Embed tokens; return (rows (T, E), backward).
 
-        tokens, positions, segments: (T,) integers; segments are 0 by default. Raises `ValueError`
-        for a position that the model does not have, and for segments if it has none.
+        tokens, positions, segments: (T,) integers; segments are 0 by default. `backward(drows)`
+        returns None. Raises `ValueError` for a position that the model does not have, for segments
+        if it has none, and in training with dropout and no rng unless `inference`; `IndexError` for
+        a token outside the table.
         """
         x, sum_backward = self.sum(tokens, positions, segments)
         norm_backward = None
@@ -71,7 +73,10 @@ class Embed(nn.Module):
         return y, backward
 
     def sum(self, tokens: Array, positions: Array, segments: Array | None = None) -> Forward:
-        """Return the rows before norm and dropout, token · s + position · p + segment; backward."""
+        """Return (the rows before norm and dropout, token · s + position · p + segment; backward).
+
+        Raises as `forward` does.
+        """
         if segments is not None and self.segments is None:
             raise ValueError("segments were given, but the model has none (type_vocab_size = 0)")
         check_positions(positions, self.config)

@@ -12,7 +12,11 @@ from pellucid.nn.transformer import Stack
 
 
 def table_init(how: str | float, width: int) -> Init:
-    """Return the initialiser of an embedding table for the setting `token_init` or the like."""
+    """Return the initialiser of an embedding table for the setting `token_init` or the like.
+
+    "xavier" is Xavier's uniform; a number is the standard deviation of a normal distribution, and
+    any other name means 1/√width.
+    """
     if how == "xavier":
         return xavier_uniform
     return normal(width**-0.5 if isinstance(how, str) else how)
@@ -22,7 +26,7 @@ def choose_inits(config: StackConfig, stack: nn.Module) -> None:
     """Set Xavier's initialisation for every matrix of a stack, as torch and article 003 do.
 
     With `attention_init = "separate"`, q, k and v are initialised as three matrices, and the biases
-    of attention as those of `Linear`.
+    of attention as those of `Linear`. Nothing is drawn yet (`Module.initialise`).
     """
     for parameter in stack.parameters():
         if len(parameter.shape) > 1:
@@ -66,7 +70,7 @@ class FurtherNetwork(nn.Module):
 
 
 def norm_of(config: StackConfig, dtype: Any) -> Norm:
-    """Return a new norm layer of the kind that the settings name."""
+    """Return a new norm layer of the kind `config.norm_type`, d_model wide."""
     if config.norm_type == "layer_norm":  # the class that can be converted to torch's
         return nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
     return Norm(config.norm_type, config.d_model, config.layer_norm_eps, dtype=dtype)

@@ -40,7 +40,8 @@ def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
     least one are chosen: those with the smallest random bits, which `rng` derives from the row
     keys. A chosen token becomes the mask token with probability 0.8; with probability 0.1 it
     becomes a random token (possibly the same, but no begin, end, padding or mask token); otherwise
-    it stays unchanged. Source: Devlin et al. 2019 (BERT), 3.1 and A.1.
+    it stays unchanged. Returns a `Masked` with a new text. Source: Devlin et al. 2019 (BERT), 3.1
+    and A.1.
 
     >>> config = MaskedLMConfig(vocab_size=11)
     >>> masked = mask_tokens(Packed.of([[1, 5, 6, 7, 2]]), config, Rng(0))
@@ -69,7 +70,7 @@ def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
 
 
 class MaskedHead(nn.Module):
-    """The layer before the output layer, as in BERT: norm(activation(dense(x)))."""
+    """The layer before the output layer, as in BERT: norm(activation(dense(x))), E to E."""
 
     def __init__(self, config: MaskedLMConfig, dtype: Any) -> None:
         self.activation = config.activation_function
@@ -129,7 +130,8 @@ class MaskedLM(Model):
     ) -> Forward:
         """Compute the encoder's hidden states; return (rows (T, E), backward).
 
-        segments: (T,), 0 by default. `inference` switches dropout off even in training mode.
+        segments: (T,) integers, 0 by default; `ValueError` if the model has none. `inference`
+        switches dropout off even in training mode.
         """
         return self.stacks()["encoder"].run(text, rng, inference=inference, segments=segments)
 
@@ -151,9 +153,7 @@ class MaskedLM(Model):
         return self.logits(y, lambda dy: rows_backward(head_backward(dy)))
 
     def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
-        """Mask tokens of the targets.
-
-        Returns the rows that predict them, these tokens, backward.
+        """Mask tokens of the targets; return the rows that predict them, these tokens, backward.
 
         Which tokens are masked depends on `rng`, the example numbers and the positions; without an
         rng the choice is always the same. Raises `UserError` for a model without head.

@@ -37,7 +37,7 @@ class Model(nn.Module):
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the parameters."""
+        """The dtype of the first parameter, in which the model computes."""
         return next(self.parameters()).data.dtype
 
     @abstractmethod
@@ -52,8 +52,8 @@ class Model(nn.Module):
     def predicted(self, batch: Batch, first: int = 0) -> tuple[Array, Array]:
         """Return the likeliest token at each predicted position, and the right one, both (M,).
 
-        Tokens below `first` are never predicted. The result is deterministic: dropout is off, and a
-        masked language model always masks the same tokens.
+        For a classifier they are labels. Tokens below `first` are never predicted. The result is
+        deterministic: dropout is off, and a masked language model always masks the same tokens.
         """
         rows, wanted, _ = self.predicting(batch, None, inference=True)
         logits = self.output(rows)[:, first:]
@@ -64,8 +64,9 @@ class Model(nn.Module):
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the cross-entropy summed over the predicted tokens of a batch, and its backward.
 
-        `backward(scale)` adds the gradients of scale · loss to every parameter. Training with
-        dropout needs an `rng`; its bits depend on the batch's example numbers and positions.
+        `backward(scale=1.0)` adds the gradients of scale · loss to the parameters. In training mode
+        dropout needs an `rng` (else `ValueError`); its bits depend on the batch's example numbers
+        and positions.
         """
         rows, wanted, rows_backward = self.predicting(batch, rng)
         loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
@@ -81,12 +82,12 @@ class Model(nn.Module):
 
 
 def choices(log_p: Array, config: StackConfig) -> Array:
-    """Apply a config's end and suppressed tokens to log-probabilities (B, V).
+    """Apply a config's `end_token_ids` and `suppress_tokens` to log-probabilities (B, V).
 
-    The end token gets the largest log-probability of all end tokens, the others −inf. (With the
-    largest, instead of the sum, searches end where those of Hugging Face's transformers do.)
-    Suppressed tokens get −inf. A config with neither returns `log_p` itself; otherwise the result
-    is a new NumPy array.
+    The end token (`eos_token_id`) gets the largest log-probability of all end tokens, the others
+    −inf. (With the largest, instead of the sum, searches end where those of Hugging Face's
+    transformers do.) Suppressed tokens get −inf. A config with neither returns `log_p` itself;
+    otherwise the result is a new NumPy array.
     """
     eos, ends, never = config.eos_token_id, config.end_token_ids, config.suppress_tokens
     if not ends and not never:
@@ -125,19 +126,21 @@ class GenerativeModel(Model):
 
     @abstractmethod
     def room(self, source: Packed) -> Array:
-        """Return the maximum number of tokens of the answer to each source, (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,).
+
+        A number below 0 means that the source is too long.
+        """
 
     @abstractmethod
     def start(self, source: Packed) -> State:
         """Return the state before the first token, with one hypothesis per source."""
 
     def step(self, state: State, tokens: Array) -> tuple[Array, State]:
-        """Feed a token to every hypothesis.
+        """Feed a token to every hypothesis; return the next log-probabilities and the new state.
 
-        Returns the next log-probabilities (B, V), after `choices`, and the state.
-
-        tokens: (B,). The given state does not change, so that several continuations can start from
-        it. Raises `ValueError` after the model's last position.
+        tokens: (B,). The log-probabilities are (B, V), after `choices`. The given state does not
+        change, so that several continuations can start from it. Raises `ValueError` after the
+        model's last position, `IndexError` for a token outside the vocabulary.
         """
         newest, cache = Packed.of([[token] for token in tokens]), state.cache.copy()
         rows, _ = self.stacks()["decoder"].run(

@@ -25,7 +25,8 @@ def output_layer(
 ) -> nn.Linear:
     """Build the layer from rows (T, E) to logits (T, entries).
 
-    With a `table` and a config that ties embeddings, its weight is that of the table.
+    With a `table` of as many rows and a config that ties embeddings, its weight is that of the
+    table.
     """
     output = nn.Linear(config.d_model, entries, config.output_bias, dtype=dtype, seed=None)
     output.weight.init = table_init(config.token_init, config.d_model)
@@ -44,8 +45,9 @@ def output_loss(
 ) -> tuple[LossSum, Callable[[float], Array]]:
     """Return the summed cross-entropy of output(rows) and the right tokens, and its backward.
 
-    rows: (T, E), wanted: (T,) the right tokens. `backward(scale)` returns the gradient of
-    scale · loss for the rows, and adds that of the output layer's parameters.
+    rows: (T, E), wanted: (T,) the right tokens. The loss includes the label smoothing.
+    `backward(scale)` returns the gradient of scale · loss for the rows, and adds that of the output
+    layer's parameters.
     """
     total, back = dispatch(
         ops.linear_cross_entropy,
@@ -63,7 +65,7 @@ def output_loss(
 
 
 def taken(rows: Array, index: Array) -> Forward:
-    """Select the rows `index`; return (the selected rows, backward)."""
+    """Select the rows `index`, which must not repeat; return (the selected rows, backward)."""
     count = rows.shape[0]
     some = take(rows, like(index, rows), axis=0)
     return some, lambda dsome: spread(dsome, index, count)

@@ -101,9 +101,11 @@ class Prefix:
     ) -> Prefix:
         """Build the prefix that allows every tokenization of a non-empty text.
 
-        never: tokens that must not occur within the text (suppressed tokens, end tokens). frame:
-        special tokens before the text. closed_to: characters that must not follow the text, since
-        they would change its last character. ends: the end token, if the text is the whole answer.
+        text: its bytes. spelled: the bytes of each token, at the beginning of a text and anywhere
+        else. never: tokens that must not occur within the text (suppressed tokens, end tokens).
+        frame: special tokens before the text. closed_to: characters that must not follow the text,
+        since they would change its last character. rewritten: as the attribute. ends: the end
+        token, if the text is the whole answer.
 
         >>> spelled = Spelling([b"", b"t", b"the", b"he", b"there", b"x"])
         >>> Prefix.of_text(b"the", (spelled, spelled)).steps
@@ -161,8 +163,9 @@ class Prefix:
     def allowed(self, generated: Sequence[int], left: int) -> list[int] | None:
         """Return the tokens that may follow those generated, or None if all may.
 
-        left: the number of tokens that may still be generated, including this one. A token after
-        which the prefix could not be completed in the remaining number is not allowed.
+        `generated` must agree with the prefix. left: the number of tokens that may still be
+        generated, including this one. A token after which the prefix could not be completed in the
+        remaining number is not allowed, so the list may be empty.
         """
         state = 0
         for token in generated:

@@ -24,13 +24,12 @@ class QuantizeError(UserError):
 
 
 def quantize(state: Mapping[str, Array], weights: WeightFormat) -> dict[str, Array]:
-    """Convert a state dict to another format.
-
-    Names that share an array share the result.
+    """Convert a state dict to another format; names that share an array share the result.
 
     float16 rounds to nearest. int8 stores every matrix as round(w / s), with a float32 scale
     s = max|w| / 127 for each row under the name + ".int8_scale"; the error of a weight is at most
-    s / 2. Vectors (biases, norms) become float32, as everything does with "float32".
+    s / 2. Arrays that are no matrices (biases, norms) become float32, as everything does with
+    "float32"; an array that is float32 already is not copied.
 
     Raises `QuantizeError` when a weight is too large for float16 and that is the format.
 
@@ -78,10 +77,9 @@ def int8_rows(w: Array) -> tuple[Array, Array]:
 def dequantize(stored: Mapping[str, Array]) -> dict[str, Array]:
     """Convert the int8 and float16 arrays of a state dict to float32; others stay as they are.
 
-    Names that share an array share the result.
-
-    Raises `QuantizeError` naming an int8 array that is not a matrix, or whose scale is missing or
-    has the wrong shape.
+    The scales of int8 arrays are left out. Names that share an array share the result. Raises
+    `QuantizeError` naming an int8 array that is not a matrix, or whose scale is missing or has the
+    wrong shape.
 
     >>> dequantize(quantize({"w": np.float32([[1, -0.5]])}, "int8"))["w"].round(1)
     array([[ 1. , -0.5]], dtype=float32)
@@ -98,7 +96,7 @@ def dequantize(stored: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _dequantized(name: str, array: Array, scale: Array | None) -> Array:
-    """Return one quantized array as float32."""
+    """Return one int8 or float16 array as float32, any other array itself."""
     if array.dtype == np.int8:
         if array.ndim != 2:
             raise QuantizeError(

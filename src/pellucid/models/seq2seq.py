@@ -54,8 +54,9 @@ class Seq2Seq(GenerativeModel):
     ) -> Forward:
         """Compute the decoder's hidden states; return (rows (T, E), backward).
 
-        Row t predicts the target's token t + 1. `inference` switches dropout off even in training
-        mode.
+        The T rows are those of the targets without their last tokens: the row of a target's token t
+        predicts its token t + 1. `backward(drows)` returns None. `inference` switches dropout off
+        even in training mode.
         """
         (source, target), stacks = self.reads(batch).values(), self.stacks()
         memory, encoder_backward = stacks["encoder"].run(source, rng, (0, 2), inference=inference)
@@ -88,7 +89,10 @@ class Seq2Seq(GenerativeModel):
         return rows, batch.target.without_first().tokens, rows_backward
 
     def room(self, source: Packed) -> Array:
-        """Return the maximum number of tokens of the answer to each source, (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,).
+
+        It is one less than the model's positions, whatever the source is.
+        """
         return host.full(len(source), self.config.max_position_embeddings - 1)
 
     def encode(self, source: Packed) -> Array:
@@ -96,6 +100,9 @@ class Seq2Seq(GenerativeModel):
         return self.stacks()["encoder"].run(source, inference=True)[0]
 
     def start(self, source: Packed) -> State:
-        """Encode the sources; return the state before the first token of each."""
+        """Encode the sources; return the state before the first token of each.
+
+        Raises `ValueError` if a source is longer than the model's positions.
+        """
         memory = nn.Memory(self.encode(source), source.cu_seqlens)
         return State(nn.Cache(), host.zeros(len(source), host.int64), memory)

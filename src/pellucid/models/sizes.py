@@ -52,8 +52,10 @@ stands for all."""
 def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
     """Return an error for each size in a config that differs from the arrays of a state dict.
 
-    No model is built: a damaged config may have a hundred thousand layers, which would take hours.
-    Missing or unexpected names and other shapes are reported by `load_state_dict`.
+    Sizes are the numbers of layers and feed-forward networks, and the settings in `SHOWN`. No model
+    is built: a damaged config may have a hundred thousand layers, which would take hours.
+    Missing or unexpected names and other shapes are reported by `load_state_dict`. Without a
+    difference the list is empty.
 
     >>> import numpy as np
     >>> from pellucid.models.config import CausalLMConfig
@@ -69,7 +71,7 @@ def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
 
 
 def _sizes(config: StackConfig, state: Mapping[str, Array]) -> dict[str, int]:
-    """Return the values of those settings that can be read off the arrays."""
+    """Return the values of those settings of the config that can be read off the arrays."""
     sizes: dict[str, int] = {}
     for stack, depth in config.depths.items():
         layers = f"{stack}.layers."

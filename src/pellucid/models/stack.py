@@ -50,9 +50,10 @@ class ModelStack:
     ) -> Forward:
         """Embed tokens and run the layers; return (rows (T, E), backward).
 
-        `backward(drows)` returns dmemory, None without a memory. `positions` (T,) are by default
-        counted from 0 in each sequence. `sites` are folded into the rng for the dropout of the
-        embeddings and of the layers. `inference` switches dropout off even in training mode.
+        `backward(drows)` returns dmemory, None if no layer uses a memory. `positions` (T,) are by
+        default counted from 0 in each sequence. `sites` are folded into the rng for the dropout of
+        the embeddings and of the layers. `inference` switches dropout off even in training mode.
+        Raises as `Embed.forward` does.
         """
         named = None if rng is None else rng.at(text.rows)
         first, second = (None if named is None else named.fold(i) for i in sites)
@@ -114,15 +115,15 @@ class ModelStack:
         return [step.block.body for step in self.steps if isinstance(step.block.body, FeedForward)]
 
     def rule(self, attention: Attention, memory: bool = False) -> Rule:
-        """Return the attention rule of a layer; `memory`: the layer is cross-attention."""
+        """Return the attention rule of one of the layers; `memory`: it is cross-attention."""
         causal = self.causal and not memory
         return rule_of(attention, causal, EVERYTHING)
 
     def distances(self, attention: Attention) -> tuple[Array, int] | None:
         """Return the bias of the scores by distance, (H, 2 · reach + 1), and reach; None if none.
 
-        Its columns are the distances query − key from −reach to reach; the first and last also hold
-        for all larger distances.
+        `attention` is self-attention. The columns are the distances query − key from −reach to
+        reach; the first and last also hold for all larger distances that the model can have.
         """
         longest, c = self.embed.config.max_position_embeddings, attention.config
         reach = longest - 1 if c.relative is None else c.relative.longest

@@ -132,7 +132,8 @@ class Reader:
     def read(self, model: nn.Module) -> dict[str, ModelStack]:
         """Check that every part of a model is supported; return its stacks.
 
-        Raises `UnsupportedError` naming every module and setting that is not supported.
+        Raises `UnsupportedError` naming every module and setting that is not supported; otherwise
+        also as `stacks_of` does.
         """
         parts = model.named_modules()
         faults = [fault for name, module in parts for fault in self._faults(name, module)]
@@ -176,7 +177,7 @@ class Reader:
 
 
 def array(parameter: Parameter | None) -> Array | None:
-    """Return a parameter's array, or None for None."""
+    """Return a parameter's full-precision array, or None for None."""
     return None if parameter is None else parameter.learnt
 
 
@@ -188,7 +189,7 @@ def score_factor(config: AttentionConfig) -> float:
 
 
 def projections(attention: Attention) -> list[tuple[Array, Array | None]]:
-    """Return (weight, bias) of the projections to q, k and v.
+    """Return (weight, bias or None) of the projections to q, k and v, a list of three.
 
     A learned scale of the heads is multiplied into those of q, unless the queries are normalised,
     which would undo it.
