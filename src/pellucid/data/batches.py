@@ -139,7 +139,7 @@ def encode_pairs(
 
 
 class Batches:
-    """Make the batches of every epoch, shuffled differently each time.
+    """Make the batches of every epoch, each shuffled in its own way.
 
     Give `batch_tokens`, the most tokens of a batch, counted as `Examples.useful_tokens`, or
     `batch_size`, its number of examples; the last batch made may have fewer. `bucketed` puts
@@ -214,7 +214,7 @@ class Batches:
 class EpochBatches(Sequence[Batch]):
     """The batches of one epoch; `indices[i]` are the examples of batch i.
 
-    A batch is made when it is indexed, by batch(i, indices[i]).
+    A batch is made each time it is indexed, by batch(i, indices[i]). Slices are not supported.
     """
 
     def __init__(

@@ -135,7 +135,8 @@ def read_split(
     Without validation files a share `held_out` of the training sources is held out by hash, with
     `stream` the last lines. All pairs of one source are on the same side, and so are sources that
     `same` maps to the same text. columns, leave_out: as in `read_pairs`. Raises `UserError` for
-    errors in the files, and if a side of this split is empty although `held_out` is above 0.
+    errors in the files, and if this split has no training pairs, or no validation pairs although
+    `held_out` is above 0.
     """
 
     def read(paths: Sequence[Path]) -> tuple[TextPair, ...]:

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 class TextPair:
     """A source text and its targets: all of them are correct, the first is preferred.
 
-    A text to continue is a source without targets.
+    A text from a file of texts is a source without targets; `as_texts` makes it a target.
     """
 
     source: str
@@ -62,7 +62,7 @@ def gathered(pairs: Iterable[TextPair]) -> list[TextPair]:
 
 
 def entry(text: str) -> str:
-    """Return the `appearance` of a text, a single word without an entry's number.
+    """Return the `appearance` of a text; a single word loses the number of its entry.
 
     Lexicons number the further entries of a word, as in word(2).
 

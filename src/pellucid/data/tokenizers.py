@@ -82,7 +82,7 @@ class TokenizerLike(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids; special tokens are left out."""
+        """Return the text of token ids; begin, end and padding are left out."""
 
     @abstractmethod
     def tokens(self, ids: Sequence[int]) -> list[str]:

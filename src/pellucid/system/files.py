@@ -186,8 +186,8 @@ def folder_atomically(path: Path) -> Iterator[Path]:
 def remove_temporary(folder: Path, *names: str) -> None:
     """Remove the temporary files and folders that interrupted writes of these names have left.
 
-    Names may contain *. If the replacement of a folder was interrupted when it had no folder under
-    its name, the older folder gets its name back.
+    Names may contain *. If the replacement of a folder was interrupted when neither the old nor the
+    new one had the name, the old folder gets it back.
     """
     kept = f"{TEMPORARY}older-"
     for older in [older for name in names for older in folder.glob(kept + name)]:

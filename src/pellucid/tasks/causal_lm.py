@@ -27,7 +27,7 @@ def without_last(prompts: Packed) -> tuple[Packed, Array]:
 
 @dataclass(frozen=True, repr=False)
 class CausalLMTask(GenerationTask):
-    """A `CausalLM` in eval mode with its tokenizer and search settings.
+    """A `CausalLM` with its tokenizer and search settings.
 
     The tokenizer is both `source` and `target`. The answer to a text is the text and its
     continuation.

@@ -26,7 +26,7 @@ from pellucid.tasks.task import Task, check_best, checked_texts, similar
 
 @dataclass(frozen=True, repr=False)
 class ClassifierTask(Task):
-    """A `Classifier` in eval mode, with the tokenizers of texts and of labels."""
+    """A `Classifier` with the tokenizers of texts and of labels."""
 
     name = "pellucid-classifier"
     about = "A Transformer's encoder with labels: it classifies texts, or tags their tokens."

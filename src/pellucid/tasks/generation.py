@@ -185,7 +185,10 @@ class TokenScores(NamedTuple):
 
     @property
     def alignment(self) -> list[int]:
-        """For each of the L tokens, the source token with the most attention."""
+        """For each of the L tokens, the index of the source token with the most attention.
+
+        Empty if the source is.
+        """
         return [int(i) for i in self.weights[:-1].argmax(axis=1)] if self.weights.size else []
 
 
@@ -548,7 +551,8 @@ class GenerationTask(Task):
     ) -> list[list[Answer]]:
         """Return the answers to each piece of numbered texts, in the order of the pieces.
 
-        Pieces of similar length are computed together. numbers, decoder: as in `generate_answers`.
+        A piece of which the model reads no token has one empty answer. Pieces of similar length are
+        computed together. numbers, decoder: as in `generate_answers`.
         """
         keys: list[int] = []
         for number, own in zip(numbers, passages, strict=True):

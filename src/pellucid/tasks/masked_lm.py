@@ -48,7 +48,7 @@ Blank = list[Guess]
 
 @dataclass(frozen=True, repr=False)
 class MaskedLMTask(Task):
-    """A `MaskedLM` in eval mode; its tokenizer is both `source` and `target`."""
+    """A `MaskedLM` with its tokenizer, which is both `source` and `target`."""
 
     name = "pellucid-masked-lm"
     about = "A Transformer's encoder alone: it fills [MASK] in a text."

@@ -35,6 +35,8 @@ def lines(text: str) -> list[str]:
 def sentences(text: str) -> list[str]:
     """Split a line into its sentences, each with the white space before it.
 
+    White space at the end of the line is a part of its own.
+
     >>> sentences('He said "no." Dr. No, on 3. May!  So.')
     ['He said "no."', ' Dr. No, on 3. May!', '  So.']
     """

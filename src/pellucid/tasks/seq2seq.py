@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class Seq2SeqTask(GenerationTask):
-    """A `Seq2Seq` in eval mode with its tokenizers and search settings.
+    """A `Seq2Seq` with its tokenizers and search settings.
 
     It may hold several models that answer together, see `ensemble`.
     """

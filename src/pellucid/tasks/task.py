@@ -280,8 +280,8 @@ class Task(ABC):
         batch_tokens: the most tokens in a batch, raised where the longest pair may need more; it
             affects speed, and scores only by rounding.
 
-        The model is in eval mode afterwards. Raises `UserError` for errors in a file, and if no
-        pair is left, `UsageError` for an unknown metric.
+        Raises `UserError` for errors in a file, and if no pair is left, `UsageError` for an unknown
+        metric.
 
         >>> print(model.evaluate([("attention", "ə t ˈɛ n ʃ ə n")]))  # doctest: +SKIP
         """
@@ -294,7 +294,10 @@ class Task(ABC):
         return self._completed(scores, batches, pairs, metric)
 
     def held_out_loss(self, batches: Sequence[Batch]) -> float:
-        """Return the mean loss of batches in nats per predicted token."""
+        """Return the mean loss of batches in nats per predicted token.
+
+        The model is left in eval mode.
+        """
         return held_out_loss(self.model, batches)
 
     def attention(self, text: str, answer: str | None = None) -> dict[str, AttentionWeights]:

@@ -398,9 +398,10 @@ def load_recipe(name: str) -> RunConfig:
 
 
 def recipe_values(name: str) -> tuple[dict[str, Any], str, bool]:
-    """Read a recipe.
+    """Read a recipe by name, a TOML file, or the config.toml of a folder.
 
-    Return its values, its name in errors, and whether it is the user's.
+    Return its values, its name in errors, and whether it is the user's and not Pellucid's. Raises
+    `UsageError` if there is none, or it is not valid TOML.
     """
     path = Path(name)
     if path.is_dir():

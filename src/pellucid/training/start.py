@@ -242,9 +242,9 @@ def warn_of_other_data(data: DataConfig, others: Iterable[Path]) -> None:
 
 
 def folder_of(recipe: str) -> Path:
-    """Return the default run folder of a recipe.
+    """Return the default run folder of a recipe: runs/NAME, of a TOML file without its suffix.
 
-    A folder given as recipe is itself the run.
+    If a folder is given as recipe, it is the run folder.
     """
     return Path(recipe) if Path(recipe).is_dir() else Path("runs") / Path(recipe).stem
 

@@ -232,7 +232,7 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        """Training time so far in seconds, with that before a resume."""
+        """Seconds since this trainer was made, with the training time before a resume."""
         return time.monotonic() - self._began
 
     # A step, and what falls due after it. The checkpoint comes last: it holds all the rest.

@@ -12,7 +12,7 @@ TOPICS = ("everyday", "parting", "love")
 
 
 def read_topics(contents: Contents, _: str) -> Splits:
-    """Read the questions with their topics as labels.
+    """Read Korean questions with their topics as labels: everyday, parting or love.
 
     All questions with the same answer are on one side of the split.
     """
@@ -29,7 +29,7 @@ def _rows(contents: Contents) -> csv.DictReader[str]:
 
 
 def read_chatbot(contents: Contents, split: str) -> Splits:
-    """Read the questions with their answers.
+    """Read Korean questions with their answers.
 
     split: "by_answer" keeps all pairs with the same answer on one side, because in a random split
     more than half of the held-out answers also occur in training. "all" trains on all pairs, as

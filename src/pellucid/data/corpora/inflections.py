@@ -87,7 +87,11 @@ def decline(noun: str, number: str, owner: str, case: str) -> str:
 
 
 def read_inflections(_: Contents, __: str) -> Splits:
-    """Generate the nouns and eight forms of each; all forms of a noun are on one side."""
+    """Generate invented Turkish nouns and eight forms of each.
+
+    A source is a noun, a tab and the features of a form, the target the form. All forms of a noun
+    are on one side of the split. Both arguments are ignored.
+    """
     nouns = dict.fromkeys(_noun(number) for number in range(2 * NOUNS))  # some are drawn twice
     pairs = []
     for noun in [noun for noun in nouns if len(noun) > 2][:NOUNS]:

@@ -14,7 +14,10 @@ _PLAIN_WORD = re.compile(r"[a-z']*[a-z][a-z']*")
 
 
 def read_pronunciations(contents: Contents, _: str) -> Splits:
-    """Read words with their pronunciations; a model is trained on the first of each."""
+    """Read English words with all their pronunciations, split by hash.
+
+    A model is trained on the first pronunciation of each word.
+    """
     wheel = ZipFile(BytesIO(contents(".whl")))
     lexicon = json.loads(wheel.read("misaki/data/us_gold.json"))
     parts = split_by_hash(pronunciations(lexicon), valid=0.02, test=0.04)

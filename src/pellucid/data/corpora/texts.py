@@ -11,7 +11,7 @@ HELD_OUT = 0.05
 
 
 def read_names(contents: Contents, split: str) -> Splits:
-    """Read a list of given names; each is a text."""
+    """Read the given names that come with the package; each is a text, split by hash."""
     names = (files("pellucid.data.corpora") / "names.txt").read_text(encoding="utf-8").split()
     return split_by_hash([TextPair(name, ()) for name in names], valid=0.1)
 
