@@ -43,7 +43,10 @@ class Calls:
         self.tasks: dict[str, list[int]] = defaultdict(list)
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `Kernel.__call__` with a measurement around it."""
+        """Return `Kernel.__call__` with a measurement around it.
+
+        Of a kernel with several stages only the tasks of the first stage are known here.
+        """
 
         def measured(kernel: Kernel, *arguments: Any) -> Any:
             began = time.thread_time()

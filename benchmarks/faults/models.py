@@ -95,7 +95,7 @@ def exchanged(folder: Path, draw: np.random.Generator) -> None:
 
 
 def other_values(folder: Path, draw: np.random.Generator) -> None:
-    """Set a tensor to other values: huge, zero, NaN, or of another dtype."""
+    """Set a tensor to one value: huge, zero, NaN, inf or −1; perhaps in another dtype."""
     weights = load_file(folder / WEIGHTS)
     name = draw.choice(list(weights))
     value = draw.choice([1e38, 0.0, np.nan, np.inf, -1.0])
@@ -130,7 +130,7 @@ def replaced(folder: Path, draw: np.random.Generator, files: Sequence[str] = FIL
 
 
 def multiplied(folder: Path, draw: np.random.Generator) -> None:
-    """Make the tokenizer's normaliser write each letter several times, repeatedly."""
+    """Make the tokenizer's normaliser replace each e by several, repeatedly."""
     path = folder / "tokenizer.json"
     file = json.loads(path.read_text("utf-8"))
     content = str(draw.integers(10)) + "e" * int(draw.integers(2, 9))

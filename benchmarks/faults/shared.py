@@ -41,7 +41,11 @@ class Shared:
         return self.threads() if number == 0 else self.processes(WAYS[number].split()[-1])
 
     def threads(self) -> Case:
-        """Answer in 8 threads for `seconds`; memory must not grow after the first third."""
+        """Answer in 8 threads for `seconds`; memory must hardly grow.
+
+        At most 8 MiB more may be in use in the second half than before it, the first sixth left
+        out.
+        """
         counts, wrong = [0] * 8, [0] * 8
         ends = time.monotonic() + self.seconds
 

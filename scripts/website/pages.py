@@ -566,7 +566,10 @@ API = {
 
 
 def public(page: str) -> dict[str, str]:
-    """Return the names in a module's `__all__`, each with the path of its definition."""
+    """Return the names in a module's `__all__`, each with the path of its definition.
+
+    Modules among them are left out.
+    """
     module = importlib.import_module(API[page])
     found = {name: getattr(module, name) for name in module.__all__}
     return {
