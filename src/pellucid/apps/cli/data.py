@@ -84,7 +84,7 @@ def data(
 
 
 def report(pairs: Sequence[TextPair]) -> dict[str, Any]:
-    """Compute statistics of pairs as JSON values.
+    """Compute statistics of pairs, of which there is at least one, as JSON values.
 
     "twins" counts sources that differ from another only in appearance, such as case: of several
     such sources, all but one.
