@@ -41,6 +41,7 @@ def test_a_special_token_is_one_of_the_vocabulary(
     [
         ({"norm": "sandwich"}, "norm must be one of post, pre; got 'sandwich'"),
         ({"activation_function": "tan"}, "activation_function must be one of relu, .*got 'tan'"),
+        ({"token_init": "xavir"}, "token_init must be one of xavier, 1/sqrt_d_model; got 'xavir'"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"rope_theta": 1.0}, "rope_theta must be above 1, got 1.0"),
         ({"attention_softcap": 0.0}, "attention_softcap must be above 0, got 0.0"),

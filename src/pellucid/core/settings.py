@@ -132,7 +132,8 @@ def check_ranges(settings: Any, **ranges: str) -> None:
     """Raise `UsageError` for a field that is out of range, or is not one of its allowed words.
 
     ranges: an interval for each field, such as "[0, 1)": at least 0 and below 1. None
-    is in every range. Words are checked for fields whose type is a `Literal` or `Name`.
+    is in every range. Words are checked for fields whose type is a `Literal` or `Name`, and texts
+    for fields that may also hold another type, such as `Literal["none"] | float`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -144,9 +145,10 @@ def check_ranges(settings: Any, **ranges: str) -> None:
     Traceback (most recent call last):
     pellucid.core.errors.UsageError: width must be at least 1, got 0
     """
-    for name, hint in _worded(cast(Any, type(settings))).items():
+    for name, hint, alone in _worded(cast(Any, type(settings))):
         value = getattr(settings, name)
-        if value not in (words := words_of(hint, value) or ()):
+        checked = alone or isinstance(value, str)
+        if checked and value not in (words := words_of(hint, value) or ()):
             raise UsageError(f"{name} must be one of {', '.join(words)}; got {value!r}")
     for name, interval in ranges.items():
         value = getattr(settings, name)
@@ -165,10 +167,11 @@ def check_ranges(settings: Any, **ranges: str) -> None:
 
 
 @cache
-def _worded(kind: type) -> dict[str, Any]:
-    """Return the types of the fields that allow only certain words, by field name."""
+def _worded(kind: type) -> list[tuple[str, Any, bool]]:
+    """Return the fields that allow only certain words: name, type, and whether it has no other."""
     hints = get_type_hints(kind).items()
-    return {name: hint for name, hint in hints if words_of(hint) is not None}
+    each = ((name, part, part is hint) for name, hint in hints for part in (hint, *get_args(hint)))
+    return [(name, part, alone) for name, part, alone in each if words_of(part) is not None]
 
 
 def words_of(kind: Any, wanted: object = None) -> tuple[Any, ...] | None:

@@ -58,11 +58,8 @@ def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
         getattr(model, name, None) for name in ("output", "head", "pooler")
     ]
     for stack in found.values():
-        read += [
-            stack.embed,
-            stack.norm,
-            *(module for step in stack.steps for module in _read(step)),
-        ]
+        read += [stack.embed, stack.norm]
+        read += [module for step in stack.steps for module in _read(step)]
     arrays = {id(p) for module in read if module is not None for _, p in module.all_names()}
     if unread := [name for name, p in model.all_names() if id(p) not in arrays]:
         raise UnsupportedError(

@@ -280,7 +280,10 @@ def as_activation(activation: Any) -> str | Module:
 
 
 class Elementwise(Module):
-    """A layer without parameters that applies an elementwise function and its derivative."""
+    """A layer without parameters that applies an elementwise function and its derivative.
+
+    The output of a `pair` is returned as it is, never made read-only.
+    """
 
     def __init__(self, f: Function[Any] | Pair) -> None:
         self.f = f

@@ -261,9 +261,10 @@ def cross_entropy(
 
     input: (C,), (N, C) or torch's (N, C, d₁, …). target: class numbers, in the shape of input
     without C, or class probabilities, in the shape of input. `weight`: a factor for each class,
-    (C,). Targets equal to `ignore_index` do not count. `reduction`: "mean" of the losses (weighted,
-    if there are weights), "sum", or "none" for each. `label_smoothing` ε mixes the target with the
-    uniform distribution, (1 − ε) : ε. `size_average` and `reduce` are torch's deprecated arguments
+    (C,). Class numbers equal to `ignore_index` do not count. `reduction`: "sum" of the losses,
+    "mean" (divided by the total weight of the targets' classes; for probabilities by their number),
+    or "none" for each. `label_smoothing` ε mixes the target with the uniform distribution, in the
+    ratio 1 − ε to ε. `size_average` and `reduce` are torch's deprecated arguments
     for `reduction`. `dloss` has the shape of the loss; it is 1 by default if the loss is a single
     number. Raises `ValueError` for shapes and settings that do not fit, `IndexError` for a class
     outside [0, C), `TypeError` for an input of integers. See `ops.cross_entropy`.
