@@ -181,9 +181,10 @@ def test_what_cannot_be_written_leaves_the_old_file_whole(ending: str, tmp_path:
         ({"layer": 3}, "no layer 3 of cross-attention; layers are 1 to 2"),
         ({"layer": 0}, "no layer 0"),
         ({"head": 4}, "no head 4; heads are 1 to 3"),
+        ({"kind": "self"}, "this model has no self; it has: encoder, decoder, cross"),
     ],
 )
-def test_what_is_not_there_is_named(chosen: dict[str, int], message: str) -> None:
+def test_what_is_not_there_is_named(chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         picture().figure(**chosen)
     with pytest.raises(UsageError, match=message):

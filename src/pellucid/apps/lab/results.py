@@ -51,7 +51,7 @@ def read_results(path: Path) -> dict[str, Line]:
     It is the run's last line with status "done", or else its last line. An incomplete last line, as
     a power cut may leave, is skipped; its run is then resumed. A missing file has no lines. Raises
     `UserError` for a file that cannot be read, for a damaged line or another format, and for two
-    lines of one run with different metrics.
+    lines of one run that are both "done" with different metrics.
     """
     _refuse_folder(path)
     try:

@@ -35,7 +35,7 @@ def check_study(study: Study) -> None:
 
 
 def check_name(name: str, where: str) -> None:
-    r"""Check that a variant may have a name. Raises `UsageError` otherwise.
+    r"""Check that a variant may have a name. Raises `UsageError` otherwise, naming `where`.
 
     Names appear in tables, pictures and shell commands: < and $ mean something to a shell, and a
     leading - begins an option.

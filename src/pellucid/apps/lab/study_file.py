@@ -198,7 +198,8 @@ Point = Mapping[str, Any]
 def grid_points(table: Mapping[str, Any], where: str) -> list[Point]:
     """Return all combinations of lists of values.
 
-    Raises `UsageError` if a value is no list, or an empty one.
+    table: a list of values for each setting, in nested tables. where: the place that an error
+    names. Raises `UsageError` if a value is no list, or an empty one.
 
     >>> grid_points({"model": {"d_model": [64, 128], "norm": ["pre", "post"]}}, "grid")[1]
     {'model.d_model': 64, 'model.norm': 'post'}
@@ -210,7 +211,8 @@ def grid_points(table: Mapping[str, Any], where: str) -> list[Point]:
 def random_points(table: Mapping[str, Any], where: str) -> list[Point]:
     """Return `count` combinations of lists of values, spread by a Halton sequence.
 
-    It needs no random seed, and a larger count keeps the earlier points, so that their runs are not
+    table: `count`, and lists as for `grid_points`. where: the place that an error names. It needs
+    no random seed, and a larger count keeps the earlier points, so that their runs are not
     repeated. Short lists may give the same point twice. Raises `UsageError` for a wrong `count`, no
     lists, a value that is no list or an empty one, and if SciPy is not installed. Source: Bergstra
     & Bengio 2012, 4.3; Halton 1964.

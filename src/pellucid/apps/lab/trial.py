@@ -95,7 +95,7 @@ def run_trial(
 
 
 def failure(trial: Trial, error: str, minutes: float) -> dict[str, Any]:
-    """Make the line of a run that failed."""
+    """Make the line of a run that failed with this error after some minutes."""
     return _line(trial, "failed", error=error, minutes=minutes)
 
 

@@ -329,9 +329,10 @@ class Batcher:
         return generated
 
     def _search(self, search: _Search) -> int:
-        """Generate tokens in a search until an answer has ended or a job has come.
+        """Generate at most `ROUNDS` tokens of each hypothesis in a search, or fewer.
 
-        Returns the number of tokens.
+        One token if a greedy job wants to be notified of each; fewer than `ROUNDS` also if answers
+        have ended or a job has come. Returns the number of tokens of all hypotheses.
         """
         answering, jobs = search.answering, search.jobs
         gone = [place for place, job in jobs.items() if job.cancelled]

@@ -108,7 +108,7 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Wait for the next request, unless the connection closes or one has come already."""
         super().on_response_complete()
         if self.transport.is_closing() and self.server_state.stopping:
             self.server_state.dropped += len(self.pipeline)

@@ -36,7 +36,7 @@ class RequestError(Exception):
 
 
 def read(values: Mapping[str, Any], kind: type[T]) -> T:
-    """Convert the fields of a request to a struct.
+    """Convert the fields of a request to a struct of the class `kind`.
 
     null counts as absent, and unknown fields are ignored unless the struct forbids them. Raises
     `RequestError` for a field that is missing, forbidden, of another type, or out of range.

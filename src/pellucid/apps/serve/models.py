@@ -59,7 +59,7 @@ class Served:
         return {"unknown": found[0] if alone else found} if any(found) else {}
 
     def text(self, opening: Opening, answer: Sequence[int]) -> str:
-        """Decode an answer alone, without the text that it continues."""
+        """Decode the token ids of an answer to `opening`, without the text that it continues."""
         whole = str(self.pipeline.decode(opening.source, answer))
         if whole.startswith(opening.text):
             return whole[len(opening.text) :]
@@ -173,8 +173,8 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
     A model of words gets a word, and one with a pair of languages a sentence of the first, if one
     is stored. For others it is the text with the fewest unknown characters, then with the fewest
     tokens per byte, because a tokenizer makes few tokens of text like its training data. A model
-    that labels, and cannot read that text, gets a word. Returns "" for a model without tokenizer,
-    and where no word is known.
+    that labels, and cannot read that text, gets a word. Returns "" where no word is known, and for
+    a model without tokenizer and languages.
     """
     tokenizer = pipeline.source
     if use in ("pronounce", "words"):

@@ -53,7 +53,8 @@ class Service:
     def model(self, name: str, task: str) -> Served:
         """Return a model by name, checked for a task.
 
-        Raises `RequestError` if it is unknown or cannot do the task.
+        task: "generate", "embed", or a kind of task such as "fill" or "label". Raises
+        `RequestError` if the model is unknown or cannot do the task.
         """
         kind = "fill" if task == "embed" else task
         each = ((one, one.pipeline) for one in self.models.values())
@@ -195,7 +196,9 @@ class Exchange:
     ) -> Job:
         """Make the job of a piece and queue it for `submit`.
 
-        The job of a piece without tokens is not queued: it is done at once.
+        config: settings of the search or of sampling; the answer is no longer than `Limits.tokens`.
+        number, each: as in `Job`. The job of a piece without tokens is not queued: it is done at
+        once.
         """
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
         read = served.pipeline.prompt_ids(opening.source)

@@ -76,7 +76,7 @@ def adam_sums() -> Any:
 
 @at_most(1e-14)
 def adam_first_step() -> Any:
-    """Compare Adam's first step with −lr · sign(gradient), for scales from 1e-6 to 1e6."""
+    """Compare Adam's first step with −lr · sign(g), for gradients g of scales 1e-6 to 1e6."""
     gradient = normal(1, 5) * np.array([1e-6, 1e-3, 1.0, 1e3, 1e6])
     return _adam(gradient)[0] + LR * np.sign(gradient[0])
 

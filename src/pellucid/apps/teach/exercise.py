@@ -94,7 +94,7 @@ def read(name: str) -> Mapping[str, Any]:
 
 
 def text(pair: list[str], language: Language) -> str:
-    """Return a (English, Korean) pair of an exercise in one language."""
+    """Return the English or the Korean text of a pair in an exercise."""
     return Text(*pair).to(language)
 
 

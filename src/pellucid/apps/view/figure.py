@@ -33,9 +33,9 @@ def draw_figure(
 ) -> Figure:
     """Draw the maps of a kind, layers down and heads across, or a selected one.
 
-    Layers and heads are counted from 1. A weight w is drawn √w of the way from white to dark, so
-    that small weights are visible. Raises `UserError` if matplotlib is missing, `UsageError` for a
-    kind, layer or head that the model lacks.
+    kind: default, the last that the model has. Layers and heads are counted from 1. A weight w is
+    drawn √w of the way from white to dark, so that small weights are visible. Raises `UserError` if
+    matplotlib is missing, `UsageError` for a kind, layer or head that the model lacks.
     """
     optional(
         "matplotlib",

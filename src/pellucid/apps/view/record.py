@@ -228,14 +228,15 @@ class Record:
     steps: tuple[Step, ...] = ()
     tree: tuple[Node, ...] = ()
     own: str = ""
-    """The answer that the model generates, even if another one is shown; "" without a search."""
+    """The model's own answer, even if another one is shown; "" if it gives none."""
     answer: tuple[int, ...] | None = None
-    """Ids of the tokens or labels of the answer shown; None if nothing is predicted."""
+    """Ids of the tokens or labels of the answer shown; None if there is none: in a masked language
+    model for a text without a mask."""
     ended: bool = True
     """Whether an end token follows the answer; False if it was cut off."""
     check: Check | None = None
     notes: tuple[Text, ...] = ()
-    """Unknown characters, an answer that did not end."""
+    """Notes for the reader, such as unknown characters or an answer that did not end."""
     parts: tuple[Part, ...] = ()
     """All parts of the forward pass, in order."""
     name: str = ""
@@ -275,7 +276,8 @@ def select_maps(
         raise UsageError(NO_LAYERS)
     kind = record.kinds[-1] if kind is None else kind
     if kind not in record.kinds:
-        raise UsageError(f"this model has no {TITLES[kind]}; it has: {', '.join(record.kinds)}")
+        there, named = ", ".join(record.kinds), TITLES.get(kind, kind)
+        raise UsageError(f"this model has no {named}; it has: {there}")
     layers = record.layers(kind)
     if layer is not None:
         if not 1 <= layer <= len(layers):
