@@ -4,8 +4,9 @@
 
 On one thread, in processor time (so that other programs do not count): one step of article 003's
 model is taken with the work divided as it would be for n threads, and each kernel call is timed. A
-call of t tasks on n cores needs ⌈t / n⌉ / t of its time; everything outside the calls, which is
-Python and NumPy, needs all of its time (Amdahl's law). The sum is the prediction.
+call of t tasks on n cores needs ⌈t / n⌉ / t of its time (of several stages, the sum of their ⌈tᵢ /
+n⌉ over all tasks); everything outside the calls, which is Python and NumPy, needs all of its time
+(Amdahl's law). The sum is the prediction.
 
 It ignores what cores share: memory bandwidth, clock rates under load, and the microseconds in which
 threads meet at the end of a call. So it is an upper bound of the speed.
@@ -18,6 +19,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 os.environ["PELLUCID_THREADS"] = "1"  # before the pool is made
@@ -45,7 +47,7 @@ class Calls:
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return `Kernel.__call__` with a measurement around it.
 
-        Of a kernel with several stages only the tasks of the first stage are known here.
+        All tasks of a call are taken to be equally long. A stage begins when the one before ends.
         """
 
         def measured(kernel: Kernel, *arguments: Any) -> Any:
@@ -53,11 +55,13 @@ class Calls:
             result = call(kernel, *arguments)
             seconds = time.thread_time() - began
             parallel = isinstance(kernel, threads.ParallelKernel)
-            tasks = arguments[2] if parallel else 1
+            ends = [0, *(arguments[2 : 2 + kernel.stages] if parallel else [1])]
+            tasks = ends[-1]
+            turns = sum(-(-(end - begin) // self.cores) for begin, end in pairwise(ends))
             module = kernel.function.__module__.removeprefix("pellucid.kernels.")
             name = f"{module}.{kernel.function.__name__}"
             self.spent[name] += seconds
-            self.predicted[name] += seconds * -(-tasks // self.cores) / tasks
+            self.predicted[name] += seconds * turns / tasks
             self.tasks[name].append(tasks)
             return result
 
