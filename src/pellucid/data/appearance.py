@@ -185,7 +185,7 @@ def reading_of(texts: Iterable[str], whole: bool) -> Reading:
 
 
 def _edges(texts: Iterable[str]) -> Literal["whitespace", "strip", ""]:
-    """Return the white space that no text has; see `Reading.edges`."""
+    """Return `Reading.edges` for texts: which white space none of them has."""
     if all(one_spaced(text) == text for text in texts):
         return "whitespace"
     return "strip" if all(_stripped(text) == text for text in texts) else ""

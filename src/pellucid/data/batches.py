@@ -259,7 +259,7 @@ def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) ->
 
 
 def _shuffled(rng: Rng, n: int) -> np.ndarray:
-    """Return a random permutation of n."""
+    """Return a random permutation of 0 … n − 1."""
     return np.argsort(random_bits(rng, (n,)), kind="stable")
 
 

@@ -188,8 +188,8 @@ class ClassifierTask(Task):
     ) -> tuple[Measured, np.ndarray, np.ndarray]:
         """Predict the labels of batches.
 
-        Return (metric, probability of each label, is it right). The predicted label is the
-        likeliest one; special tokens are never predicted.
+        Return (metric, probability of each prediction, whether it is right). The predicted label is
+        the likeliest one; special tokens are never predicted.
         """
         parts = []
         for batch in batches:

@@ -407,7 +407,10 @@ class GenerationTask(Task):
         ]
 
     def _pair(self, text: str, answer: str) -> tuple[list[int], list[int]]:
-        """Tokenize a text and an answer. Raises `UserError` if one of them is too long."""
+        """Tokenize a text and an answer.
+
+        Raises `UserError` if one of them is too long, or the model reads no token of the text.
+        """
         self.check_length(text)
         source, target = self.source.encode(text), self.answer_ids(answer)
         if not self.prompt_ids(source):

@@ -211,7 +211,8 @@ class TrainingConfig(StepConfig):
     checkpoint_every: int | None = None
     """Steps between further checkpoints; unset: only those at validations."""
     monitor: str = "loss"
-    """The held-out score that decides what is best: loss, or a metric's name."""
+    """The held-out score that decides what is best: loss, or one of the metric's, such as per, wer,
+    bleu or f1."""
     higher_is_better: bool = False
     """Whether a higher score is better, for a score that Pellucid does not know."""
     patience: int | None = None
