@@ -84,6 +84,7 @@ def test_a_fault_names_file_key_and_remedy(values: dict[str, object], words: lis
         (None, "there is no such file"),
         (b"a = \xff", "not UTF-8 text (byte 4)"),
         (b"a = ", "not valid TOML"),
+        (b"a = " + b"[" * 5003, "not valid TOML"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
