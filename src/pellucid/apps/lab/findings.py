@@ -61,8 +61,8 @@ class Findings:
     def other_tokens(self) -> list[str]:
         """Variants with another tokenizer than the base's, if a loss per token is compared.
 
-        Such losses cannot be compared: their tokens differ. Empty if no metric is per
-        token, or if the study has one tokenizer for all.
+        Such losses cannot be compared: their tokens differ. Empty if no metric is per token, or if
+        the study has one tokenizer for all.
         """
         plan, variants = self.study.plan, self.study.variants
         if self.study.tokenizer or all(find_metric(m).unit != TOKEN for m in plan.metrics):

@@ -90,7 +90,7 @@ def all_metrics() -> dict[str, Metric]:
 
 
 def format_value(value: float, form: str = ".4g") -> str:
-    """Format a number; infinity, an event that never happened, becomes "never".
+    """Format a number; infinity, an event that never happened, becomes "never" (translated).
 
     >>> format_value(4.41899), format_value(math.inf)
     ('4.419', 'never')

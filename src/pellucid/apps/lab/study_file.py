@@ -45,7 +45,7 @@ def study_names() -> list[str]:
 def load_study(name: str) -> Study:
     """Read and check a study, given its name or a TOML file.
 
-    Raises `UsageError` if there is none (the message suggests the nearest name), and for the first
+    Raises `UsageError` if there is none, suggesting the nearest name of a study, and for the first
     error in the file.
     """
     path = Path(name)

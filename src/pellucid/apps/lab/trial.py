@@ -54,7 +54,7 @@ PROBED_PAIRS = 64
 
 
 class _StopError(Exception):
-    """The study was asked to stop, and a checkpoint has just been written."""
+    """The run was asked to stop: before it began, or after it wrote a checkpoint."""
 
 
 def run_trial(

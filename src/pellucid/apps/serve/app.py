@@ -243,7 +243,7 @@ class Application:
 
 
 def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
-    """Return the path of a request; a model's name in it becomes a path parameter."""
+    """Return the path of a request; a model's name in it becomes a path parameter in `scope`."""
     path: str = scope["path"]
     for before in (MODELS, LABELS):
         if path not in endpoints and path.startswith(before):
