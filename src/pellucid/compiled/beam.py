@@ -128,7 +128,8 @@ def begin(log_p, i, generated, row, length, left, state, beginnings):
 def constrain(log_p, i, generated, row, length, beam):
     """Apply the constraints to row i of log p, as `models.decoding.constrain` does, in place.
 
-    `begin` takes care of prefixes. `generated[row, :length]` are the tokens so far.
+    `begin` takes care of prefixes. `generated[row, :length]` are the tokens so far. Unlike there, a
+    minimum length also forbids the end token where it is the forced first token.
     """
     if beam.forced >= 0 and length == 0:
         for token in range(log_p.shape[1]):

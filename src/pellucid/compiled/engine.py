@@ -1,7 +1,8 @@
 """`Engine`, a model compiled for decoding: packed weights and the kernels of `compiled.decode`.
 
-The bits of a row do not depend on the batch, so a search needs no margins; compare
-`generation.search`.
+The bits of a row do not depend on the batch. So an input gets the same answer alone and in a batch,
+and no search is repeated, as `generation.search` does with other models for decisions that rounding
+could have changed.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def limits_of(
 
     max_length: one number, or one for each input; the tokens with which a prefix writes the end of
     the input again come on top of it. Raises `ValueError` for an input that leaves no room to
-    begin, for a prefix that needs more tokens than its answer may have, and unless there is a
-    prefix (or None) for each input, or no prefix at all.
+    begin, for a prefix that needs more tokens than its answer may have, and for a list of
+    max_lengths or of prefixes with more or fewer than one for each input (no prefixes is allowed).
     """
     if prefixes and len(prefixes) != len(source):
         raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")

@@ -1,6 +1,6 @@
 """The small layers (linear, norms, activations, embedding, loss) with torch's names and arguments.
 
-Each holds its parameters and calls the function of `functional` that computes it.
+Each holds its parameters and calls the function of `functional`, or the op, that computes it.
 """
 
 import operator

@@ -59,9 +59,9 @@ class Rows:
 class Recorder(Observing):
     """Records an `AttentionMap` of each attention layer and `Rows` of each residual step.
 
-    It records the calls inside `with Recorder() as recorder:`, and their backwards whenever those
-    run. Attention then runs as the reference op, because fused kernels never hold the array of
-    probabilities. If a layer runs twice, its last map is kept.
+    It records the calls inside `with Recorder() as recorder:` in this thread, and their backwards
+    whenever those run. Attention then runs as the reference op, because fused kernels never hold
+    the array of probabilities. If a layer runs twice, its last map is kept.
 
     `maps` has the maps by the layer's full name. `rows` has each residual step by layer and number,
     as "layers.0.1", its sublayer as "layers.0.1.sublayer", and a stack's final norm as "norm".
