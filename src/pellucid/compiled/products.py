@@ -53,7 +53,7 @@ def fill(x, rounded, k, w, at, bias, c, panels):
     """Compute C[:, : panels · WIDTH] = X[:, :k] Wᵀ + b.
 
     W is stored in panels from offset `at` of `w.floats`, or of `w.bytes` in int8; b from offset
-    `bias` of `w.floats`.
+    `bias` of `w.floats`. In int8, X is read from `rounded`, which `prepare` has filled.
     """
     if in_int8(w):
         int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, False)

@@ -16,7 +16,8 @@ from pellucid.nn.module import Forward, single_use
 class Embed(nn.Module):
     """Embeds tokens: dropout(norm(token · s + position · p + segment)).
 
-    s and p are the config's factors. Norm, added positions and segments are optional.
+    s and p are the config's factors. Norm, positions and segments are left out of models that have
+    none (positions that rotate, say, are not added).
     Source: Vaswani et al. 2017, 3.4 and 3.5; Devlin et al. 2019, 3.
     """
 
@@ -73,9 +74,10 @@ class Embed(nn.Module):
         return y, backward
 
     def sum(self, tokens: Array, positions: Array, segments: Array | None = None) -> Forward:
-        """Return (the rows before norm and dropout, token · s + position · p + segment; backward).
+        """Return (rows, backward) before norm and dropout: token · s + position · p + segment.
 
-        Raises as `forward` does.
+        Positions and segments are left out of models that add none. `backward` returns None. Raises
+        as `forward` does.
         """
         if segments is not None and self.segments is None:
             raise ValueError("segments were given, but the model has none (type_vocab_size = 0)")

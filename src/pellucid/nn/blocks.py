@@ -42,7 +42,7 @@ class FeedForward(NamedTuple):
     def run(
         self, x: Annotated[Array, "T E"], context: Context
     ) -> tuple[Annotated[Array, "T E"], Backward]:
-        """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, None)."""
+        """Run the network on rows x (T, E); return (y, backward); backward(dy) gives (dx, None)."""
         if isinstance(self.activation, Module):
             return self._by_module(self.activation, x, context)
         (weight, bias), path = self.linear1.arrays(), context.path
@@ -244,7 +244,10 @@ class TransformerLayer(Module):
     def run(
         self, x: Annotated[Array, "T E"], context: Context
     ) -> tuple[Annotated[Array, "T E"], Backward]:
-        """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
+        """Run the layer's blocks on rows x (T, E); return (y, backward).
+
+        backward(dy) returns (dx, dmemory), dmemory None if no block uses a memory.
+        """
         return run_blocks(x, self.blocks(), self.norm_first, context)
 
 

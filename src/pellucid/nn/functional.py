@@ -264,10 +264,10 @@ def cross_entropy(
     (C,). Class numbers equal to `ignore_index` do not count. `reduction`: "sum" of the losses,
     "mean" (divided by the total weight of the targets' classes; for probabilities by their number),
     or "none" for each. `label_smoothing` ε mixes the target with the uniform distribution, in the
-    ratio 1 − ε to ε. `size_average` and `reduce` are torch's deprecated arguments
-    for `reduction`. `dloss` has the shape of the loss; it is 1 by default if the loss is a single
-    number. Raises `ValueError` for shapes and settings that do not fit, `IndexError` for a class
-    outside [0, C), `TypeError` for an input of integers. See `ops.cross_entropy`.
+    ratio 1 − ε to ε. `size_average` and `reduce` are torch's deprecated arguments for `reduction`.
+    `dloss` has the shape of the loss; it is 1 by default if the loss is a single number. Raises
+    `ValueError` for shapes and settings that do not fit, `IndexError` for a class outside [0, C),
+    `TypeError` for an input of integers. See `ops.cross_entropy`.
     """
     if size_average is not None or reduce is not None:  # as in torch, None counts as True here
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"

@@ -171,7 +171,10 @@ class Dropout(Module):
     def forward(
         self, input: Annotated[Array, "…"], *, rng: Rng | None = None
     ) -> tuple[Annotated[Array, "…"], Backward]:
-        """Compute the layer; return (y, backward)."""
+        """Apply dropout; return (y, backward).
+
+        Raises `ValueError` in training with p > 0 and no `rng`.
+        """
         return functional.dropout.forward(input, self.p, self.training, rng=rng)
 
 

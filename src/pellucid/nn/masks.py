@@ -28,7 +28,7 @@ def valid_lens_mask(valid_lens: Array, length: int, num_heads: int = 1) -> Array
 
     valid_lens (N,) gives a key_padding_mask (N, length). valid_lens (N, L), a number for each
     query, gives an attn_mask (N · num_heads, L, length). True = not allowed. A length of 0 forbids
-    every key; the heads of such a query are zeros, not NaN. Raises `ValueError` unless valid_lens
+    every key; attention then gives that query zeros, not NaN. Raises `ValueError` unless valid_lens
     are integers with one or two axes.
 
     >>> import numpy as np

@@ -33,7 +33,7 @@ class StateError(UserError, KeyError):
 def refuse_dtype(dtype: Any) -> None:
     """Raise `TypeError` unless a dtype is integer, float32, float64 or bfloat16.
 
-    Also for a dtype in another byte order than this machine's.
+    A dtype in another byte order than this machine's is refused too.
     """
     kind: Any = type(dtype)
     _refuse(kind, dtype)
@@ -376,7 +376,7 @@ class ModuleList(Module):
         self._list = list(modules)
 
     def parts(self) -> Iterator[tuple[str, Module]]:
-        """Yield the modules with their indices as names."""
+        """Yield (index as text, module) for each module."""
         return ((str(i), module) for i, module in enumerate(self._list))
 
     def __iter__(self) -> Iterator[Any]:

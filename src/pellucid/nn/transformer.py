@@ -126,7 +126,10 @@ class Stack(Module):
     def run(
         self, x: Annotated[Array, "T E"], context: Context
     ) -> tuple[Annotated[Array, "T E"], Backward]:
-        """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
+        """Run the layers and the norm on rows x (T, E); return (y, backward).
+
+        backward(dy) returns (dx, dmemory), dmemory None if no layer uses a memory.
+        """
         backwards = []
         for i, layer in enumerate(self.layers):
             x, back = layer.run(x, context.child(f"layers.{i}", site=i))
