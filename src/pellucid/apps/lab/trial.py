@@ -281,8 +281,8 @@ def learning_curve(run: Path) -> dict[str, list[float]]:
     """Read the losses of a run from its metrics.jsonl; return lists by name.
 
     epoch: the epochs after which the training loss is recorded. train: nats per answer, as in
-    article 003; train_token: nats per token. valid: nats per token at each validation; valid_epoch:
-    its epoch.
+    article 003; train_token: nats per token. valid: nats per token at each validation that has a
+    loss; valid_epoch: its epoch.
     """
     events = read_metrics(run)
     epochs = [event for event in events if event["event"] == "epoch_ended"]

@@ -176,7 +176,8 @@ def variance(language: Language = "en") -> Figure:
 def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], language: Language = "en") -> Figure:
     """Draw losses against the step, and a panel for each other validation score.
 
-    runs: the records of metrics.jsonl of each run, by the name of the run.
+    runs: the records of metrics.jsonl of each run, by the name of the run. Raises `UserError` if
+    matplotlib is missing, as all functions do that draw a picture.
     """
     scored = {
         run: [(r["step"], {"loss": r["loss"], **r["scores"]}) for r in records if "best" in r]
@@ -231,7 +232,10 @@ PICTURES: dict[str, Callable[[Language], Figure]] = {
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of the path's suffix, without font warnings."""
+    """Write a figure in the format of the path's suffix, without font warnings.
+
+    Raises `ValueError` for a suffix that matplotlib does not know.
+    """
     from pellucid.apps.view.figure import missing_glyphs_named
 
     with missing_glyphs_named():

@@ -167,7 +167,7 @@ def steps_of(
     vocabulary: Vocabulary,
     never: Sequence[int] = (),
 ) -> tuple[Step, ...]:
-    """Return each expected token with the most likely tokens at its position.
+    """Return each expected token with the `CANDIDATES` most likely tokens at its position.
 
     logits: (T, V); places: the rows that predict the expected tokens; never: tokens that the model
     does not generate, which are left out of the likely ones, as are those of probability 0.

@@ -298,8 +298,8 @@ def select_cell(
 
     kind: default, the last that the model has. layer, head: counted from 1; without them the head
     with the most mutual information of query and key (`Map.information`) is chosen. Its largest
-    weight is the cell; the first row of a causal map is left out, because that query sees only one
-    key.
+    weight is the cell. The first row of a causal map is left out unless it is the only one, because
+    that query sees only one key.
 
     Raises `UsageError` for a kind, layer or head that the model lacks.
     """
