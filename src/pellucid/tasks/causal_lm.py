@@ -18,9 +18,9 @@ Array = np.ndarray
 
 
 def without_last(prompts: Packed) -> tuple[Packed, Array]:
-    """Split prompts into all tokens but the last, and the last tokens (N,).
+    """Return the prompts without their last tokens, and the last tokens, (N,).
 
-    No prompt may be empty.
+    prompts: the tokens of N texts; none may be empty.
     """
     return prompts.without_last(), prompts.tokens[prompts.cu_seqlens[1:] - 1]
 

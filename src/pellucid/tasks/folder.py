@@ -140,7 +140,10 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
 
 @contextmanager
 def naming_imports(run: Path) -> Iterator[None]:
-    """Add the `import`s of the run to an error about a part that is not known."""
+    """Add to an error about an unknown part the `import`s that its run was started with.
+
+    Those that are imported now are not named; other errors pass unchanged. run: the run folder.
+    """
     try:
         yield
     except UserError as error:

@@ -107,7 +107,7 @@ class MaskedLMTask(Task):
         return found
 
     def unread(self, text: str) -> list[str]:
-        """Return the parts of a text that have no token; masks are ignored."""
+        """Return the characters or words of a text that have no token; masks are ignored."""
         return super().unread(self.spaced(text).replace(MASK, ""))
 
     def _framed(self, text: str) -> list[int]:

@@ -83,7 +83,7 @@ def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str, columns: 
 
 
 def similar(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield the indices of non-empty rows in groups of up to 128 of similar length."""
+    """Yield the indices of non-empty rows, shortest first, in groups of up to 128."""
     order = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]))
     for start in range(0, len(order), TEXTS_AT_ONCE):
         yield order[start : start + TEXTS_AT_ONCE]

@@ -36,7 +36,7 @@ def refuse_unknown(given: Iterable[str], settings: Any, *own: str) -> None:
 
 
 def argument(dotted: str) -> str:
-    """Return the Python argument that sets a setting.
+    """Return the Python argument that sets the setting with this dotted name.
 
     >>> argument("training.schedule.lr")
     'training={"schedule": {"lr": …}}'

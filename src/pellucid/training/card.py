@@ -114,7 +114,7 @@ def about_and_examples(card: str) -> tuple[str, list[str]]:
 def with_scores(card: str, scores: Mapping[str, str]) -> str:
     """Return a card with these scores in its table.
 
-    Scores of the same names are replaced. All other text stays, the user's included, except the
+    scores: text by name. Scores of the same names are replaced. All other text stays, except the
     text "None were taken." and, when no earlier score is left, the note of `note_quantized`. A card
     without a table gets one, under its heading or else at the end.
     """

@@ -2,7 +2,8 @@
 
 Its sizes, settings, weights and tokenizers are kept; a recipe gives the data and the training. Of
 its own settings only those in `FREE` and its search may change. A model of Pellucid gets tokens for
-units that are new. The run keeps a copy of the model's files, to resume from.
+characters, features and labels that are new. The run keeps a copy of the model's files, to resume
+from.
 """
 
 import hashlib
