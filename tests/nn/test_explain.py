@@ -69,6 +69,13 @@ def test_no_mask() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("labels", [{"queries": ["a"]}, {"keys": ["a", "b", "c", "d"]}])
+def test_labels_are_as_many_as_queries_and_keys(labels: dict[str, list[str]]) -> None:
+    (name,) = labels
+    with pytest.raises(ValueError, match=f"{name} must be .* labels, one for each; got"):
+        explain_mask(2, 3, **labels)
+
+
 def test_wrong_masks_raise_as_in_the_attention() -> None:
     with pytest.raises(TypeError, match="True = not allowed"):
         explain_mask(2, attn_mask=np.zeros((2, 2), int))

@@ -135,6 +135,7 @@ def kernels_of(activation: str) -> Kernels:
         First encodes new sources into `memory`, from row progress[READ] on. Returns when no
         hypothesis is left, when `own` is full, after progress[ROUNDS] tokens, when progress[ENDS]
         inputs are finished, or after the token during which another thread has set stop[0].
+        `progress` then says how far it came.
         """
         if len(source.tokens):
             encode_rows(model, source, memory.rows, memory.length, progress[READ])

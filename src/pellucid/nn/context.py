@@ -91,12 +91,8 @@ class Cache:
 
         Beam search uses it to reorder and copy hypotheses.
         """
-        return Cache(
-            {
-                path: kept.take(*selected(kept.cu_seqlens, index))
-                for path, kept in self.layers.items()
-            }
-        )
+        layers = self.layers.items()
+        return Cache({path: kept.take(*selected(kept.cu_seqlens, index)) for path, kept in layers})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,8 +36,8 @@ def explain_mask(
     Accepts the masks of `MultiheadAttention.forward` (True = not allowed, floats are added), with
     or without a batch axis, and article 004's `valid_lens`, in any combination, for `length`
     queries and `source_length` keys (by default as many). Examples and heads with equal masks are
-    shown once. `queries` and `keys` are labels, one for each. Raises the errors that attention
-    would raise for the masks.
+    shown once. `queries` and `keys` are labels, one for each (else `ValueError`). Raises the errors
+    that attention would raise for the masks.
 
     >>> import numpy as np
     >>> print(explain_mask(3, is_causal=True, valid_lens=np.array([2])))
@@ -48,6 +48,9 @@ def explain_mask(
     . may look   c is_causal   v valid_lens   + several forbid it
     """
     source_length = length if source_length is None else source_length
+    for name, labels, count in (("queries", queries, length), ("keys", keys, source_length)):
+        if labels is not None and len(labels) != count:
+            raise ValueError(f"{name} must be {count} labels, one for each; got {len(labels)}")
     if key_padding_mask is not None and host.ndim(key_padding_mask) == 1:
         key_padding_mask = host.asarray(key_padding_mask)[None]
     n = _examples(attn_mask, key_padding_mask, valid_lens, num_heads)
