@@ -98,3 +98,8 @@ def test_rows_without_channels(shape: tuple[int, ...]) -> None:
     y, saved = embedding(np.ones(shape, int), np.ones((7, 0)), 1)
     assert y.shape == (*shape, 0)
     assert embedding_backward(y, saved).shape == (7, 0)
+
+
+def test_an_index_that_is_not_an_integer_is_an_error_and_not_cut_off() -> None:
+    with pytest.raises(TypeError, match="float64"):
+        embedding(np.array([1.7]), table())

@@ -19,7 +19,10 @@ from pellucid.ops.rules.function import Function
 
 @dataclass(frozen=True)
 class OpCase:
-    """A call of an op: `arrays` have gradients, `fixed` (integers, masks, options) do not."""
+    """A call of an op: `arrays` have gradients, `fixed` (integers, masks, options) do not.
+
+    Both are by the name of the argument. `note` distinguishes the rows of one op.
+    """
 
     kind: ClassVar[str] = "op"
     op: str
@@ -52,7 +55,7 @@ class OpCase:
         return y, lambda dy: f_backward(dy, saved)
 
     def errors(self) -> dict[str, float]:
-        """Return the error of each gradient, as `gradient_check` does."""
+        """Return the error of each gradient by name ("input 0", …), as `gradient_check` does."""
         return gradient_check(self.forward, self.inputs)
 
     def enrolled(self) -> tuple[Forward, dict[str, Array]]:
@@ -84,7 +87,8 @@ def ruled(arguments: dict[str, Any]) -> dict[str, Any]:
 class LayerCase:
     """A call of a layer: `build(dtype)` makes it; `arrays` and its parameters have gradients.
 
-    Noise is added to the initial parameters, so that no norm weight is 1 and no bias 0.
+    Noise is added to the initial parameters, so that no norm weight is 1 and no bias 0. `fixed` are
+    arguments without gradients; `call` runs the layer, by default its `forward`.
     """
 
     kind: ClassVar[str] = "layer"
@@ -135,7 +139,7 @@ def cases() -> list[Case]:
 
 
 def run_checks(table: Iterable[Case]) -> Iterator[Result]:
-    """Check the gradients of rows of the table; yield the result of each."""
+    """Check the gradients of rows of the table; yield a result with the largest error of each."""
     for case in table:
         with checked():
             errors = case.errors().values()

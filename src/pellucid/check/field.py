@@ -449,7 +449,7 @@ def zeros(shape: Any, dtype: Any = None, device: Any = None) -> Exact:
 
 
 def full_like(x: Exact, value: float) -> Exact:
-    """Return an array of one constant."""
+    """Return an array of one constant, with the shape and dtype of x."""
     return full(x.shape, value, x.dtype)
 
 

@@ -45,7 +45,10 @@ def op_cases() -> list[OpCase]:
 
 
 def case(op: str, note: str = "", **arguments: Any) -> OpCase:
-    """Make a row: float arrays among the arguments have gradients, except those in `held`."""
+    """Make a row: float arrays among the arguments have gradients, except those in `held`.
+
+    `of` is the op's forward and backward, if it is not the function of that name in `ops`.
+    """
     held, of = arguments.pop("held", {}), arguments.pop("of", None)
     arrays = {
         k: v for k, v in arguments.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"

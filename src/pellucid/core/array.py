@@ -57,13 +57,14 @@ def repeat(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def take(x: Array, index: Array, axis: int = 0) -> Array:
-    """Select elements of x by their indices along an axis, the first unless given.
+    """Select elements of x by their integer indices (1-D) along an axis, the first unless given.
 
     >>> take(np.array([5, 7]), np.array([1, 1, 0]))
     array([7, 7, 5])
     """
     if isinstance(index, np.ndarray):
-        index = index.astype(np.intp, copy=False)  # NumPy refuses int64 where an index has 32 bits
+        # NumPy refuses int64 where an index has 32 bits. Floats are refused here: TypeError.
+        index = index.astype(np.intp, casting="same_kind", copy=False)
     return namespace(x).take(x, index, axis=axis)
 
 
@@ -74,7 +75,7 @@ def namespace(*arrays: Array | None) -> Any:
     Raises `TypeError` for any other mix of libraries, for a NumPy matrix or masked array, and for
     an argument that is not an array.
 
-    >>> namespace(np.ones(3)) is not None
+    >>> namespace(np.ones(3)) is np
     True
     """
     present = [a for a in arrays if a is not None]
@@ -97,7 +98,7 @@ def like(values: np.ndarray, x: Array) -> Array:
     """Convert the NumPy array `values` to the library and device of `x`.
 
     Its dtype is kept, except by JAX, which by default stores 64 bits as 32. If x is a NumPy array,
-    `values` itself is returned.
+    `values` itself is returned; PyTorch on the CPU shares its memory.
 
     >>> like(np.arange(3), np.ones(2))
     array([0, 1, 2])
@@ -156,7 +157,8 @@ def locked(x: Array) -> Array:
 def unlocked(y: Any) -> Any:
     """Copy read-only NumPy outputs (one, or a tuple of them), so that the caller may write to them.
 
-    Use it when the backward is not kept, so that nothing reads the outputs again.
+    Anything else is returned unchanged. Use it when the backward is not kept, so that nothing reads
+    the outputs again.
     """
     if type(y) is tuple:
         return tuple(map(unlocked, y))
@@ -177,7 +179,7 @@ def own_number(value: Any) -> Any:
 def real(x: Array) -> Array:
     """Convert integers to float64; return any other dtype unchanged.
 
-    NumPy's exp of int8 is float16, in which a sum of ones stops growing at 2048.
+    NumPy's exp of int8 is float16, whose sums are inexact: added one by one, ones stop at 2048.
 
     >>> real(np.ones(2, np.int8)).dtype
     dtype('float64')
@@ -321,10 +323,10 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """Return the error function, (2/√π) ∫₀ˣ exp(−t²) dt, in the shape and dtype of `x`.
+    """Return the error function, (2/√π) ∫₀ˣ exp(−t²) dt, in the shape and dtype of a float `x`.
 
-    Accurate to 2 ulp in float64. ±inf gives ±1, NaN stays NaN. Source: the power series for small
-    x, and Cody 1969 (above).
+    Accurate to 2 ulp (units in the last place) in float64. ±inf gives ±1, NaN stays NaN. Source:
+    the power series for small x; Cody 1969, Math. Comp. 23, for larger.
 
     >>> float(erf(np.array(0.5))) == 0.5204998778130465
     True

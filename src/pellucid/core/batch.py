@@ -45,7 +45,8 @@ class Packed:
     ) -> Packed:
         """Pack sequences of token ids; `examples` counts from 0 unless given.
 
-        Raises `TypeError` on tokens that are not integers.
+        tokens, cu_seqlens and examples are int64. Raises `TypeError` on tokens that are not
+        integers.
         """
         lengths = [len(s) for s in sequences]
         tokens = np.fromiter(map(whole, chain.from_iterable(sequences)), np.int64, sum(lengths))
@@ -123,9 +124,10 @@ class Packed:
 
 @dataclass(frozen=True)
 class Batch:
-    """Source and target sequences for training.
+    """Source and target sequences for training, in the same order.
 
-    Each target has its begin and end tokens.
+    Targets contain their begin and end tokens; a block of a longer text may lack them. For a model
+    of one text the sources are empty.
     """
 
     source: Packed
@@ -140,9 +142,9 @@ class Batch:
         return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
 
     def split(self, parts: int) -> list[Batch]:
-        """Split the pairs into at most `parts` smaller batches.
+        """Split the pairs into at most `parts` smaller batches of at least one pair each.
 
-        Pairs keep their example numbers.
+        Pairs keep their example numbers. Raises `ValueError` for an empty batch and parts above 1.
 
         >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))
         >>> [part.source.examples.tolist() for part in batch.split(2)]
@@ -177,6 +179,8 @@ def positions_of(cu_seqlens: np.ndarray) -> np.ndarray:
 def selected(cu_seqlens: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the row indices of the sequences `index`, in that order, and the new cu_seqlens.
 
+    index: integers from 0; unlike in `Packed.select`, negative ones give a wrong result.
+
     >>> selected(np.array([0, 2, 5]), np.array([1, 0]))
     (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
     """
@@ -206,7 +210,7 @@ def _slots(cu_seqlens: np.ndarray, length: int) -> np.ndarray:
 
 
 def _is_padded(cu_seqlens: np.ndarray, length: int) -> bool:
-    """Return whether every sequence has this length, so that padding is a reshape."""
+    """Return whether every sequence has this length, the longest; padding is then a reshape."""
     return int(cu_seqlens[-1]) == length * (len(cu_seqlens) - 1)
 
 

@@ -24,10 +24,11 @@ class ChangedError(RuntimeError):
 def checked(module: Any = None) -> Iterator[None]:
     """Check that no array changes between a forward inside this block and its backward.
 
-    It checks every array that is an argument of an op, and those of its attention rule, whether or
-    not the backward reads them. Arrays in a list, and forwards in other threads, are not checked.
-    The backward may run after the block. With `module`, errors name a parameter as in the module's
-    `state_dict`. It costs one digest of each array in forward and one in backward.
+    It checks every array that is an argument of an op, and the masks and parameters of its
+    attention rule, whether or not the backward reads them. Arrays in a list, and forwards in other
+    threads, are not checked. The backward may run after the block. With `module`, errors name a
+    parameter as in the module's `state_dict`. It costs one digest of each array in forward and one
+    in backward.
 
     The backward raises `ChangedError` (a `RuntimeError`) naming the array.
 
@@ -65,7 +66,7 @@ def checked(module: Any = None) -> Iterator[None]:
 def _arrays(call: Call, names: Mapping[int, str]) -> Iterator[tuple[Array, str]]:
     """Yield the arrays that go into a call, each with its name for an error message.
 
-    Arrays inside an attention rule count too.
+    The masks and parameters of an attention rule count too.
     """
     for argument, value in call.arguments.items():
         held = [value]

@@ -58,9 +58,9 @@ def enabled() -> bool:
 def dispatch(op: Callable[..., Any], *args: Any, path: str = "", **options: Any) -> Result:
     """Run an op; return (y, backward), where backward(dy) gives the inputs' gradients.
 
-    A kernel runs if there is one for these arrays and it takes the call; otherwise the reference op
-    runs. A NumPy y that backward reads again is read-only. `path` is the name of the calling layer,
-    which observers see.
+    A kernel runs if kernels are on, and there is one for these arrays that takes the call;
+    otherwise the reference op runs. A NumPy y that backward reads again is read-only. `path` is the
+    name of the calling layer, which observers see.
 
     >>> from pellucid import ops
     >>> y, backward = dispatch(ops.relu, np.array([-1.0, 2.0]))

@@ -63,7 +63,10 @@ def without(error: ModuleNotFoundError) -> str:
 
 
 def install(extra: str, module: str = "") -> str:
-    """Return the `pip install` command for an extra's packages, that of `module` first."""
+    """Return the `pip install` command for an extra's packages.
+
+    The package that has the name of `module`, if there is one, comes first.
+    """
     name = module.partition(".")[0]
     return pip_install(*sorted(_requirements(extra), key=lambda line: not line.startswith(name)))
 

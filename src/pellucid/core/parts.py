@@ -27,10 +27,10 @@ GIVE = "`import` FILE reads a Python file that defines it"
 
 
 def use(part: str) -> None:
-    """Import a user's Python file or module, here and in every process that this one starts.
+    """Import a user's Python file or module, and name it to processes that this one starts.
 
-    Raises `UsageError` if the import fails; it names the file or module, and in a file the line
-    that failed.
+    They import it when a name is not in a `Registry`. Raises `UsageError` if the import fails; it
+    names the file or module, and in a file the line that failed.
     """
     if part.endswith(".py"):
         part = str(Path(part).absolute())
@@ -40,7 +40,9 @@ def use(part: str) -> None:
 
 
 class Registry(dict[str, T]):
-    """A dict of parts by name. For an unknown name it first imports the user's parts.
+    """A dict of parts by name. For an unknown name it first imports the user's parts, once.
+
+    Iterating over it does not import them.
 
     >>> shapes = Registry(relu=1)
     >>> shapes["relu"], "rel" in shapes, shapes.get("rel")
@@ -64,11 +66,9 @@ class Registry(dict[str, T]):
         return super().get(name, default) if name in self else default
 
     def find(self, name: str, setting: str) -> T:
-        """Return the part of this name.
+        """Return the part of this name; `setting` is the setting that had the name, for the error.
 
-        Raises `UsageError` listing the known names if absent.
-
-        `setting` is what the error calls the setting that had the name.
+        Raises `UsageError` listing the known names if there is no such part.
 
         >>> Registry(relu=1).find("relu", "activation_function")
         1
@@ -108,7 +108,7 @@ def read_all() -> None:
 
 @cache
 def read(part: str) -> None:
-    """Import a Python file or a module, once, in this process."""
+    """Import a Python file or a module, once, in this process; raise `UsageError` if it fails."""
     path = Path(part)
     try:
         if not part.endswith(".py"):

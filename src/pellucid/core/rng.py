@@ -20,7 +20,7 @@ UInt32Array = NDArray[np.uint32]
 
 
 def mix(h: UInt32Array) -> UInt32Array:
-    """Hash 32-bit numbers one to one, with the finaliser of MurmurHash3 (A. Appleby)."""
+    """Hash uint32 numbers one to one, with the finaliser of MurmurHash3 (A. Appleby)."""
     with np.errstate(over="ignore"):  # meant to wrap; NumPy warns of it when h has no axes
         h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
@@ -51,10 +51,10 @@ def row_keys(example: np.ndarray, position: np.ndarray) -> UInt32Array:
 class Rng:
     """An immutable source of random bits: drawing does not change it, so it gives the same again.
 
-    `fold(i)` derives the source of part i of a layer, so that every dropout has bits of its own.
-    `seed` is at least 0 and counts modulo 2³². `rows` are the keys of the rows (`row_keys`, uint32,
-    broadcastable to `x.shape[:-1]`); without it, row t of an array counts as position t of
-    example 0.
+    `fold(i)` derives the source of part i of a layer, so that every dropout has bits of its own;
+    `key` is the hash of the folds. `seed` is at least 0 and counts modulo 2³². `rows` are the keys
+    of the rows (`row_keys`, uint32, broadcastable to `x.shape[:-1]`); without it, row t of an array
+    counts as position t of example 0.
 
     >>> Rng(0).fold(1) == Rng(0).fold(1), Rng(0).fold(1) == Rng(0).fold(2)
     (True, False)
@@ -129,7 +129,7 @@ def random_bits(rng: Rng, shape: tuple[int, ...]) -> UInt32Array:
 
 
 def keep_threshold(p: float) -> np.uint32:
-    """Return the threshold t such that `bits >= t` has probability 1 − p (0 ≤ p < 1)."""
+    """Return the t for which `bits >= t` has probability 1 − p to within 2⁻³² (0 ≤ p < 1)."""
     return np.uint32(min(round(p * 2**32), _MASK))
 
 

@@ -84,13 +84,13 @@ def from_mapping(
 ) -> T:
     """Build the dataclass `kind` from a mapping.
 
-    Keys that are absent are taken from `base`.
+    Keys that are absent are taken from `base`, or without it from the defaults of the fields.
 
     `source` names the file in errors, `key` the table within it. `beside` lists keys that are not
     fields, to be named among the known ones in an error.
 
     Raises `UsageError` for an unknown key, one that is missing and has no default, a wrong type, or
-    a value that the dataclass refuses.
+    a value that the dataclass refuses with a `ValueError` or `UsageError`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def words_of(kind: Any, wanted: object = None) -> tuple[Any, ...] | None:
 
 
 def to_mapping(settings: Any) -> dict[str, Any]:
-    """Convert a dataclass to nested mappings that TOML can hold; None is left out.
+    """Convert a dataclass to nested mappings that TOML can hold; fields that are None are left out.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Pair(NamedTuple):
 
 
 def pair(f: Callable[..., tuple[Any, Any]], f_backward: Callable[..., Any]) -> Pair:
-    """Combine a function of your own with its derivative, for use as an `activation`.
+    """Combine f(x) -> (y, saved) and f_backward(dy, saved) -> dx, for use as an `activation`.
 
     >>> import numpy as np
     >>> square = pair(lambda x: (x * x, x), lambda dy, x: 2 * x * dy)
@@ -40,14 +40,14 @@ def pair(f: Callable[..., tuple[Any, Any]], f_backward: Callable[..., Any]) -> P
 
 
 def pair_of(f: Callable[..., tuple[Any, Any]]) -> Pair:
-    """Return an op f together with f_backward, which is in the same module."""
+    """Return an op f together with f_backward, the function of that name in the same module."""
     return Pair(f, getattr(sys.modules[f.__module__], f"{f.__name__}_backward"))
 
 
 class Declined(NamedTuple):
     """The answer of a kernel to a call that it does not take.
 
-    The reference op then runs.
+    The reference op then runs. `reason` says why.
     """
 
     reason: str
@@ -201,9 +201,7 @@ def _around(observer: Observer, run: Run) -> Run:
 def composite(x: Any) -> tuple[Any, Any]:
     """Mark a `Call` as a part made of several ops, such as a residual step.
 
-    It cannot be called.
-
-    Observers recognise such a part by `call.op is composite`.
+    Observers recognise such a part by `call.op is composite`. Calling it raises `TypeError`.
     """
     raise TypeError("a composite part has no op of its own")
 

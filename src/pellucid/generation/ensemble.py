@@ -16,6 +16,8 @@ from pellucid.models.decoding import Array, Decodes
 def mean_probability(log_p: Sequence[Array]) -> Array:
     """Return the log of the mean probability, log (1/K Σₖ exp log pₖ), of K arrays of one shape.
 
+    A token that every model excludes (−inf) stays −inf.
+
     >>> mean_probability([np.log([0.5, 0.5]), np.log([0.1, 0.9])]).round(3)
     array([-1.204, -0.357])
     """
@@ -48,7 +50,10 @@ class Ensemble:
         self.models, self.config = tuple(models), models[0].config
 
     def room(self, source: Packed) -> Array:
-        """Return the maximum number of tokens of the answer to each source, (N,)."""
+        """Return the maximum number of tokens of the answer to each source, (N,).
+
+        It is that of the model with the least room.
+        """
         rooms: Array = np.minimum.reduce([model.room(source) for model in self.models])
         return rooms
 
@@ -57,9 +62,9 @@ class Ensemble:
         return EnsembleState(tuple(model.start(source) for model in self.models))
 
     def step(self, state: EnsembleState, tokens: Array) -> tuple[Array, EnsembleState]:
-        """Feed a token to every hypothesis.
+        """Feed a token to every hypothesis: tokens (rows,).
 
-        Returns the next log-probabilities and the state.
+        Returns the next token's log-probabilities, NumPy (rows, V), and the new state.
         """
         steps = [
             model.step(each, tokens) for model, each in zip(self.models, state.states, strict=True)

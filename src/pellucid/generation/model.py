@@ -24,8 +24,8 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
     GPU. It is a copy: further training of the original does not change it.
 
     A model can be compiled if it is a float32 `Module` of Pellucid all of whose parts are supported
-    (a warning names a part that is not), and kernels are enabled. Any other model generates with
-    its own `step`, on its device.
+    (a warning names a part that is not), and kernels are enabled. Any other model is returned as it
+    is, whatever `arithmetic` says, and generates with its own `step`, on its device.
     """
     if not isinstance(model, Module) or not dispatch.enabled():
         return model

@@ -52,7 +52,8 @@ def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array
 
     Returns (tokens, probabilities) to draw from.
 
-    log_p: (V,). Tokens are sorted, likeliest first, equal ones by number; probabilities sum to 1.
+    log_p: (V,), some of it finite. top-k comes first, then temperature; top-p and min-p keep what
+    both allow. Tokens are sorted, likeliest first, equal ones by number; probabilities sum to 1.
     Source: Fan et al. 2018 (top-k); Holtzman et al. 2020 (top-p); Nguyen et al. 2024 (min-p).
 
     >>> tokens, p = kept_probabilities(np.log([0.1, 0.6, 0.3]), SampleConfig(top_p=0.8))
@@ -116,7 +117,8 @@ def sample_stream(
 ) -> Iterator[list[tuple[int, int]]]:
     """Sample answers token by token.
 
-    Yields the (input, token) pairs of each step, without ends.
+    Yields a list of (input, token) pairs for each step, without end tokens; `input` is the index in
+    `source`. The model is compiled first, if that is possible.
 
     Draws depend on the inputs' numbers `source.examples`. `prefixes` and `first` are as in
     `search`. Each input gets one answer: `config.samples` is not read here, so the caller repeats
@@ -159,9 +161,9 @@ def sample(
     prefixes: Sequence[Prefix | None] = (),
     first: Array | None = None,
 ) -> list[tuple[int, ...]]:
-    """Sample an answer to each input; return their tokens.
+    """Sample an answer to each input; return their tokens, without end tokens.
 
-    Arguments are as in `sample_stream`.
+    Arguments are as in `sample_stream`, which does not read `config.samples` either.
     """
     generated: list[list[int]] = [[] for _ in range(len(source))]
     for kept in sample_stream(model, source, config, prefixes, first):

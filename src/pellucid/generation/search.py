@@ -86,9 +86,10 @@ def search(
 
     Keeps the `beam` most likely unfinished hypotheses of each input. An input is finished when
     `beam` hypotheses have ended and no unfinished one can still rank above the worst answer to
-    return (with a beam of 1, at the first end), or at `max_length` or the model's last position.
-    Finished inputs leave the batch. At most `best` answers are returned, fewer if fewer were found.
-    Ties are decided for the earlier hypothesis, then for the lower token.
+    return (with a beam of 1, at the first end), or at `max_length` or the model's last position,
+    where unfinished hypotheses count as answers too. Finished inputs leave the batch. At most
+    `best` answers are returned, fewer if fewer were found. Ties are decided for the earlier
+    hypothesis, then for the lower token.
 
     prefixes: a required beginning of the answer to each input, or None; empty: none has one.
     first: the token to feed before each answer, (N,); None: the begin token.
@@ -151,10 +152,11 @@ def extend(
 ) -> list[tuple[int, int]]:
     """Extend one input's hypotheses to `length` tokens.
 
-    Returns (parent row, token) of each.
+    Returns (parent row, token) of each that goes on, and an empty list when the input is finished.
+    Changes `one` in place.
 
-    log_p: (rows, V), the log-probabilities of the token after each hypothesis. Returns an empty
-    list when the input is finished.
+    log_p: (rows, V), the log-probabilities of the token after each hypothesis. With `length` above
+    the input's limit, the hypotheses end as they are.
     """
     one.dtype = log_p.dtype
     if length > one.limit:  # rank each hypothesis as if it ended here

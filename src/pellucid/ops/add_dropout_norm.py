@@ -29,8 +29,9 @@ def add_dropout_norm(
 ) -> tuple[Annotated[Array, "… E"], Saved]:
     """Return norm(residual + dropout(x)); x, residual and the result are (…, E).
 
-    `weight` and `bias` are those of the norm. Raises `ValueError` unless `norm` is a key of
-    `NORMS`. Source: Vaswani et al. 2017, 3.1, 5.4.
+    `weight`, `bias` and `eps` are those of the norm, `dropout` and `rng` those of `ops.dropout`
+    (without `rng` nothing is dropped). Raises `ValueError` unless `norm` is a key of `NORMS` and
+    `dropout` between 0 and 1. Source: Vaswani et al. 2017, 3.1, 5.4.
 
     >>> import numpy as np
     >>> add_dropout_norm(np.array([1.0, 3.0]), np.array([0.0, -4.0]), eps=0.0)[0]
@@ -51,7 +52,7 @@ def add_dropout_norm_backward(
     Annotated[Array, "E|1"] | None,
     Annotated[Array, "E"] | None,
 ]:
-    """Return dx, dresidual, dweight, dbias.
+    """Return dx, dresidual, dweight, dbias; the last two are None for parameters not given.
 
     The sum passes the gradient of the norm's input to both terms, to x through the dropout.
     """

@@ -49,15 +49,17 @@ def attention(
     `scale` is 1 / √D by default: if the entries of q and k have mean 0 and variance 1, q·k has the
     standard deviation √D, and dividing by it gives 1 again (3.2.1, footnote 4). With D = 0 a query
     attends to all keys equally.
-    `rule` says which keys a query may attend to, and how its scores change (`ops.rules`). `mask`
-    and `causal` are short for `rules.mask` (broadcasts to (…, L, S); bool True = not allowed, float
-    = added to the scores) and `rules.causal` (forbids key s > query l). `offset` (N,) is the number
-    of keys of each sequence before its query 0, by default 0.
-    A query whose keys are all forbidden (True or −inf) gets zero output and zero gradient.
-    Dropout draws a bit for each query, key and head. `rng.rows`, if set, holds the keys of the
-    queries for the hash (broadcasts to (…, L)); the head is the third axis from the end.
+    The third axis from the end, if there is one, is the heads, and N is the product of those in
+    front of it. `rule` says which keys a query may attend to, and how its scores change
+    (`ops.rules`). `mask` and `causal` are short for `rules.mask` (broadcasts to (…, L, S); bool
+    True = not allowed, float = added to the scores) and `rules.causal` (forbids keys after the
+    query). `offset` (N,) is the number of keys of each sequence before its query 0, by default 0.
+    A query whose scores are all −inf after the rule gets zero output and zero gradient.
+    Dropout draws a bit for each query, key and head, and none without `rng`. `rng.rows`, if set,
+    has a hash (`core.rng.row_keys`) for each query, and broadcasts to (…, L).
 
-    Raises `ValueError` for shapes that do not fit, `TypeError` if `rule` or `mask` is neither.
+    Raises `ValueError` if q, k, v or the mask have shapes that do not fit, or `dropout` is not
+    between 0 and 1; `TypeError` if `rule` is no rule or `mask` no array of bools or floats.
     Source: Vaswani et al. 2017, 3.2.1; article 000.
 
     >>> import numpy as np
@@ -120,7 +122,10 @@ def rule_backward(
 
 
 def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:
-    """Return the rule combined with `mask` and, if `causal`, with the causal rule."""
+    """Return the rule combined with `mask` and, if `causal`, with the causal rule.
+
+    Raises `TypeError` if `rule` is no `Rule`, or `mask` no array of bools or floats.
+    """
     if not isinstance(rule, Rule):
         raise TypeError(
             f"rule must be one of ops.rules, got {rule!r}; a function is called first, with what "
@@ -140,7 +145,7 @@ def score_gradient(
     saved: Saved,
     dweights: Annotated[Array, "* L S"] | None = None,
 ) -> tuple[Annotated[Array, "… L S"], Annotated[Array, "… L S"]]:
-    """Return the gradients of the weights W and of the scores A, for inspection.
+    """Return dW and dA, the gradients of the weights and of the scores, for inspection.
 
     `dweights` is a further gradient of the weights W, if they are used elsewhere too.
     """
@@ -163,7 +168,7 @@ def causal_mask(length: int, source_length: int) -> Annotated[np.ndarray, "L S"]
 
 
 def _softmax(a: Array, rule: Rule) -> tuple[Array, Array | None]:
-    """Return the probabilities P, and separately those of the sinks, (…, L, 1), or None."""
+    """Return the probabilities P, and those of the sinks, (…, L, 1), or None without sinks."""
     sinks = [part.parameters[0] for part in rule.score if part.last]
     if not sinks:
         return softmax(a)[0], None

@@ -37,8 +37,8 @@ def attention_weights(
 ) -> tuple[Annotated[Array, "N … L S"], Saved]:
     """Return the attention weights W = dropout(softmax(rule(scale · Q Kᵀ))) of packed rows.
 
-    The arguments are those of `packed_attention`, which multiplies V by W. W is (N, H, L, S), L and
-    S the longest lengths, with zeros in the padding; if `average`, its mean over heads, (N, L, S).
+    The arguments are those of `packed_attention`, which returns W V. W is (N, H, L, S), L and S the
+    longest lengths, with zeros in the padding; if `average`, its mean over heads, (N, L, S).
 
     >>> x, cu = np.array([[[1.0]], [[1.0]]]), np.array([0, 2])
     >>> attention_weights(x, x, cu, cu, average=True)[0]
@@ -64,6 +64,8 @@ def attention_weights(
 
 def attention_weights_backward(dw: Annotated[Array, "N … L S"], saved: Saved) -> tuple[Array, ...]:
     """Return dq (T, H, D), dk (U, H, D), and the gradients of the rule's parameters.
+
+    With `average`, every head first receives dW / H. Then
 
     dP = dropout's backward of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P) through the rule,
     dQ = scale · dA K,  dK = scale · dAᵀ Q

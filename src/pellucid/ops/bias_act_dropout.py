@@ -28,8 +28,9 @@ def bias_act_dropout(
 ) -> tuple[Array, Saved]:
     """Return dropout(activation(x + bias)); x: (…, F), bias: (F,) or None.
 
-    A gated activation maps (…, 2F) to (…, F). Raises `ValueError` unless `activation` is a key of
-    `ACTIVATIONS`. Source: Vaswani et al. 2017, 3.3.
+    A gated activation takes x (…, 2F) and bias (2F,), and returns (…, F). Without `rng` nothing is
+    dropped. Raises `ValueError` unless `activation` is a key of `ACTIVATIONS` and `dropout` between
+    0 and 1. Source: Vaswani et al. 2017, 3.3.
 
     >>> import numpy as np
     >>> bias_act_dropout(np.array([1.0, -3.0]), np.array([1.0, 1.0]))[0]
@@ -46,7 +47,7 @@ def bias_act_dropout(
 def bias_act_dropout_backward(
     dy: Array, saved: Saved
 ) -> tuple[Annotated[Array, "… F"], Annotated[Array, "F"] | None]:
-    """Return dx and dbias (the sum of dx over all rows)."""
+    """Return dx and dbias (the sum of dx over all rows; None without bias)."""
     activation, inner, dropped, has_bias = saved
     xp = namespace(dy)
     dx = ACTIVATIONS[activation].op.backward(dropout_backward(dy, dropped), inner)

@@ -33,14 +33,15 @@ def cross_entropy(
         3.  loss = −Σ_v w_v t_v log p_v
 
     logits: (…, V). target: (…) integers in [0, V), or probabilities (…, V), which replace
-    [v = target] and get no gradient. Rows whose class number is `ignore_index` do not count; with
-    probabilities it must be negative. `weight` w: (V,), 1 by default. ε is `label_smoothing`.
-    `reduction`: "none" returns a loss per row, (…); "sum" their sum; "mean" the sum divided by the
-    total weight of the targets (without `weight`, their number), or for probabilities by the number
-    of rows. The mean over zero rows is NaN, with gradient 0.
+    [v = target] and get no gradient. Rows whose class number is `ignore_index` do not count: their
+    loss is 0. With probabilities it must be negative. `weight` w: (V,), 1 by default. ε is
+    `label_smoothing`. `reduction`: "none" returns a loss per row, (…); "sum" their sum; "mean" the
+    sum divided by the total weight of the target classes (without `weight`, the number of rows that
+    count), or for probabilities by the number of rows. If that divisor is 0, the mean is NaN and
+    its gradient 0.
 
-    Raises `IndexError` for a class outside [0, V), `TypeError` for integer logits, `ValueError` for
-    anything else that does not fit.
+    Raises `IndexError` for a class outside [0, V), `TypeError` for logits that are no floats,
+    `ValueError` for targets that do not fit the logits and for an option that is not allowed.
     Source: Szegedy et al. 2016, 7 (label smoothing); torch.nn.functional.cross_entropy.
 
     >>> loss, _ = cross_entropy(np.zeros((2, 4)), np.array([1, 3]))
@@ -80,9 +81,10 @@ def cross_entropy(
 
 
 def cross_entropy_backward(dloss: Array, saved: Saved) -> Annotated[Array, "… V"]:
-    """Return dlogits; for one row with weight 1 it is dloss (softmax(logits) − t).
+    """Return dlogits, for each row d (p Σ_v w_v t_v − w ⊙ t) with p = softmax(logits).
 
-    That holds if Σ_v t_v = 1, as for class numbers.
+    d is dloss, divided as the loss is by `reduction`. For class numbers without `weight` it is
+    d (p − t), because Σ_v t_v = 1, and 0 in rows that do not count.
     """
     log_p, wanted, norm, reduction, shape = saved
     xp = namespace(wanted)
@@ -96,7 +98,10 @@ def cross_entropy_backward(dloss: Array, saved: Saved) -> Annotated[Array, "… 
 
 
 def _chosen(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array, Array]:
-    """Return [v = target] (T, V), a mask of the rows that count (T, 1), and their number."""
+    """Return [v = target] (T, V), a mask of the rows that count (T, 1), and their number.
+
+    Targets that are probabilities are returned instead of [v = target]; then all rows count.
+    """
     xp = namespace(logits, target)
     classes = logits.shape[-1]
     if target.shape == logits.shape and xp.isdtype(target.dtype, "real floating"):

@@ -14,9 +14,9 @@ class Saved(NamedTuple):
 def dropout(
     x: Annotated[Array, "…"], p: float, rng: Rng | None
 ) -> tuple[Annotated[Array, "…"], Saved]:
-    """Return x ⊙ m / (1 − p), the mask m drawn from `rng`; shape and dtype of `x`.
+    """Return x ⊙ m / (1 − p), the mask m drawn from `rng`; shape and dtype of a float `x`.
 
-    p = 0 or no rng returns x itself; p = 1 gives zeros. Raises `ValueError` unless 0 ≤ p ≤ 1.
+    p = 0 or `rng` None returns x itself; p = 1 gives zeros. Raises `ValueError` unless 0 ≤ p ≤ 1.
     Source: Srivastava et al. 2014, in the inverted form: scaling in training means that evaluation
     needs no change.
 

@@ -19,7 +19,7 @@ def embedding(
 ) -> tuple[Annotated[Array, "… E"], Saved]:
     """Return weight[index], the row of the table for each index.
 
-    index: (…) integers in [0, V). Row `padding_idx` gets no gradient.
+    index: (…) integers in [0, V). Row `padding_idx`, counted from 0, gets no gradient.
     Raises `IndexError` when an index is outside the table, `ValueError` when weight is not 2-D.
 
     >>> embedding(np.array([1, 0]), np.array([[1.0], [2.0]]))[0]

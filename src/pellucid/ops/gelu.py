@@ -20,13 +20,13 @@ class Saved(NamedTuple):
 def gelu(
     x: Annotated[Array, "…"], approximate: str = "none"
 ) -> tuple[Annotated[Array, "…"], Saved]:
-    """Return x Φ(x), Φ the cumulative normal distribution; shape and dtype of `x`.
+    """Return x Φ(x), Φ the cumulative normal distribution; shape and dtype of a float `x`.
 
         approximate = "none":  ½ x (1 + erf(x / √2))
         approximate = "tanh":  ½ x (1 + tanh(u)),  u = √(2/π) (x + 0.044715 x³)
 
-    +inf gives +inf; −inf gives −0, the limit. float16 is computed in float32. Raises `ValueError`
-    on another `approximate`.
+    +inf gives +inf; −inf gives −0, the limit. float16 and bfloat16 are computed in float32. Raises
+    `ValueError` on another `approximate`.
     Source: Hendrycks & Gimpel 2016; article 000 uses the tanh form.
 
     >>> import numpy as np

@@ -15,8 +15,8 @@ def head_scale(
 ) -> tuple[Annotated[Array, "… H D"], Saved]:
     """Scale the queries of each head by a learned number: q'_h = s_h q_h.
 
-    Then q'·k = s_h (q·k), so attention needs no scale of its own. Article 003 asks which scale is
-    best; this lets training answer: s_h is initialised to 1/√D, and after training
+    Then q'·k = s_h (q·k), so `attention` is called with scale 1. Article 003 asks which scale is
+    best; this lets training answer: layers initialise s_h to 1/√D, and after training
     p = −log s_h / log D says which 1/D^p it has become. PyTorch has no such layer.
     Raises `ValueError` when q has another number of heads than `scale`.
 
@@ -44,7 +44,8 @@ def head_scale_backward(
         ds_h  = Σ_td dq'_td ∂q'_td/∂s_h = Σ_t dq'_t · q_t
 
     The scores A_tj = q'_t·k_j gave dq'_t = Σ_j dA_tj k_j, so ds_h equals Σ_tj dA_tj (q_t·k_j), but
-    the keys are not needed. At s_h = 0 all scores are 0: q gets a zero gradient, s_h does not.
+    the keys are not needed. At s_h = 0 all scores of head h are 0: its q get a zero gradient, s_h
+    in general does not.
     """
     q, scale = saved
     xp = namespace(dy, q)

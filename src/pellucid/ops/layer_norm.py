@@ -29,8 +29,8 @@ def layer_norm(
         3.  x̂ = (x − μ) / √(σ² + ε)
         4.  y = γ ⊙ x̂ + β
 
-    γ is the weight, β the bias. y has the dtype of `x`; float16 is computed in float32. A row whose
-    σ² overflows (in float32 from x of about 1e19 on) gives NaN.
+    γ is the weight, β the bias. x, γ, β and y have one float dtype; float16 and bfloat16 are
+    computed in float32. A row whose σ² overflows (in float32 from x of about 1e19 on) gives NaN.
     Source: Ba, Kiros, Hinton 2016; article 000.
 
     >>> import numpy as np
@@ -61,7 +61,7 @@ def layer_norm(
 def layer_norm_backward(
     dy: Annotated[Array, "… E"], saved: Saved
 ) -> tuple[Annotated[Array, "… E"], Annotated[Array, "E"] | None, Annotated[Array, "E"] | None]:
-    """Return dx, dγ = Σ dy ⊙ x̂ and dβ = Σ dy, the sums over all rows.
+    """Return dx, dγ = Σ dy ⊙ x̂ and dβ = Σ dy, the sums over all rows; None without γ or β.
 
     With g = dy ⊙ γ the gradient at x̂ (step 4), and m(·) the mean over the last axis:
 

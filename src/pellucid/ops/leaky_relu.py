@@ -13,7 +13,7 @@ class Saved(NamedTuple):
 def leaky_relu(
     x: Annotated[Array, "…"], slope: float = 0.01
 ) -> tuple[Annotated[Array, "…"], Saved]:
-    """Return x where x > 0, else slope · x; shape and dtype of `x`.
+    """Return x where x > 0, else slope · x; shape and dtype of a float `x`.
 
     Source: Maas, Hannun, Ng 2013; article 000 names it as one way to prevent dead units, and
     prefers GELU.

@@ -47,7 +47,7 @@ def linear(
 def linear_backward(
     dy: Annotated[Array, "… F"], saved: Saved
 ) -> tuple[Annotated[Array, "… E"], Annotated[Array, "F E"], Annotated[Array, "F"] | None]:
-    """Return dx = dy W, dW = dyᵀ x and db = Σ dy, summed over all rows."""
+    """Return dx = dy W, dW = dyᵀ x and db = Σ dy, summed over all rows; db None without b."""
     x, weight, has_bias = saved
     xp = namespace(dy, x)
     dy_rows, x_rows = _rows(dy), _rows(x)

@@ -1,7 +1,7 @@
-"""The output projection and the cross-entropy as one op, without ever holding all logits.
+"""The output projection and the cross-entropy as one op, with few rows of logits at a time.
 
-The logits (T, V) are the largest array of a training step. They are computed for some rows at a
-time, in forward and again in backward.
+The logits (T, V) are the largest array of a training step. They are computed for `CHUNK` rows at
+a time, in forward and again in backward.
 """
 
 from typing import Annotated, NamedTuple
@@ -33,7 +33,7 @@ def linear_cross_entropy(
 ) -> tuple[Annotated[Array, ""], Saved]:
     """Return the cross-entropy of the logits x Wᵀ + b, summed over rows, in nats.
 
-    `target`, `ignore_index` and `label_smoothing` are those of `cross_entropy`.
+    `target`, `ignore_index`, `label_smoothing` and errors are those of `cross_entropy`.
 
     >>> import numpy as np
     >>> loss, _ = linear_cross_entropy(np.ones((2, 3)), np.ones((5, 3)), None, np.array([0, 4]))
@@ -58,7 +58,7 @@ def linear_cross_entropy(
 def linear_cross_entropy_backward(
     dloss: Annotated[Array, ""], saved: Saved
 ) -> tuple[Annotated[Array, "T E"], Annotated[Array, "V E"], Annotated[Array, "V"] | None]:
-    """Return dx, dweight, dbias.
+    """Return dx, dweight, dbias (None without bias).
 
     The logits are computed again, `CHUNK` rows at a time.
     """

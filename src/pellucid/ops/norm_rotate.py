@@ -39,9 +39,10 @@ def norm_rotate(
         3.  y = rotate(n, positions)
 
     x: (T, N, D) holds heads[0] query heads, then heads[1] key heads, then the value heads. Without
-    weights steps 1 and 2 are omitted, without positions step 3. `rotate` is `ops.rotary` or a
-    function with the same signature. Raises `ValueError` when x has query and key heads but only
-    one of the two weights is given. Source: Henry et al. 2020 (1, 2); Su et al. 2021 (3).
+    weights steps 1 and 2 are omitted, without positions step 3. `rotate` is `ops.rotary` or an op
+    with its signature, whose backward is next to it in its module. Raises `ValueError` when x has
+    query and key heads but only one of the two weights is given. Source: Henry et al. 2020 (1, 2);
+    Su et al. 2021 (3).
 
     >>> import numpy as np
     >>> norm_rotate(np.array([[[3.0, -3.0], [5.0, 7.0]]]), (1, 0), np.ones(2), eps=0.0)[0]
@@ -60,7 +61,11 @@ def norm_rotate(
 
 
 def gains_of(heads: tuple[int, int], *weights: Array | None) -> Array | None:
-    """Return the weight γ of each query and key head, (heads, D), or None without weights."""
+    """Return the weight γ of each query and key head, (heads, D), or None without weights.
+
+    heads: how many there are of each kind; `weights` has one for each kind. Raises `ValueError` if
+    only some kinds that have heads have a weight.
+    """
     given = [(n, w) for n, w in zip(heads, weights, strict=True) if n and w is not None]
     if not given:
         return None
@@ -73,7 +78,7 @@ def gains_of(heads: tuple[int, int], *weights: Array | None) -> Array | None:
 def norm_rotate_backward(
     dy: Annotated[Array, "T N D"], saved: Saved
 ) -> tuple[Annotated[Array, "T N D"], Annotated[Array, "D"] | None, Annotated[Array, "D"] | None]:
-    """Return dx, dq_weight and dk_weight.
+    """Return dx, dq_weight and dk_weight; None for a weight that was not used.
 
     3.  dn = rotation's backward of dy
     2.  dγ = Σ dn ⊙ x̂ over rows and heads,  dx̂ = dn ⊙ γ

@@ -34,11 +34,11 @@ def packed_attention(
 ) -> tuple[Annotated[Array, "T H Dv"], Saved]:
     """Compute `attention` within each sequence n: its queries over its own keys and values.
 
-    The rows of q are packed by cu_q, those of k and v by cu_k. A sequence without keys gives zeros.
-    A mask of the `rule` broadcasts to (N, H, L, S), the scores of the padded batch (L and S the
-    longest lengths). `offset` (N,) is the number of keys of each sequence before its first query, 0
-    by default. `rng.rows`, if set, is (T,).
-    Raises `ValueError` when cu_q and cu_k have different numbers of sequences.
+    Sequence n has the rows cu_q[n] … cu_q[n + 1] − 1 of q, and of k and v those by cu_k. Without
+    keys it gives zeros. A mask of the `rule` broadcasts to (N, H, L, S), the scores of the padded
+    batch (L and S the longest lengths). `offset` (N,) is the number of keys of each sequence before
+    its first query, 0 by default. `rng.rows`, if set, is (T,). `scale`, `dropout` and errors are
+    those of `attention`. Also raises `ValueError` when cu_q and cu_k have different lengths.
 
     >>> from pellucid.ops import rules
     >>> x = np.array([[[1.0]], [[2.0]], [[3.0]]])  # a sequence of one row, then one of two
@@ -66,7 +66,7 @@ def packed_attention(
 
 
 def packed_attention_backward(dout: Annotated[Array, "T H Dv"], saved: Saved) -> tuple[Array, ...]:
-    """Return dq (T, H, D), dk (U, H, D), dv (U, H, Dv), and those of the rule's parameters."""
+    """Return dq, dk, dv, and the gradients of the rule's parameters, if it has any."""
     cu_q, cu_k, inner = saved
     dq, dk, dv, *learnt = attention_backward(padded_heads(dout, cu_q), inner)
     return packed_heads(dq, cu_q), packed_heads(dk, cu_k), packed_heads(dv, cu_k), *learnt

@@ -14,11 +14,12 @@ def relative_buckets(
 ) -> Annotated[np.ndarray, "…"]:
     """Return the bucket of each distance (query position − key position), an index of a bias table.
 
-    Of the B buckets for one direction, distances below B/2 have one each. Larger distances up to
+    Of the B buckets for one direction, distances below ⌊B/2⌋ have one each. Larger distances up to
     `longest` share the rest in logarithmic steps, and distances beyond `longest` the last one.
-    If `both_ways`, each direction has B = buckets/2, and keys after the query use the second half.
-    Otherwise B = buckets, and keys after the query have bucket 0. Any shape, integers. There is no
-    backward: the table's gradient comes from `embedding`.
+    If `both_ways`, each direction has B = ⌊buckets/2⌋, and keys after the query use the second
+    half. Otherwise B = buckets, and keys after the query have bucket 0. Any shape, integers. There
+    is no backward: the table's gradient comes from `embedding`.
+    Raises `ValueError` unless ⌊B/2⌋ is at least 1 and below `longest`.
     Source: Raffel et al. 2020 (T5), 2.1, and its code, which takes the logarithm in float32.
 
     >>> relative_buckets(np.array([0, 1, 7, 8, 127, 500, -1]))
@@ -31,6 +32,11 @@ def relative_buckets(
         distance = np.abs(distance)
     distance = np.maximum(distance, 0)
     exact = buckets // 2
+    if not 0 < exact < longest:
+        raise ValueError(
+            f"half the buckets of a direction, rounded down, must lie between 1 and longest − 1; "
+            f"got {exact} with longest {longest}"
+        )
     share = np.log(np.maximum(distance, exact).astype(np.float32) / np.float32(exact))
     far = exact + (share / np.float32(math.log(longest / exact)) * (buckets - exact)).astype(int)
     found: np.ndarray = offset + np.where(distance < exact, distance, np.minimum(far, buckets - 1))

@@ -25,7 +25,8 @@ def rms_norm(
         2.  x̂ = x / √(s + ε)
         3.  y = γ ⊙ x̂ + β
 
-    γ is the weight, β the bias. y has the dtype of `x`. A row whose s overflows gives NaN.
+    γ is the weight, β the bias. x, γ, β and y have one float dtype; float16 and bfloat16 are
+    computed in float32. A row whose s overflows gives NaN.
     Source: Zhang & Sennrich 2019; torch.nn.functional.rms_norm (no bias).
 
     >>> import numpy as np
@@ -49,7 +50,7 @@ def rms_norm(
 def rms_norm_backward(
     dy: Annotated[Array, "… E"], saved: Saved
 ) -> tuple[Annotated[Array, "… E"], Annotated[Array, "E"] | None, Annotated[Array, "E"] | None]:
-    """Return dx, dγ = Σ dy ⊙ x̂ and dβ = Σ dy, the sums over all rows.
+    """Return dx, dγ = Σ dy ⊙ x̂ and dβ = Σ dy, the sums over all rows; None without γ or β.
 
     With g = dy ⊙ γ the gradient at x̂ (step 3), and m(·) the mean over the last axis:
 

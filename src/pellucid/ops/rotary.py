@@ -12,10 +12,10 @@ class Angles(NamedTuple):
     """The rotation frequencies of RoPE; the defaults are RoFormer's.
 
     `factor` divides all frequencies, so that a longer text stays within the angles of a shorter one
-    (position interpolation, Chen et al. 2023). With `low`, `high` and `original`, as in Llama 3:
-    pairs that make more than `high` full turns within `original` positions keep their frequency,
-    those with fewer than `low` turns have it divided by `factor`, and those in between are
-    interpolated.
+    (position interpolation, Chen et al. 2023). With all of `low`, `high` and `original`, as in
+    Llama 3: pairs of channels that make more than `high` full turns within `original` positions
+    keep their frequency, those with fewer than `low` turns have it divided by `factor`, and those
+    in between are interpolated.
     """
 
     base: float = 10000.0
@@ -71,7 +71,10 @@ def rotary(
 
 
 def cos_sin(positions: Array, x: Array, angles: Angles) -> Saved:
-    """Return cos θ and sin θ, (T, 1, D/2), computed in float64 and cast to the dtype of x."""
+    """Return cos θ and sin θ, (T, 1, D/2), computed in float64 and cast to the dtype of x.
+
+    By default JAX has no float64; it computes them in float32.
+    """
     xp = namespace(x, positions)
     frequency = like(angles.frequencies(x.shape[-1] // 2), x)
     theta = xp.astype(positions, xp.float64)[:, None, None] * frequency

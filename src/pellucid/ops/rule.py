@@ -46,8 +46,6 @@ class Score(ABC):
 
     last: ClassVar[bool] = False
     """Whether it is applied after all other parts."""
-    forbids: ClassVar[bool] = False
-    """Whether it adds only 0 or −∞; it is then applied after parts that change finite scores."""
 
     @property
     def parameters(self) -> tuple[Array, ...]:
@@ -73,9 +71,9 @@ Part = TypeVar("Part", bound=Allowed | Score)
 class Rule:
     """An attention rule, made of parts. `a & b` has the parts of both; a changes scores first.
 
-    But in both, masks of 0 and −∞ come after the parts that change finite scores, and sinks last.
-    `a | b` does the same if b only changes scores (else `TypeError`); it reads as a pipe of
-    functions. Two sets of sinks are a `ValueError`.
+    But sinks come last, and keys are forbidden after all scores have changed. `a | b` does the same
+    if b only changes scores (else `TypeError`); it reads as a pipe of functions. Two sets of sinks
+    are a `ValueError`.
 
     >>> from pellucid.ops import rules
     >>> rule = rules.causal & rules.window(128)
@@ -87,7 +85,7 @@ class Rule:
     score: tuple[Score, ...] = ()
 
     def __and__(self, other: Rule) -> Rule:
-        score = sorted(self.score + other.score, key=lambda part: (part.last, part.forbids))
+        score = sorted(self.score + other.score, key=lambda part: part.last)
         if sum(part.last for part in score) > 1:
             raise ValueError("a rule has one set of sinks")
         return Rule(self.allowed + other.allowed, tuple(score))
@@ -120,7 +118,8 @@ EVERYTHING = Rule()
 def bounds(rule: Rule, at: Places) -> tuple[Annotated[np.ndarray, "T"], Annotated[np.ndarray, "T"]]:
     """Return the range of keys that all parts allow: first, and last + 1, of each query, (T,).
 
-    Raises `ValueError` for a part whose arrays are too short for the batch.
+    Masks are not part of it. Where nothing is allowed, the second is not above the first. Raises
+    `ValueError` for a part whose arrays are too short for the batch.
 
     >>> from pellucid.ops import rules
     >>> at = Places(np.arange(3), np.zeros(3, int), np.full(3, 3))
@@ -154,11 +153,12 @@ def forbidden(first: np.ndarray, last: np.ndarray, keys: int) -> np.ndarray:
 def applied(
     rule: Rule, a: Annotated[Array, "… L S"], offset: np.ndarray | None = None
 ) -> tuple[Annotated[Array, "… L S"], list[Any]]:
-    """Apply a rule to the scores a, (…, H, L, S).
+    """Apply a rule to the scores a, (…, H, L, S) or (L, S).
 
-    Returns them and what each part saved.
+    Returns the new scores and a list of what each part of `score` saved.
 
-    offset (N,): the number of keys of each sequence before its query 0.
+    offset (N,): the number of keys of each sequence before its query 0; None is 0 for all.
+    Raises `ValueError` if a part or a mask does not fit the scores.
     """
     *lead, length, keys = a.shape
     distance = distances(length, keys, offset)
@@ -192,7 +192,7 @@ def applied_backward(
 
 
 def at_least_one(size: int, name: str) -> int:
-    """Check a size: `TypeError` unless it is an integer, `ValueError` unless it is positive."""
+    """Return a size as an int: `TypeError` unless it is an integer, `ValueError` if below 1."""
     if not isinstance(size, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {size!r}")
     if size < 1:

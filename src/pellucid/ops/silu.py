@@ -12,7 +12,7 @@ class Saved(NamedTuple):
 
 
 def silu(x: Annotated[Array, "…"]) -> tuple[Annotated[Array, "…"], Saved]:
-    """Return x σ(x), σ the logistic function; shape and dtype of `x`.
+    """Return x σ(x), σ the logistic function; shape and dtype of a float `x`.
 
     +inf gives +inf; −inf gives −0, the limit. Source: Elfwing et al. 2017.
 

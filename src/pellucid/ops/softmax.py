@@ -19,7 +19,7 @@ def _shifted(x: Array) -> Array:
 
 
 def softmax(x: Annotated[Array, "… S"]) -> tuple[Annotated[Array, "… S"], Saved]:
-    """Return p_j = exp(x_j) / Σ_k exp(x_k) over the last axis; shape and dtype of `x`.
+    """Return p_j = exp(x_j) / Σ_k exp(x_k) over the last axis; shape and dtype of a float `x`.
 
     −inf gives exactly 0. A row of only −inf gives a row of zeros (PyTorch: NaN), because a query
     without keys then gets zero output. A row with +inf or NaN gives NaN.
@@ -50,7 +50,7 @@ class LogSaved(NamedTuple):
 
 
 def log_softmax(x: Annotated[Array, "… V"]) -> tuple[Annotated[Array, "… V"], LogSaved]:
-    """Return log p_j = x_j − log Σ_k exp(x_k) over the last axis; shape and dtype of `x`.
+    """Return log p_j = x_j − log Σ_k exp(x_k) over the last axis; shape and dtype of a float `x`.
 
     −inf stays −inf, also in a row of only −inf.
 

@@ -41,7 +41,7 @@ class OptimizerConfig:
     """Largest global gradient norm; inf for no limit."""
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a value out of range."""
+        """Fill in `betas`; raise `UsageError` for a value out of range."""
         check_ranges(
             self, momentum="[0, 1)", eps="(0, inf]", weight_decay="[0, inf]", clip="(0, inf]"
         )
@@ -51,7 +51,7 @@ class OptimizerConfig:
             raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that this optimizer uses, with its defaults for those that are None.
+        """Return the settings that this optimizer takes, with its defaults for those that are None.
 
         >>> OptimizerConfig("adamw").settings()["weight_decay"]
         0.01
@@ -84,7 +84,10 @@ class ScheduleConfig:
             )
 
     def at(self, step: int, *, total: float, d_model: int = 512) -> float:
-        """Return the learning rate of a step, of `total` steps; only `paper` uses `d_model`.
+        """Return the learning rate of a step, of `total` steps.
+
+        Steps count from 1. Of the schedules here only `paper` uses `d_model`, only linear and
+        cosine `total`.
 
         >>> ScheduleConfig("linear", lr=1.0).at(3, total=4)
         0.5

@@ -1,7 +1,7 @@
 """Apply an optimizer to the parameters of a model; clip gradients by their global norm.
 
-Only `ModelOptimizer.step` changes parameters. It runs the optimizer's fused kernel if there is one
-for these arrays, otherwise the optimizer's reference function.
+Training changes parameters in `ModelOptimizer.step` alone. It runs the optimizer's fused kernel if
+there is one for these arrays, otherwise the optimizer's reference function.
 """
 
 import math
@@ -55,7 +55,7 @@ def _whole(x: Array, dtype: Any) -> Array:
 def clip_factor(norm: float, limit: float) -> float:
     """Return the factor that clips a gradient of this norm to the norm `limit`.
 
-    As in torch it is limit / (norm + 1e-6), at most 1. NaN stays NaN.
+    As in torch it is limit / (norm + 1e-6), at most 1. A norm of NaN gives NaN.
 
     >>> clip_factor(0.5, 1.0), round(clip_factor(4.0, 1.0), 6)
     (1.0, 0.25)
@@ -102,8 +102,9 @@ def _warn_of_equal(parameters: Iterable[tuple[str, Parameter]]) -> None:
 class ModelOptimizer:
     """An optimizer of named parameters, with its states. A tied parameter counts once.
 
-    Warns if the first rows of two matrices are the same numbers, unless they are one constant:
-    equal layers may learn the same.
+    `parameters` is a mapping or (name, parameter) pairs; without a config it is Adam.
+    Warns if the first rows of two matrices are the same numbers, unless all of the row is one
+    number: equal layers may learn the same.
 
     >>> weight = Parameter((2,), lambda g, shape: np.zeros(shape))
     >>> weight.grad = np.array([1.0, -1.0], np.float32)
@@ -129,7 +130,7 @@ class ModelOptimizer:
         _warn_of_equal((name, slot.parameter) for name, slot in self._slots.items())
 
     def norm(self) -> float:
-        """Return the global norm of all gradients; parameters without one do not count."""
+        """Return the global norm of all gradients, 0.0 if no parameter has one."""
         slots = self._slots.values()
         return global_norm(s.parameter.grad for s in slots if s.parameter.grad is not None)
 
@@ -189,10 +190,10 @@ class ModelOptimizer:
             slot.parameter.grad = None
 
     def state_dict(self) -> dict[str, Array]:
-        """Return the optimizer's state as NumPy arrays by name; not copies.
+        """Return the optimizer's state as NumPy arrays by name.
 
-        Each parameter has STATE.PARAMETER for every state, and step.PARAMETER. The next step may
-        change the arrays.
+        Each parameter has STATE.PARAMETER for every state, and step.PARAMETER. The arrays are not
+        copies, unless the states are on a device: the next step may change them.
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():
@@ -202,9 +203,9 @@ class ModelOptimizer:
         return state
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Restore a state of `state_dict`.
+        """Restore a state of `state_dict`, which is copied.
 
-        Raises `UserError` naming arrays that do not fit.
+        Raises `UserError` naming arrays that are missing, unknown, or of another dtype or shape.
         """
         own = {name: f"{x.dtype}{x.shape}" for name, x in self.state_dict().items()}
         given = {name: f"{x.dtype}{x.shape}" for name, x in state.items()}

@@ -9,9 +9,9 @@ from pellucid.core.array import Array, namespace
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Describes an optimizer. To add one, write a file with such a record; add it to `OPTIMIZERS`.
+    """Describes an optimizer. To add one, write a file that adds such a record to `OPTIMIZERS`.
 
-    A fused kernel for it is optional, and a file of its own in `kernels`.
+    A fused kernel for it is optional: a file in `kernels` with the name of the function `step`.
     """
 
     name: str
@@ -21,8 +21,8 @@ class Optimizer:
     """The names of the arrays kept for each parameter; checkpoints have them as STATE.PARAMETER."""
     step: Callable[..., tuple[Array, tuple[Array, ...]]]
     """The update of one parameter, a pure function: step(θ, gradient, states, step=, lr=,
-    …settings, …options) -> (θ, states) after step `step`, counted from 1. A kernel of the same name
-    updates all parameters of one dtype."""
+    …settings, …options) -> (θ, states) after step `step`, counted from 1. A kernel with the
+    function's name updates all parameters of one dtype."""
     settings: Mapping[str, Any]
     """The settings of `OptimizerConfig` that `step` takes, with this optimizer's defaults."""
     options: Mapping[str, Any] = field(default_factory=dict)

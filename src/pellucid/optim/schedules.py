@@ -36,7 +36,7 @@ def constant(step: int, *, lr: float, warmup: int = 0) -> float:
 def paper(step: int, *, d_model: int, warmup: int) -> float:
     """Return the paper's rate, d_model^−½ · min(step^−½, step · warmup^−1.5).
 
-    Source: Vaswani et al. 2017, 5.3.
+    `warmup` is at least 1. Source: Vaswani et al. 2017, 5.3.
 
     >>> f"{paper(4000, d_model=512, warmup=4000):.2e}"
     '6.99e-04'
@@ -65,6 +65,8 @@ def _decayed(step: int, warmup: int, total: float) -> float:
 def linear(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 0.0) -> float:
     """Return a rate that falls linearly from lr to lr · end, after a linear warm-up.
 
+    It reaches lr · end at step total + 1.
+
     >>> [linear(s, lr=1.0, total=4) for s in (1, 2, 3, 4)]
     [1.0, 0.75, 0.5, 0.25]
     """
@@ -75,6 +77,7 @@ def linear(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 
 def cosine(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 0.0) -> float:
     """Return a rate that falls along half a cosine from lr to lr · end, after a linear warm-up.
 
+    It reaches lr · end at step total + 1.
     Source: Loshchilov & Hutter 2017, without restarts.
 
     >>> [round(cosine(s, lr=1.0, total=4), 3) for s in (1, 3)]

@@ -35,12 +35,12 @@ class Tally:
 
     @property
     def loss(self) -> float:
-        """The loss in nats per target token."""
+        """The loss in nats per target token; 0 without any."""
         return self.nats / max(self.target_tokens, 1)
 
     @property
     def loss_per_sentence(self) -> float:
-        """The loss in nats per target sentence, as article 003 prints it."""
+        """The loss in nats per target sentence, as article 003 prints it; 0 without any."""
         return self.nats / max(self.sentences, 1)
 
     def add(self, other: Tally) -> None:
@@ -71,8 +71,9 @@ def train_step(
 ) -> tuple[Tally, float]:
     """Compute the gradients of a batch and update the parameters.
 
-    Returns the statistics of the step, without its `seconds`, and the gradient's norm before
-    clipping.
+    Gradients left from before are dropped. Returns the statistics of the step, without its
+    `seconds`, and the norm of the gradient of the normalised loss, before clipping (to
+    `config.optimizer.clip`). `step` is a part of dropout's random key.
 
     Raises `DivergedError`, with the parameters unchanged, when the loss or the gradient is not
     finite.

@@ -23,6 +23,7 @@ class Bounded(Allowed):
 def bounded(first: np.ndarray, last: np.ndarray) -> Rule:
     """Let query l of every sequence attend to keys first[l] … last[l] − 1.
 
-    first, last: (L,) integers. Most masks are such ranges, and kernels skip the keys outside.
+    first, last: (L,) integers (else `TypeError`), L at least the largest position + 1. Most masks
+    are such ranges, and kernels skip the keys outside.
     """
     return Rule(allowed=(Bounded(kept(first), kept(last)),))

@@ -71,8 +71,9 @@ def by_distance(function: Callable[[np.ndarray, int], np.ndarray]) -> Rule:
     """Add a bias to the scores that a function computes from the distance.
 
     function(distance, H) maps distances (…, L, S), query position − key position, to a bias
-    (…, H, L, S). It is called once per distance, as (1, 1, D). A bias of −inf forbids the key,
-    unless a soft cap follows, which makes it finite.
+    (…, H, L, S). It is called with every distance once, as an array (1, D), and the bias of equal
+    distances is the same. A bias of −inf forbids the key, unless a soft cap follows, which makes it
+    finite.
     """
     return Rule(score=(Fixed(function),))
 

@@ -25,7 +25,8 @@ def documents(starts: np.ndarray) -> Rule:
     """Let a query attend only to keys of the same document.
 
     starts: the positions where the documents of a sequence begin, increasing from 0, the same in
-    every sequence. Raises `ValueError` if they do not increase from 0.
+    every sequence. Raises `ValueError` if they do not increase from 0, `TypeError` if they are not
+    integers.
 
     >>> from pellucid.ops.rule import bounds
     >>> at = Places(np.arange(4), np.zeros(4, int), np.full(4, 4))

@@ -78,7 +78,7 @@ class Function:
     `a` are the scores and `at` their places (`At`). Each value is an array of the entries of one
     parameter in `learnt` that the scores use. Without parameters the derivative returns one array,
     da. Calling the object with the parameters' arrays returns a rule. Both functions are tried on
-    a small example at construction; raises `ValueError` if they fail.
+    a small example at construction; raises `ValueError` if they fail there.
 
     >>> from pellucid.ops import attention
     >>> fall = Function(lambda a, at: a - abs(at.distance), lambda da, a, at: da)
@@ -109,9 +109,9 @@ class Function:
         return f"the function {getattr(self.forward, '__name__', self.forward)}"
 
     def __call__(self, *parameters: Array) -> Rule:
-        """Return the rule with these parameters.
+        """Return the rule with these parameters, in the order of `learnt`.
 
-        Raises `ValueError` if their shapes are wrong.
+        Raises `ValueError` if their number or a shape is wrong.
         """
         found = [tuple(p.shape) for p in parameters]
         heads = found[0][0] if found and found[0] else 0

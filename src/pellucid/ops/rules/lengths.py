@@ -23,7 +23,7 @@ class Lengths(Allowed):
 def lengths(last: np.ndarray, first: np.ndarray | None = None) -> Rule:
     """Let queries of sequence n attend to keys first[n] … last[n] − 1, which excludes padding.
 
-    first, last: (N,) integers; `first` is 0 by default. Source: article 004.
+    first, last: (N,) integers (else `TypeError`); `first` is 0 by default. Source: article 004.
     """
     return Rule(
         allowed=(Lengths(kept(np.zeros_like(last) if first is None else first), kept(last)),)

@@ -12,8 +12,9 @@ from pellucid.ops.rule import Allowed, Places, Rule, Score, broadcasts, moved
 def mask(given: Array) -> Rule:
     """Make a rule of a mask, an array that broadcasts to the scores (…, H, L, S).
 
-    bool: True = not allowed. float: added to the scores, in their dtype; −inf forbids.
-    Raises `TypeError` for integers, whose 0 and 1 could mean either.
+    bool: True = not allowed. float: added to the scores, in their dtype; −inf forbids, unless a
+    soft cap follows, which makes it finite.
+    Raises `TypeError` for integers, whose 0 and 1 could mean either, and other dtypes.
 
     >>> mask(np.array([[False, True]])).allowed[0].mask
     array([[False,  True]])

@@ -25,6 +25,6 @@ class Prefix(Allowed):
 def prefix(lengths: np.ndarray) -> Rule:
     """Let every query attend to the first lengths[n] keys of sequence n, and causally to the rest.
 
-    lengths: (N,) integers.
+    lengths: (N,) integers (else `TypeError`).
     """
     return Rule(allowed=(Prefix(kept(lengths)),))

@@ -24,7 +24,7 @@ class Sinks(Score):
         return (self.numbers,)
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
-        """Return the scores unchanged: a sink only adds c_h to softmax's denominator, as e^c_h."""
+        """Return the scores unchanged: a sink only adds e^c_h to the softmax's denominator."""
         check_heads(self.parameters, a.shape[-3] if a.ndim > 2 else 1)
         return a, None
 
@@ -39,8 +39,8 @@ class Sinks(Score):
 def sinks(numbers: Array) -> Rule:
     """Add a learned sink to each head: an extra key with score numbers[h] and value zero.
 
-    numbers: (H,). A rule may have only one such part. Source: OpenAI 2025 (gpt-oss), 2.2; Miller
-    2023 with the fixed score 0.
+    numbers: (H,). A rule may have only one such part (else `ValueError`). Source: OpenAI 2025
+    (gpt-oss), 2.2; Miller 2023 with the fixed score 0.
 
     >>> from pellucid.ops import attention
     >>> x = np.zeros((1, 2, 1))
