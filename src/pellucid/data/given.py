@@ -108,7 +108,8 @@ def pairs_of(data: Any, columns: Sequence[str] | None = None) -> tuple[TextPair,
 
     data: a path or a list of paths (`read_either`), or as in `lines_of`. A list or tuple of
     `TextPair`s is returned as a tuple, without checks; else pairs with an empty text (`is_empty`)
-    are left out, with a warning. Raises `UserError` naming the file or the row.
+    are left out, with a warning. columns: as in `data.columns`. Raises `UserError` naming the file
+    or the row.
 
     >>> pairs_of([("a", "b")])
     (TextPair(source='a', targets=('b',)),)

@@ -464,9 +464,8 @@ def train_tokenizer(
     kind: "char", one token per code point, the most frequent first; ties in code point order.
     "features": the same, but each feature is one token with the sign before it: <tab>V and ;PST in
     walk<tab>V;PST. "word": one token per word between white space, which is normalised to one
-    space. "label": one token per text.
-    "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
-    represent any text.
+    space. "label": one token per text. "bpe": byte-pair encoding on bytes (Sennrich et al. 2016;
+    Radford et al. 2019), which can represent any text.
 
     vocab_size: the most tokens, with the four special ones. "bpe" needs it, at least 260; None: all
     characters or words. With fewer the rarest have no token; a warning lists up to 20. normalise:

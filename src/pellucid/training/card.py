@@ -99,7 +99,7 @@ def examples_of(kind: str, data: DataConfig, pairs: Sequence[TextPair]) -> list[
 def about_and_examples(card: str) -> tuple[str, list[str]]:
     """Read the paragraph under the title, as one line, and the examples of a model card.
 
-    "" without such a paragraph, [] without examples.
+    "" without such a paragraph, [] without examples. What is above the title is skipped.
 
     >>> about_and_examples("# m\\n\\nIt reads.\\n\\n## Examples\\n\\n- a b\\n- c\\n\\n## Data\\n")
     ('It reads.', ['a b', 'c'])

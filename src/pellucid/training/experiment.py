@@ -327,7 +327,7 @@ class Prepared:
         return cls(replace(config, model=trained.model.config), pairs, trained, examples, start)
 
     def batches(self) -> Batches:
-        """Return the batches of all epochs, of batch_size pairs or of batch_tokens tokens.
+        """Return the batches of all epochs, by `data.batch_size` or else by `data.batch_tokens`.
 
         With BPE-dropout they may have more tokens. Raises `UsageError` as `Batches` and
         `bpe_dropout`.

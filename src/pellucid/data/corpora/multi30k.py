@@ -8,9 +8,9 @@ from pellucid.data.pairs import Splits, TextPair
 
 
 def read_multi30k(contents: Contents, _: str, source: str, target: str) -> Splits:
-    """Read image descriptions as pairs of two languages, in the official split (test: 2016).
+    """Read image descriptions as pairs of two languages, in the official split.
 
-    source, target: "de" or "en".
+    The test pairs are those of test_2016_flickr. source, target: "de" or "en".
     """
 
     def lines(name: str) -> list[str]:
