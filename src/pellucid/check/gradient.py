@@ -57,7 +57,7 @@ def enrolled(
     """Turn a layer or function into a function of all arrays that have a gradient.
 
     Returns (function, the arrays by name). The arrays are the inputs and the learned parameters.
-    The function calls the layer twice, as `gradient_check` describes.
+    The function calls the layer twice, as `gradient_check` describes, which also has the errors.
     """
     forward = copy.deepcopy(forward)  # its parameters will be changed
     layer = forward if isinstance(forward, Module) else getattr(forward, "__self__", None)

@@ -253,7 +253,7 @@ def plain(value: Any) -> Any:
 def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
     """Check a value against the type `kind`.
 
-    Converts it to a dataclass, tuple, path or float.
+    Converts it to a dataclass, tuple, path or (an int) float.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(value, Mapping):

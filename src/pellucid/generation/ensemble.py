@@ -42,7 +42,8 @@ class EnsembleState:
 class Ensemble:
     """Models with the same vocabulary that generate together: p(token) = 1/K Σₖ pₖ(token).
 
-    The config (begin, end and padding tokens) is that of the first model. Source: Hansen and
+    The config (begin, end and padding tokens) is that of the first model. `search` and `sample` do
+    not compile the models of an ensemble; compile them before (`compile_model`). Source: Hansen and
     Salamon 1990; for translation Sutskever et al. 2014, 3.6.
     """
 

@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes:
     """Return a compiled copy of a model, or the model itself if it cannot be compiled.
 
-    The compiled model multiplies in float32 or, faster and approximately, with all matrices rounded
-    to int8 (`arithmetic`). It always runs on the CPU: one token at a time is too little work for a
-    GPU. It is a copy: further training of the original does not change it.
+    The compiled model multiplies in float32 or, faster and approximately, with weight matrices and
+    their inputs rounded to int8 (`arithmetic`). It always runs on the CPU: one token at a time is
+    too little work for a GPU. It is a copy: further training of the original does not change it.
 
     A model can be compiled if it is a float32 `Module` of Pellucid all of whose parts are supported
     (a warning names a part that is not), and kernels are enabled. Any other model is returned as it

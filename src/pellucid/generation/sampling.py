@@ -75,8 +75,8 @@ def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array
 def likeliest_first(log_p: Array) -> Array:
     """Return all tokens (V,), sorted by falling log-probability; equal ones by number.
 
-    For float32, whose bits sort as integers do, value and token are packed into one integer: to
-    sort these takes an eighth of the time of a stable argsort.
+    For float32, whose bits sort as integers do, value and token are packed into one integer, which
+    sorts faster than a stable argsort for thousands of tokens.
     """
     if log_p.dtype != np.float32:
         return np.argsort(-log_p, kind="stable")
@@ -122,7 +122,7 @@ def sample_stream(
 
     Draws depend on the inputs' numbers `source.examples`. `prefixes` and `first` are as in
     `search`. Each input gets one answer: `config.samples` is not read here, so the caller repeats
-    the inputs.
+    the inputs. Raises `ValueError` as `search` does, at the first step.
     """
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     model = compile_model(model)

@@ -95,6 +95,8 @@ def search(
     first: the token to feed before each answer, (N,); None: the begin token.
 
     The model is compiled first (`compile_model`); to answer many batches, compile it once yourself.
+    Raises `ValueError` for an input that leaves the model no room to answer, and for a prefix that
+    its answer has no room for.
     """
     model = compile_model(model)
     if isinstance(model, Searches):

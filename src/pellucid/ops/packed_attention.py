@@ -34,11 +34,12 @@ def packed_attention(
 ) -> tuple[Annotated[Array, "T H Dv"], Saved]:
     """Compute `attention` within each sequence n: its queries over its own keys and values.
 
-    Sequence n has the rows cu_q[n] … cu_q[n + 1] − 1 of q, and of k and v those by cu_k. Without
-    keys it gives zeros. A mask of the `rule` broadcasts to (N, H, L, S), the scores of the padded
-    batch (L and S the longest lengths). `offset` (N,) is the number of keys of each sequence before
-    its first query, 0 by default. `rng.rows`, if set, is (T,). `scale`, `dropout` and errors are
-    those of `attention`. Also raises `ValueError` when cu_q and cu_k have different lengths.
+    Sequence n has the rows cu_q[n] … cu_q[n + 1] − 1 of q, and cu_k[n] … cu_k[n + 1] − 1 of k and
+    v. Without keys it gives zeros. A mask of the `rule` broadcasts to (N, H, L, S), the scores of
+    the padded batch (L and S the longest lengths). `offset` (N,) is the number of keys of each
+    sequence before its first query, 0 by default. `rng.rows`, if set, is (T,). `scale`, `dropout`
+    and errors are those of `attention`. Also raises `ValueError` when cu_q and cu_k have different
+    lengths.
 
     >>> from pellucid.ops import rules
     >>> x = np.array([[[1.0]], [[2.0]], [[3.0]]])  # a sequence of one row, then one of two

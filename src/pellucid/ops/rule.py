@@ -118,7 +118,7 @@ EVERYTHING = Rule()
 def bounds(rule: Rule, at: Places) -> tuple[Annotated[np.ndarray, "T"], Annotated[np.ndarray, "T"]]:
     """Return the range of keys that all parts allow: first, and last + 1, of each query, (T,).
 
-    Masks are not part of it. Where nothing is allowed, the second is not above the first. Raises
+    A mask does not change it. Where nothing is allowed, the second is not above the first. Raises
     `ValueError` for a part whose arrays are too short for the batch.
 
     >>> from pellucid.ops import rules

@@ -65,7 +65,7 @@ def _decayed(step: int, warmup: int, total: float) -> float:
 def linear(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 0.0) -> float:
     """Return a rate that falls linearly from lr to lr · end, after a linear warm-up.
 
-    It reaches lr · end at step total + 1.
+    It reaches lr · end at step max(total, warmup) + 1.
 
     >>> [linear(s, lr=1.0, total=4) for s in (1, 2, 3, 4)]
     [1.0, 0.75, 0.5, 0.25]
@@ -77,7 +77,7 @@ def linear(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 
 def cosine(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 0.0) -> float:
     """Return a rate that falls along half a cosine from lr to lr · end, after a linear warm-up.
 
-    It reaches lr · end at step total + 1.
+    It reaches lr · end at step max(total, warmup) + 1.
     Source: Loshchilov & Hutter 2017, without restarts.
 
     >>> [round(cosine(s, lr=1.0, total=4), 3) for s in (1, 3)]

@@ -25,7 +25,7 @@ from pellucid.ops.rule import Rule, Score, check_heads, distances
 
 
 class At(NamedTuple):
-    """The place of each score, in arrays that broadcast to the scores.
+    """The place of each score, in arrays that broadcast to the scores (in a kernel, numbers).
 
     They are floats for the function itself and integers for a `Table.index`.
     """

@@ -12,7 +12,7 @@ from pellucid.ops.rule import Rule, Score, check_heads
 
 @dataclass(frozen=True, eq=False)
 class Sinks(Score):
-    """Makes the softmax softmax([A, c_h]) without its last column; applied after other parts."""
+    """Adds a column of scores c_h, which the softmax counts and then drops; the last part."""
 
     numbers: Array
 
