@@ -86,6 +86,12 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"ffn_before": 1, "ffn_after": 2, "activation_function": "silu", "norm": "pre"},
     {"activation_function": "leaky_relu", "tie_embeddings": "output", "embedding_scale": 2.0},
     {"activation_function": "geglu_tanh", "attention_scale": "d_k"},
+    {
+        "positions": "rotary_cross",
+        "qk_norm": True,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+    },
     # Wide enough for the compiled product.
     {"d_model": 40, "num_attention_heads": 5, "ffn_dim": 56, "norm": "pre"},
 )

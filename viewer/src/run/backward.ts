@@ -19,9 +19,9 @@ export interface Derivatives {
   norm: (d: number, unit: number, mean: number, along: number) => number;
   activation: (slope: number) => number;
   /** What goes past a sublayer, and what went through it. */
-  residual: (past: number, through: number) => number;
+  residual: (past: Rows, through: Rows) => Rows;
   /** What self-attention's queries pass to its input, and its keys and values. */
-  shared: (ofQuery: number, ofKeyAndValue: number) => number;
+  shared: (ofQuery: Rows, ofKeyAndValue: Rows) => Rows;
 }
 
 export const RIGHT: Derivatives = {
@@ -29,8 +29,8 @@ export const RIGHT: Derivatives = {
   scale: (factor) => factor,
   norm: (d, unit, mean, along) => d - mean - unit * along,
   activation: (slope) => slope,
-  residual: (past, through) => past + through,
-  shared: (ofQuery, ofKeyAndValue) => ofQuery + ofKeyAndValue,
+  residual: added,
+  shared: added,
 };
 
 export interface Gradients {
@@ -116,7 +116,8 @@ export function backward(
     const dsource = back.layers("encoder", memory.run, d, memory, dmemory);
     back.embed("encoder", memory.ids, dsource, memory.run.starts);
   }
-  return { gradients: back.gradients, losses };
+  const tensors = back.gradients.tensors.map((d) => d.slice()); // the next backward pass adds up in the same arrays
+  return { gradients: { ...back.gradients, tensors }, losses };
 }
 
 /** +1 and −1. */
@@ -158,7 +159,7 @@ class Backward {
     this.runner = runner;
     this.off = off;
     this.derivatives = derivatives;
-    const tensors = runner.tensors.map(({ values }) => new Float32Array(values.length));
+    const tensors = runner.products.zeros();
     this.gradients = { tensors, scores: { encoder: [], decoder: [] }, passed: {}, predicting: { values: new Float32Array(0), count: 0, width: 0 } };
   }
 
@@ -197,17 +198,17 @@ class Backward {
       if (off.has(`${name}.${i}`)) continue;
       const given = block.norm_first ? runner.norm(x, block.norm) : x;
       let through: Rows;
-      if (block.kind === "network") through = this.network(given, block, d);
+      if (block.kind === "network") through = this.network(given, run.inners[i]!, block, d);
       else {
         const scores = (this.gradients.scores[name][i] = new Float64Array(run.looks[i]!.weights.length));
         const heads = this.attend(given, block, run.looks[i]!, run.starts, scores, d, memory);
         passed.heads[i] = heads;
         if (block.memory) for (let at = 0; at < dmemory.values.length; at++) dmemory.values[at]! += heads.dkeys.values[at]!;
-        through = block.memory ? heads.dqueries : joined(heads.dqueries, heads.dkeys, this.derivatives.shared);
+        through = block.memory ? heads.dqueries : this.derivatives.shared(heads.dqueries, heads.dkeys);
       }
       passed.given[i] = through;
       if (block.norm_first) through = this.norm(x, block.norm, through);
-      d = residual ? joined(d, through, this.derivatives.residual) : through;
+      d = residual ? this.derivatives.residual(d, through) : through;
     }
     return (passed.first = d);
   }
@@ -228,8 +229,7 @@ class Backward {
     });
   }
 
-  private network(x: Rows, { first, activation, second }: Network, dy: Rows): Rows {
-    const inner = this.runner.linear(x, first);
+  private network(x: Rows, inner: Rows, { first, activation, second }: Network, dy: Rows): Rows {
     const dactive = this.linear(activate(inner, activation), second, dy);
     return this.linear(x, first, this.activated(inner, activation, dactive));
   }
@@ -254,7 +254,7 @@ class Backward {
   private attend(
     x: Rows,
     block: Attention,
-    { weights, ofKeys, z }: Looks,
+    { weights, ofKeys, q, k, v, z }: Looks,
     starts: Starts,
     scores: Float64Array,
     dy: Rows,
@@ -265,9 +265,6 @@ class Backward {
     const [ofQ, ofK] = [heads * width, groups * width];
     const from = block.memory ? memory.run.rows : x;
     const { softmax, scale } = this.derivatives;
-    const q = runner.projected(x, block, 0, ofQ, block.q_norm, 0, starts);
-    const k = runner.projected(from, block, ofQ, ofQ + ofK, block.k_norm, 0, ofKeys);
-    const v = runner.linear(from, block.in, ofQ + ofK, ofQ + 2 * ofK);
     const dz = this.linear(z, block.out, dy);
     const [dq, dk, dv] = [zeros(q), zeros(k), zeros(v)];
     const [ofQuery, ofKey, ofValue, ofZ] = [q.values, k.values, v.values, dz.values];
@@ -375,13 +372,6 @@ class Backward {
     const dx = this.runner.products.timesRows(dy.values, x.count, w.subarray(...inside), columns);
     return { values: dx, count: x.count, width: columns };
   }
-}
-
-/** Two gradients of the same rows, number by number. */
-function joined(a: Rows, b: Rows, join: (a: number, b: number) => number): Rows {
-  const values = new Float32Array(a.values.length);
-  for (let i = 0; i < values.length; i++) values[i] = join(a.values[i]!, b.values[i]!);
-  return { ...a, values };
 }
 
 function zeros(x: Rows): Rows {

@@ -8,7 +8,7 @@ import { score, scores, span } from "../attention.ts";
 import type { Rule } from "../attention.ts";
 import type { Rows } from "../record.ts";
 import { tensors } from "./model.ts";
-import type { Attention, Linear, Network, Norm, RunRecord, Stack, StackName, Tensor } from "./model.ts";
+import type { Attention, Linear, Norm, RunRecord, Stack, StackName, Tensor } from "./model.ts";
 import { FREE } from "./prefix.ts";
 import type { Opening, Prefix } from "./prefix.ts";
 import { Products } from "./products.ts";
@@ -60,6 +60,8 @@ export interface Run {
   outputs: Rows[];
   /** Of attention: the weights (H, L, S), sequence by sequence, and the heads' outputs (L, H · D). */
   looks: (Looks | undefined)[];
+  /** Of networks: what their activation was given. */
+  inners: (Rows | undefined)[];
   starts: Starts;
   /** The rows of logits that predict the answer, token by token. */
   places: readonly number[];
@@ -70,6 +72,10 @@ export interface Looks {
   /** How many keys there are, and where those of each sequence begin. */
   keys: number;
   ofKeys: Starts;
+  /** As they are multiplied: normalised and turned. */
+  q: Rows;
+  k: Rows;
+  v: Rows;
   z: Rows;
 }
 
@@ -325,11 +331,12 @@ export class Runner {
     { memory, past, starts = [0, x.count], offset = 0, from = 0, base }: Given,
   ): Run {
     const { blocks, norm } = this.record.stacks[name]!;
-    const run: Run = { rows: x, inputs: [], outputs: [], looks: [], starts, places: [] };
+    const run: Run = { rows: x, inputs: [], outputs: [], looks: [], inners: [], starts, places: [] };
     if (base && from > 0) {
       run.inputs = base.inputs.slice(0, from);
       run.outputs = base.outputs.slice(0, from);
       run.looks = base.looks.slice(0, from);
+      run.inners = base.inners.slice(0, from);
       x = base.inputs[from]!;
     }
     for (let i = from; i < blocks.length; i++) {
@@ -340,8 +347,10 @@ export class Runner {
       if (off.has(`${name}.${i}`)) {
         y = { ...x, values: new Float32Array(x.values.length) };
         fill(y, this.instead?.[name][i]?.y, offset, 0, x.width);
-      } else if (block.kind === "network") y = this.network(given, block);
-      else [y, run.looks[i]] = this.attend(given, block, `${name}.${i}`, off, starts, offset, i, memory, past);
+      } else if (block.kind === "network") {
+        const inner = (run.inners[i] = this.linear(given, block.first));
+        y = this.linear(activate(inner, block.activation), block.second);
+      } else [y, run.looks[i]] = this.attend(given, block, `${name}.${i}`, off, starts, offset, i, memory, past);
       run.outputs[i] = y;
       x = block.residual === false ? y : added(x, y);
       if (!block.norm_first) x = this.norm(x, block.norm);
@@ -349,10 +358,6 @@ export class Runner {
     run.inputs[blocks.length] = x;
     run.rows = norm ? this.norm(x, norm) : x;
     return run;
-  }
-
-  private network(x: Rows, { first, activation, second }: Network): Rows {
-    return this.linear(activate(this.linear(x, first), activation), second);
   }
 
   private attend(
@@ -369,17 +374,17 @@ export class Runner {
     const { heads, groups, width } = block;
     const [ofQ, ofK] = [heads * width, groups * width];
     const q = this.projected(x, block, 0, ofQ, block.q_norm, offset, starts);
-    const keysValues = (rows: Rows, starts: Starts): [Rows, Rows] => [
+    const keysValues = (rows: Rows, offset: number, starts: Starts): [Rows, Rows] => [
       this.projected(rows, block, ofQ, ofQ + ofK, block.k_norm, offset, starts),
       this.linear(rows, block.in, ofQ + ofK, ofQ + 2 * ofK),
     ];
     let [k, v]: [Rows, Rows] = [q, q];
     if (block.memory) {
-      const kept = memory!.kept.get(number) ?? keysValues(memory!.run.rows, memory!.run.starts);
+      const kept = memory!.kept.get(number) ?? keysValues(memory!.run.rows, 0, memory!.run.starts);
       memory!.kept.set(number, kept);
       [k, v] = kept;
     } else {
-      [k, v] = keysValues(x, starts);
+      [k, v] = keysValues(x, offset, starts);
       const before = past?.get(number);
       if (before) [k, v] = [joined(before[0], k), joined(before[1], v)];
       past?.set(number, [k, v]);
@@ -431,7 +436,7 @@ export class Runner {
         }
       }
     }
-    return [this.linear(z, block.out), { weights, keys: k.count, ofKeys, z }];
+    return [this.linear(z, block.out), { weights, keys: k.count, ofKeys, q, k, v, z }];
   }
 
   /** What becomes of a head's scaled products. */
@@ -643,7 +648,7 @@ function lastRows({ values, count, width }: Rows, some: number): Rows {
 
 /** The run of an encoder that a model does not have. */
 function nothing(): Run {
-  return { rows: { values: new Float32Array(0), count: 0, width: 0 }, inputs: [], outputs: [], looks: [], starts: [0, 0], places: [] };
+  return { rows: { values: new Float32Array(0), count: 0, width: 0 }, inputs: [], outputs: [], looks: [], inners: [], starts: [0, 0], places: [] };
 }
 
 function hiddenTokens(off: Off): number[] {

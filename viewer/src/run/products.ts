@@ -23,10 +23,14 @@ export class Products {
   /** Where the next array begins, and where the scratch does. */
   private next = STACK / 4;
   private readonly scratch: number;
+  /** Sums that are added up in place, one array for each of those placed. */
+  private sums: Float32Array[] = [];
+  private readonly sizes: readonly number[];
 
-  /** Room for arrays of so many numbers in all; `plain` is without the kernel. */
+  /** Room for arrays of so many numbers, and for sums of as many; `plain` is without the kernel. */
   constructor(sizes: readonly number[], plain = false) {
-    this.scratch = this.next + sizes.reduce((sum, size) => sum + padded(size), 0);
+    this.sizes = sizes;
+    this.scratch = this.next + 2 * sizes.reduce((sum, size) => sum + padded(size), 0);
     let memory: WebAssembly.Memory | null = null;
     try {
       if (!plain) {
@@ -51,6 +55,13 @@ export class Products {
     placed.set(values);
     this.next += padded(values.length);
     return placed;
+  }
+
+  /** Zeros to add to, as many as there are numbers; the same arrays every time. */
+  zeros(): Float32Array[] {
+    if (this.sums.length > 0) for (const sum of this.sums) sum.fill(0);
+    else this.sums = this.sizes.map((size) => this.place(new Float32Array(size)));
+    return this.sums;
   }
 
   /** x Wᵀ: x (count, columns), w (width, columns). */
@@ -85,16 +96,14 @@ export class Products {
   /** Add dyᵀ x to dw: dy (count, width), x (count, columns). */
   addOuter(dy: Float32Array, x: Float32Array, count: number, dw: Float32Array, columns: number): void {
     const width = dw.length / columns;
-    const size = padded(count * width) + padded(count * columns) + dw.length;
-    if (columns < FEW || columns % LANES !== 0 || !this.fits(size)) return addOuter(dy, x, count, dw, columns);
+    const fits = columns % LANES === 0 && this.holds(dw) && this.fits(padded(count * width) + count * columns);
+    if (columns < FEW || !fits) return addOuter(dy, x, count, dw, columns);
     const a = this.scratch;
     const b = a + padded(count * width);
-    const to = b + padded(count * columns);
     this.numbers.set(dy, a);
     this.numbers.set(x, b);
-    this.product(width, columns, count, a, 1, width, b, columns, to, columns);
-    const { numbers } = this;
-    for (let i = 0; i < dw.length; i++) dw[i]! += numbers[to + i]!;
+    const to = dw.byteOffset / 4;
+    this.product(width, columns, count, a, 1, width, b, columns, to, columns, to);
   }
 
   private holds(w: Float32Array): boolean {
@@ -105,10 +114,10 @@ export class Products {
     return this.kernel !== null && 4 * (numbers + 2 * LANES) <= SCRATCH;
   }
 
-  /** C (m, n) = A (m, k) B (k, n); places and steps count numbers, as `tile.product` has them. */
-  private product(m: number, n: number, k: number, a: number, row: number, step: number, b: number, bRow: number, c: number, cRow: number): void {
+  /** C (m, n) = D + A (m, k) B (k, n); places and steps count numbers, as `tile.product` has them. Without D: A B. */
+  private product(m: number, n: number, k: number, a: number, row: number, step: number, b: number, bRow: number, c: number, cRow: number, d = 0): void {
     const long = BigInt; // counts and steps have 64 bits, places 32
-    this.kernel!(0, 0, long(m), long(n), long(k), 4 * a, long(row), long(step), 4 * b, long(bRow), 4 * c, long(cRow), 0, 0n);
+    this.kernel!(0, 0, long(m), long(n), long(k), 4 * a, long(row), long(step), 4 * b, long(bRow), 4 * c, long(cRow), 4 * d, long(cRow));
   }
 }
 

@@ -200,22 +200,17 @@ const whole = ({ values, count, width }: Rows): PackedArray => ({ shape: [1, cou
 
 function mapOf(map: AttentionMap, { runner, runs, back }: Fed): AttentionMap {
   const { stack, at, block } = blockOf(runner, map);
-  const { heads, groups, width, norm, norm_first } = block;
-  const run = runs[stack];
-  const x = norm_first ? runner.norm(run.inputs[at]!, norm) : run.inputs[at]!;
-  const from = block.memory ? runs.encoder.rows : x;
-  const [ofQ, ofK] = [heads * width, groups * width];
-  const [starts, ofKeys] = [run.starts, [0, from.count]];
+  const { heads, width } = block;
+  const look = runs[stack].looks[at]!;
   const array = (rows: Rows) => byHeads(rows, heads, width);
-  const look = run.looks[at]!;
   const distances = block.distances && runner.rule(block, 0).added!.length;
   const made = {
     ...map,
     scales: indices(heads).map((h) => runner.factor(block, h)),
-    entropies: indices(heads).map((h) => entropies(look.weights, h, x.count, from.count).mean),
-    q: array(runner.projected(x, block, 0, ofQ, block.q_norm, 0, starts)),
-    k: array(runner.projected(from, block, ofQ, ofQ + ofK, block.k_norm, 0, ofKeys)),
-    v: array(runner.linear(from, block.in, ofQ + ofK, ofQ + 2 * ofK)),
+    entropies: indices(heads).map((h) => entropies(look.weights, h, look.q.count, look.keys).mean),
+    q: array(look.q),
+    k: array(look.k),
+    v: array(look.v),
     weights: look.weights,
   };
   if (distances) made.added = { shape: [heads, 1, distances], values: runner.tensors[block.distances!.table]!.values };

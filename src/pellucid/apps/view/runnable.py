@@ -38,6 +38,7 @@ READER = walk.Reader(
     {
         **walk.EVERY_ATTENTION,
         "rotate": (None, ops.rotary),
+        "rotate_cross": None,
         "kind": ("layer_norm", "rms_norm"),
         "activation": (
             "relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh",
