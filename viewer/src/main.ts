@@ -1,6 +1,6 @@
 // The page: its head, its views, and what they share.
 
-import { address, addressed, addressedTrial, turnTo } from "./address.ts";
+import { address, addressed, addressedChoice, addressedTrial, turnTo } from "./address.ts";
 import { Backward } from "./backward.ts";
 import { chapters } from "./chapters.ts";
 import { clamp, el, offer, segmented, select } from "./dom.ts";
@@ -32,9 +32,11 @@ import { Tour } from "./tour.ts";
 const FORMAT = 3;
 /** Milliseconds after a key before the whole page follows. */
 const PAUSE = 250;
+/** Hundredths of a second of a film's frame in a GIF. */
+const PACE = 32;
 const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
 const IN_ADDRESS = [
-  "tab", "kind", "layer", "head", "query", "key", "frame", "beside", "layer2", "head2",
+  "tab", "kind", "layer", "head", "query", "key", "frame", "beside", "layer2", "head2", "step", "rather",
 ] as const;
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
@@ -101,7 +103,7 @@ function header(model: Model, tour: Tour): HTMLElement {
       "div",
       { class: "tools" },
       tour.button,
-      ...(tells ? [el("button", { type: "button", class: "quiet", id: "story-open", onclick: () => tell(0) }, STORY[state.language].open)] : []),
+      ...(runs ? [el("button", { type: "button", class: "quiet", id: "story-open", onclick: () => tell(0) }, STORY[state.language].open)] : []),
       ...shares(model, () => [
         record.title,
         t.tabs[model.state.tab],
@@ -123,7 +125,7 @@ function shares(model: Model, words: () => string[]): HTMLElement[] {
     title: () => words()[0]!,
     words: () => [...words(), "pellucid"].join(" · "),
     look: () => ({ ground: model.colours.surface, ink: model.colours.muted, family: getComputedStyle(document.body).fontFamily }),
-    film: film ? { frames: film.steps.length, each: (drawn) => film.each(drawn) } : undefined,
+    film: film ? { frames: () => film.steps.length, pace: PACE, each: (drawn) => film.each(drawn) } : undefined,
   });
 }
 
@@ -252,7 +254,7 @@ function show(record: PageRecord, state: State): void {
       return;
     }
     const trial = readTrial();
-    if (!trial.measured) trial.read(trial.text);
+    if (!trial.measured) trial.rank();
     if (panels.run.firstChild) return;
     panels.run.append(trialPanel(trial, {
       language: state.language,
@@ -439,6 +441,7 @@ function readTrial(): Trial {
   const written = target.decode([...before, ...given]).slice(before.length > 0 ? target.decode(target.encode(trial.text)).length : 0);
   const whole = !trial.taught && trial.expected === "" && trial.text === runner.record.text && own !== null && String(own.ids) !== String(given);
   if (whole && (before.length > 0 || String(target.encode(written)) === String(given))) trial.expect(written);
+  addressedChoice(trial, openedAt);
   return trial;
 }
 
@@ -454,16 +457,14 @@ const opened = dataOf<PageRecord>("record")!;
 const film = Film.here(opened);
 /** Whether all tabs show the text that the model in the page has read: the frames of a film are of earlier models. */
 const follows = runs && !film;
-/** The story is of a model that writes, token by token. */
-const tells = runs && opened.maps.some(({ kind }) => kind === "decoder");
 /** The record of another model or text, to compare with. */
 const other = dataOf<PageRecord>("other");
 start(follows && !opened.maps[0]?.q ? computed() : opened);
-if (tells && storyAt(openedAt) !== null) tell(storyAt(openedAt)!);
+if (runs && storyAt(openedAt) !== null) tell(storyAt(openedAt)!);
 addEventListener("keydown", (event) => story?.press(event));
 addEventListener("hashchange", () => {
   const screen = storyAt(location.hash);
-  if (tells && screen !== null) tell(screen);
+  if (runs && screen !== null) tell(screen);
   const { record, model } = globalThis.pellucid ?? {};
   if (!record || !model) return;
   model.store.set(addressed(record, model.state, shownTabs(record), location.hash, other !== null));

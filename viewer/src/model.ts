@@ -70,6 +70,7 @@ export class Model {
       head2: other ? beside.head : next,
       zoom: "readable",
       step: leastSure(record),
+      rather: null,
       node: bestNode(record),
       frame: 0,
       tour: null,

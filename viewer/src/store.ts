@@ -34,6 +34,8 @@ export interface State {
   head2: number;
   zoom: Zoom;
   step: number;
+  /** The token that the one of this step is compared with in Backward, by its id; null: none. */
+  rather: number | null;
   node: number;
   /** Of a page with a film the frame in view, from 0. */
   frame: number;

@@ -62,6 +62,41 @@ def test_the_page_is_in_the_browsers_language_and_has_a_switch(open_page: Open) 
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_it_opens_on_a_model_of_the_browsers_language_or_the_first(
+    open_page: Open, server: Running
+) -> None:
+    models = [one for one in ask(server, "/v1/models")[2]["data"] if one["use"]]
+    for locale, korean in (("ko-KR", True), ("en-GB", False)):
+        fits = [
+            one["id"]
+            for one in models
+            if any(re.search("[가-힣]", text) for text in one["examples"]) == korean
+        ]
+        page = open_page(locale)
+        assert page.locator("#model").input_value() == [*fits, models[0]["id"]][0]
+        assert page.evaluate("document.activeElement.id") == "text"
+
+
+def test_the_korean_page_has_its_own_words_for_a_text_that_is_too_long(
+    open_page: Open, server: Running
+) -> None:
+    text = "가" * 500
+    asked = {"model": "chat", "messages": [{"role": "user", "content": text}]}
+    status, _, refused = ask(server, "/v1/chat/completions", asked)
+    assert status == 400
+    page = open_page()
+    page.evaluate(
+        """refused => {
+            window.fetch = async () => new Response(JSON.stringify(refused), { status: 400 });
+        }""",
+        refused,
+    )
+    send(page, "chat", text, "chat")
+    shows(page, ".failed", r"토큰이 \d+개입니다\. 이 모델은 \d+개까지 읽으니")
+    assert (page.locator("#about .card").text_content() or "").startswith("모델 카드(영어): ")
+    assert page.locator("#about .card span").get_attribute("lang") == "en"
+
+
 def test_a_chat_is_answered_in_pieces(open_page: Open) -> None:
     page = open_page()
     send(page, "chat", "안녕하세요 <b>", "chat")
@@ -78,7 +113,7 @@ def test_the_page_says_what_the_model_is_and_its_examples_can_be_pressed(open_pa
     assert page.locator("#about .what").text_content() == (
         "This model reads a word and writes how it is pronounced."
     )
-    assert page.locator("#about .card").text_content() == PIPELINES["sounds"].about
+    assert page.locator("#about .card").inner_text() == PIPELINES["sounds"].about
     assert page.get_by_text("Each message is answered alone").is_visible()
     page.locator(".examples button").first.click()
     shows(page, ".answered", re.escape(PIPELINES["sounds"].generate(["transparent"])[0]))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,6 +185,36 @@ def test_the_film_puts_back_the_model_of_every_moment(opened: Callable[..., Page
     page.wait_for_function("() => learning.at === learning.run.frames.length - 1")
     assert page.evaluate(weights) == trained
     assert page.locator(".learn-unseen").inner_text() == said
+
+
+@pytest.mark.oracle("playwright", "chromium", "PIL")
+def test_the_training_is_a_gif_of_the_card_in_view(opened: Callable[..., Page]) -> None:
+    from PIL import Image
+
+    page = opened()
+    page.click("text=Reverse a word")
+    page.fill("#steps", "30")
+    page.locator("#steps").blur()
+    page.click("#train")
+    page.click("#share")
+    page.click("#save-gif")
+    page.get_by_text("The training has to stop first").wait_for()
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => learning.run.said?.step === 30 && !learning.running")
+    page.locator(".try-column .card").last.scroll_into_view_if_needed()
+    frames = page.evaluate("learning.run.frames.length")
+    page.evaluate("document.getElementById('share').click()")
+    with page.expect_download() as download:
+        page.click("#save-gif")
+    assert download.value.suggested_filename.endswith(".gif")
+    film = Image.open(io.BytesIO(Path(download.value.path()).read_bytes()))
+    assert (film.format, film.n_frames) == ("GIF", frames)
+    shots = []
+    for n in range(frames):
+        film.seek(n)
+        shots.append(np.asarray(film.convert("RGB"), float))
+    assert all(np.abs(a - b).max() > 50 for a, b in pairwise(shots))
+    assert page.evaluate("learning.at") is None
 
 
 def test_one_step_pause_and_another_language(opened: Callable[..., Page]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from tests.apps.view import test_try
 from tests.apps.view.browsing import settle
+from tests.apps.view.samples import bert, gpt, labelling
 from tests.apps.view.test_edit import backward, nats
 from tests.apps.view.test_runnable import greedy, quantized, run
 from tests.apps.view.test_try import NARROW, TEXTS, WIDE
@@ -143,6 +145,60 @@ def test_keys_turn_the_screens_and_the_word_is_the_readers(told: Open, task: Seq
     assert "story=" not in page.url
     page.locator("#story-open").click()
     assert page.locator("[aria-current=step]").inner_text() == "1 글자"
+
+
+SINGLE = {
+    "masked": (bert, "a[MASK]가", "While it reads"),
+    "label": (labelling, "a bc", "While it reads"),
+    "labels": (lambda: labelling("token"), "a bc", "While it reads"),
+    "causal": (gpt, "가나", "To write"),
+}
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_models_of_one_stack_tell_it_too(
+    kind: str, new_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    make, text, opening = SINGLE[kind]
+    model = quantized(make())
+    picture = view.attention(model, text, run=True)
+    page = new_page(viewport=WIDE)
+    page.goto(f"{picture.save(tmp_path / 'story.html').as_uri()}#story=3")
+    page.locator(".story-idea").wait_for()
+    assert idea(page).startswith(opening)
+    shown, answer, first = numbers(page, ".story-chip small"), None, 0
+    seen = len(shown)
+    if kind == "causal":  # looks from what is written to what was typed
+        answer = page.evaluate("pellucid.trial.target.decode(pellucid.trial.own.ids)")
+        first, seen = len(model.prompt_ids([])), len(text)
+    record = view.attention(model, text, answer).record
+    rows = first + seen - 1 if answer else 0
+    tops = [
+        100 * head[rows : rows + len(shown), first : first + seen].max(-1)
+        for m in record.maps
+        for head in m.probabilities
+    ]
+    assert any(np.abs(shown - top).max() < 0.06 for top in tops)
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".story-head").count() == sum(len(m.probabilities) for m in record.maps)
+    page.keyboard.press("ArrowRight")
+    best = record.steps[0].candidates[0].probability
+    assert numbers(page, ".story-bars .p")[0] == pytest.approx(100 * best, abs=0.06)
+    page.keyboard.press("ArrowRight")
+    losses = [-math.log(step.probability) for step in record.steps]
+    found = numbers(page, ".story-bars .p")
+    assert len(found) in (len(losses), len(losses) - 1)  # of an answer cut at its longest no end
+    assert found == pytest.approx(losses[: len(found)], rel=5e-3)
+    page.keyboard.press("ArrowRight")
+    read = record.source or record.target
+    assert page.locator(".story-back path").count() == len(read)
+    page.keyboard.press("ArrowRight")
+    total = "pellucid.trial.whole.answer.losses.reduce((a, b) => a + b)"
+    page.locator("#story-step").click()  # from here on the answer has an end
+    before = page.evaluate(total)
+    page.locator("#story-step").click()
+    assert page.evaluate(total) < before
+    assert page.locator(".story-steps tbody tr").count() == 3
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])

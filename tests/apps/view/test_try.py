@@ -477,6 +477,54 @@ def test_the_difference_of_two_logits_adds_up(opened: Open, task: Seq2SeqTask) -
     assert max(abs(grows) for part, grows in same.items() if "source" not in part) < 1e-5
 
 
+@pytest.mark.parametrize("edit", ["score", "weight", "step"])
+def test_a_link_opens_the_token_the_other_one_and_the_edit(opened: Open, edit: str) -> None:
+    page = opened()
+    page.locator(".try-typing .said").nth(1).click()
+    settle(page)
+    page.locator(".try-decided .choices button").nth(1).click()
+    settle(page)
+    page.locator(".try-ranking li button").first.click()
+    name = {"score": "A score", "weight": "A weight", "step": "All weights"}[edit]
+    page.locator(".try-edit .segmented button", has_text=name).click()
+    settle(page)
+    if edit == "score":
+        page.select_option("#edit-query", index=1)
+    if edit == "weight":
+        page.select_option("#edit-where", index=2)
+        page.select_option("#edit-matrix", index=1)
+        page.fill("#edit-row", "3")
+        page.locator("#edit-row").blur()
+    settle(page)
+    page.evaluate("""() => {
+        const slider = document.getElementById("edit-by");
+        slider.value = Number(slider.min) + 0.7 * (slider.max - slider.min);
+        slider.dispatchEvent(new Event("input"));
+    }""")
+    seen = """() => {
+        const { token, rather, look, edit } = pellucid.trial;
+        const { value } = document.getElementById("edit-by");
+        const said = document.querySelector(".edit-said").textContent;
+        return { token, rather, look, edit: { ...edit, by: null }, value, said };
+    }"""
+    before = page.evaluate(seen)
+    assert before["token"] == 1
+    assert before["rather"] is not None
+    page.wait_for_function("() => location.hash.includes('by=')")
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    settle(page)
+    assert page.evaluate(seen) == before
+    page.locator("#language").click()  # the parts are built anew
+    settle(page)
+    assert page.evaluate("document.getElementById('edit-by').value") == before["value"]
+    page.locator(".try-typing .said").nth(0).click()
+    settle(page)
+    assert "rather=" not in page.url
+    assert "token=" not in page.url
+
+
 def test_the_curve_and_the_gradients_of_a_difference(opened: Open, task: Seq2SeqTask) -> None:
     page = opened()
     source = task.source.encode("가나 b")

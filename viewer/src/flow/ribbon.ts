@@ -14,7 +14,7 @@ const [ROW, FOOT, NAMES] = [46, 30, 84];
 const [NARROWEST, WIDEST] = [20, 64];
 /** Part of a column that the widest ribbon takes, and of it what is too thin to draw. */
 const [WIDTH, THIN] = [0.7, 0.002];
-const MATTER = ["tab", "step"] as const;
+const MATTER = ["tab", "step", "rather"] as const;
 /** Tokens that are offered instead of the chosen one. */
 const OTHERS = 5;
 
@@ -79,8 +79,8 @@ export class Ribbon {
         return el("option", {}, t.option(step + 1, label[0], percent(probability)));
       }),
     );
-    this.select.addEventListener("change", () => store.set({ step: this.select.selectedIndex }));
-    this.rather.addEventListener("change", () => this.follow());
+    this.select.addEventListener("change", () => store.set({ step: this.select.selectedIndex, rather: null }));
+    this.rather.addEventListener("change", () => store.set({ rather: this.others[this.rather.selectedIndex - 1]?.[3] ?? null }));
     this.instead = labelled(t.rather, this.rather);
     const keys = Object.entries(t.legend).filter(([name]) => name !== "cross" || record.source.length * record.target.length > 0);
     this.root = el(
@@ -134,14 +134,14 @@ export class Ribbon {
 
   /** The token that the chosen one is compared with. */
   private get other(): Required<Candidate> | null {
-    return this.others[this.rather.selectedIndex - 1] ?? null;
+    return this.others.find(([, , , token]) => token === this.model.state.rather) ?? null;
   }
 
   /** Another token was chosen. */
   private update(): void {
     if (this.flows.length === 0) return;
     this.select.selectedIndex = this.flows.indexOf(this.own);
-    offer(this.rather, [this.t.alone, ...this.others.map(([text, , p]) => `${text} · p = ${percent(p)}`)], 0);
+    offer(this.rather, [this.t.alone, ...this.others.map(([text, , p]) => `${text} · p = ${percent(p)}`)], this.other ? this.others.indexOf(this.other) + 1 : 0);
     this.instead.hidden = this.others.length === 0;
     this.follow();
   }

@@ -5,6 +5,7 @@ import type { Colours } from "../colours.ts";
 import { el, labelled, offer, segmented, svg } from "../dom.ts";
 import { trialPanel } from "../run/tab.ts";
 import { Trial } from "../run/trial.ts";
+import { sharing } from "../share/share.ts";
 import { preferred, speak } from "../text.ts";
 import type { Language } from "../text.ts";
 import { fresh } from "./fresh.ts";
@@ -62,6 +63,10 @@ class Page {
   private workers: Worker[] = [];
   private failure = "";
   private playing = 0;
+  /** Whether each frame of the film is shown to be drawn in a GIF. */
+  private filming = false;
+  /** Hears when the model taken apart has been drawn. */
+  private drawn: () => void = () => {};
   /** Bring the parts of the page up to date with the run. */
   private update: () => void = () => {};
 
@@ -143,7 +148,7 @@ class Page {
     if (frame === this.at) return;
     this.at = frame;
     const { frames } = this.run;
-    this.trial.put(frames[frame ?? frames.length - 1]!.weights, this.playing === 0);
+    this.trial.put(frames[frame ?? frames.length - 1]!.weights, this.playing === 0 && !this.filming);
     this.update();
   }
 
@@ -158,6 +163,23 @@ class Page {
     }, pace);
     if (this.at === length - 1) this.at = null;
     this.update();
+  }
+
+  /** Show every frame in turn, then the model as it is now; `draw` is called when the page has drawn it. */
+  private async each(draw: (frame: number) => void): Promise<void> {
+    const of = this.run;
+    this.stop();
+    this.turnTo(null);
+    this.filming = true;
+    for (const frame of of.frames.keys()) {
+      if (this.run !== of) break; // the dialog was closed, and another run begun
+      const all = new Promise<void>((done) => (this.drawn = done));
+      this.turnTo(frame);
+      await all;
+      draw(frame);
+    }
+    this.filming = false;
+    this.turnTo(null);
   }
 
   private stop(): void {
@@ -176,7 +198,7 @@ class Page {
     const cards = [this.controls(), this.curve(), this.examples(), this.film(), this.sizes()];
     this.update = () => cards.forEach(([, update]) => update());
     const { language } = this;
-    const panel = trialPanel(this.trial, { language, colours: () => this.colours, changed: () => {}, hint: "" });
+    const panel = trialPanel(this.trial, { language, colours: () => this.colours, changed: () => {}, drawn: () => this.drawn(), hint: "" });
     const [controls, ...pictures] = cards.map(([card]) => card);
     document.getElementById("app")!.replaceChildren(
       this.header(),
@@ -216,6 +238,14 @@ class Page {
       el(
         "div",
         { class: "tools" },
+        ...sharing({
+          language: this.language,
+          title: () => `${t.title} ${t.tasks[this.settings.task]}`,
+          words: () => [t.tasks[this.settings.task], t.frameAt(this.seen?.step ?? 0), "pellucid"].join(" · "),
+          look: () => ({ ground: this.colours.surface, ink: this.colours.muted, family: getComputedStyle(document.body).fontFamily }),
+          film: { frames: () => (this.running ? 0 : this.run.frames.length), pace: PACE / 10, each: (draw) => this.each(draw) },
+          embeds: false,
+        }),
         el("button", { type: "button", class: "quiet", ...language }, t.language),
         el("button", { type: "button", class: "quiet", ...theme }, t.theme),
       ),

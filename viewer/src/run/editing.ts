@@ -14,12 +14,15 @@ import type { Choice, Trial } from "./trial.ts";
 
 /** How far a score moves; a weight moves this many times the matrix's root mean square. */
 const [SCORES, WEIGHTS] = [6, 8];
+/** Milliseconds without a move. */
+const RESTS = 250;
 const KINDS = ["score", "weight", "step"] as const;
 
-export function editing(trial: Trial, names: Names): Card {
+/** `moved` hears when what is edited has moved, and rests. */
+export function editing(trial: Trial, names: Names, moved: () => void): Card {
   const { t } = names;
   const all = parameters(trial.runner.record);
-  const set = (change: Partial<Choice>) => trial.choose({ edit: { ...trial.edit, ...change } });
+  const set = (change: Partial<Choice>) => trial.choose({ edit: { ...trial.edit, by: null, ...change } });
   const options = KINDS.map((kind) => [kind, t.kinds[kind]] as const);
   const kinds = segmented(t.edit, options, (kind) => set({ kind }));
   const [query, queryChoice] = select("edit-query", t.query, (at) => set({ score: [at, key.selectedIndex] }));
@@ -41,7 +44,7 @@ export function editing(trial: Trial, names: Names): Card {
   };
   const [row, rowChoice] = field("edit-row", t.row);
   const [column, columnChoice] = field("edit-column", t.column);
-  const most = el("button", { type: "button", onclick: () => trial.choose({ ...(trial.edit.kind === "score" ? { look: steepest() } : {}), edit: { ...trial.edit, score: null, cell: null } }) }, t.largest);
+  const most = el("button", { type: "button", onclick: () => trial.choose({ ...(trial.edit.kind === "score" ? { look: steepest() } : {}), edit: { ...trial.edit, score: null, cell: null, by: null } }) }, t.largest);
   const [loss, lossChoice] = select("edit-loss", t.lossOf, (at) => set({ whole: at === 0 }));
   const places = [...new Set(all.map((named) => named.where))];
   offer(where, places.map((place) => placeName(names, place)));
@@ -60,9 +63,14 @@ export function editing(trial: Trial, names: Names): Card {
   const forget = el("button", { type: "button", class: "quiet", onclick: () => trial.forget() }, t.forget);
   let made: Edit | null = null;
   let known = 0;
+  let opens = 0;
+  let rests: ReturnType<typeof setTimeout>;
   let found: { of: string; fed: Fed; gradients: Gradients } | null = null;
   const curve = new Curve("edit-by", names.language, (by, { losses, loss, other: becomes }, base) => {
     const { answer, counted, between } = found!.fed;
+    trial.edit = { ...trial.edit, by: by === opens ? null : by };
+    clearTimeout(rests);
+    rests = setTimeout(moved, RESTS);
     const along = t.along(letter(), nats3(base.loss), nats3(loss), number(known), nats3(base.loss + known * by));
     said.textContent = between ? `${along} ${t.asLikely(...pair(), number(Math.exp(loss), 3))}` : along;
     const ids = answer.ended ? [...answer.ids, trial.runner.record.end] : answer.ids;
@@ -97,8 +105,9 @@ export function editing(trial: Trial, names: Names): Card {
   const update = () => {
     const { edit, rather } = trial;
     const of = JSON.stringify([trial.readings, trial.text, [...trial.off], (edit.whole && rather === null) || trial.token, rather]);
-    const whole = `${of}${JSON.stringify([edit, trial.look])}`;
+    const whole = `${of}${JSON.stringify([{ ...edit, by: null }, trial.look])}`;
     if (whole === before) return;
+    const by = before === "" ? edit.by : null; // of a page that is opened or built anew
     before = whole;
     if (found?.of !== of) {
       const { memory, run } = trial.now!;
@@ -121,8 +130,9 @@ export function editing(trial: Trial, names: Names): Card {
     known = slope(now, gradients, fed);
     keep.hidden = edit.kind === "score";
     forget.hidden = !trial.taught;
-    const [symbol, opens] = edit.kind === "step" ? ["η", stepOpens(range)] : ["δ", 0];
-    void curve.show({ edited: new Edited(trial.runner, fed, now), slope: known, range, opens, symbol, name, letter: letter() });
+    opens = edit.kind === "step" ? stepOpens(range) : 0;
+    const symbol = edit.kind === "step" ? "η" : "δ";
+    void curve.show({ edited: new Edited(trial.runner, fed, now), slope: known, range, opens: by === null ? opens : Math.max(range[0], Math.min(range[1], by)), symbol, name, letter: letter() });
   };
   type Made = { made: Edit; range: [number, number]; name: string };
   const score = ({ scores }: Gradients, { memory, run }: Fed): Made => {

@@ -29,18 +29,20 @@ export interface Host {
   colours: () => Colours;
   /** Hears of every change. */
   changed: () => void;
+  /** Hears when all that is known has been drawn. */
+  drawn?: () => void;
   /** What is below the text instead of the words on the model's 8-bit numbers. */
   hint?: string;
   /** Whether the address of the page carries what is taught. */
   links?: boolean;
 }
 
-export function trialPanel(trial: Trial, { language, colours, changed, hint, links = false }: Host): HTMLElement {
+export function trialPanel(trial: Trial, { language, colours, changed, drawn, hint, links = false }: Host): HTMLElement {
   const names = new Names(trial, language);
   const first = typing(trial, names, hint ?? names.t.hint);
   const left = [board(trial, names), maps(trial, names, colours)];
   const right = ranking(trial, names);
-  const last = [teaching(trial, names, links), editing(trial, names), decided(trial, names), outcome(trial, names)];
+  const last = [teaching(trial, names, links), editing(trial, names, changed), decided(trial, names), outcome(trial, names)];
   const others = [...left, right, ...last];
   let [turn, read] = [0, -1];
   const update = async () => {
@@ -56,6 +58,7 @@ export function trialPanel(trial: Trial, { language, colours, changed, hint, lin
       if (now !== turn) return;
       if (!card.hidden) update();
     }
+    drawn?.();
   };
   trial.listen(() => void update(), () => [left[0]!, right].forEach(([, update]) => update()));
   const column = el("div", { class: "try-column" }, ...left.map(([card]) => card));

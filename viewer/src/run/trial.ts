@@ -57,6 +57,8 @@ export interface Choice {
   cell: [row: number, column: number] | null;
   /** The loss is that of the whole answer, else of the chosen token. */
   whole: boolean;
+  /** How far it is moved; null: where the slider opens. */
+  by: number | null;
 }
 
 /** What the model was taught: a text and its right answer; −log p of it before, between and after the steps. */
@@ -106,7 +108,9 @@ export class Trial {
   /** The chosen token of the answer, and the head whose edges are in view. */
   token = 0;
   look: string;
-  edit: Choice = { kind: "score", score: null, matrix: 0, cell: null, whole: true };
+  /** The head that is in view first. */
+  readonly opens: string;
+  edit: Choice = { kind: "score", score: null, matrix: 0, cell: null, whole: true, by: null };
   /** Whether a cell of the map chooses its score, or cuts its edge. */
   picks = false;
   mode: Mode = "zero";
@@ -134,7 +138,7 @@ export class Trial {
     );
     const attention = this.sites.filter(({ block }) => block.kind === "attention");
     const cross = attention.filter(({ block }) => block.kind === "attention" && block.memory);
-    this.look = `${(cross.at(-1) ?? attention.at(-1))?.name ?? ""}.0`;
+    this.look = this.opens = `${(cross.at(-1) ?? attention.at(-1))?.name ?? ""}.0`;
     this.text = record.text;
   }
 
@@ -259,7 +263,7 @@ export class Trial {
   replace(mode: Mode, from = this.from): void {
     [this.mode, this.from] = [mode, from];
     this.runner.instead = this.whole && this.instead(this.whole);
-    this.again();
+    this.rank();
     this.rerun();
   }
 
@@ -277,12 +281,12 @@ export class Trial {
   choose(change: { token?: number; rather?: number | null; look?: string; edit?: Choice; picks?: boolean }): void {
     const { rather } = this;
     Object.assign(this, change);
-    if (this.rather !== rather) this.again();
+    if (this.rather !== rather) this.rank();
     this.listener();
   }
 
   /** Measure every part anew. */
-  private again(): void {
+  rank(): void {
     this.effects = [];
     this.measured = false;
     this.turn++;

@@ -9,22 +9,29 @@ import { TEXTS } from "./text.ts";
 
 /** Size of a frame in another page, and milliseconds after which a save's address is given back. */
 const [WIDE, HIGH, KEPT] = [760, 620, 10_000];
-/** Hundredths of a second of a frame. */
-const PACE = 32;
-
 export interface Shared {
   language: Language;
   /** What is below a picture, and in the names of files. */
   words: () => string;
   title: () => string;
   look: () => Look;
-  /** Show each frame of the film in turn, and call `draw`; without one there is no film. */
-  film?: { frames: number; each: (draw: (frame: number) => void) => Promise<void> } | undefined;
+  film?: Filmed | undefined;
+  /** Whether the page can be a frame in another: see `embedded`. */
+  embeds?: boolean;
+}
+
+export interface Filmed {
+  /** How many there are now; 0: none that could be filmed yet. */
+  frames: () => number;
+  /** Hundredths of a second of a frame. */
+  pace: number;
+  /** Show each frame of the film in turn, and call `draw`. */
+  each: (draw: (frame: number) => void) => Promise<void>;
 }
 
 /** The card of which most is in view. */
 export function inView(): HTMLElement {
-  const cards = [...document.querySelectorAll<HTMLElement>("[role=tabpanel]:not([hidden]) .card, .story-figure")];
+  const cards = [...document.querySelectorAll<HTMLElement>("[role=tabpanel]:not([hidden]) .card, .story-figure, .learn .card")];
   const seen = (card: Element) => {
     const { left, top, right, bottom } = card.getBoundingClientRect();
     const [wide, high] = [Math.min(right, innerWidth) - Math.max(left, 0), Math.min(bottom, innerHeight) - Math.max(top, 0)];
@@ -57,14 +64,16 @@ export function sharing(shared: Shared): HTMLElement[] {
     }
   };
   const saveFilm = async () => {
-    const { frames, each } = shared.film!;
+    const { frames: count, pace, each } = shared.film!;
+    const frames = count();
+    if (frames === 0) return t.noFilm;
     const card = inView();
     const shots: HTMLCanvasElement[] = [];
     await each((frame) => {
       said.textContent = t.filming(frame + 1, frames);
       shots.push(painted(card, shared.words(), shared.look(), 1));
     });
-    save(new Blob([gif(alike(shots, shared.look().ground), PACE)], { type: "image/gif" }), named("gif"));
+    save(new Blob([gif(alike(shots, shared.look().ground), pace)], { type: "image/gif" }), named("gif"));
     return t.saved(named("gif"));
   };
   const copyText = (text: () => string) => async () => {
@@ -93,7 +102,7 @@ export function sharing(shared: Shared): HTMLElement[] {
     part(t.picture, "", button("copy-picture", t.copyPicture, copyPicture), button("save-picture", t.savePicture, () => savePicture(t.saved))),
     ...(shared.film ? [part(t.film, t.gifHint, button("save-gif", t.saveGif, saveFilm))] : []),
     part(t.link, "", button("copy-link", t.copyLink, copyText(() => location.href))),
-    part(t.embed, `${t.embedHint}${local ? ` ${t.local}` : ""}`, snippet, button("copy-embed", t.copyEmbed, copyText(frame))),
+    ...(shared.embeds === false ? [] : [part(t.embed, `${t.embedHint}${local ? ` ${t.local}` : ""}`, snippet, button("copy-embed", t.copyEmbed, copyText(frame)))]),
     said,
     el("form", { method: "dialog" }, el("button", {}, t.close)),
   );

@@ -215,16 +215,27 @@ export class Story {
     return { weights, rows: z.count, keys };
   }
 
+  private get alone(): boolean {
+    return this.trial.runner.record.stacks.decoder === undefined;
+  }
+
+  /** One whose model reads and answers as this one does. */
+  private get recipe(): string {
+    const { stacks, labels } = this.trial.runner.record;
+    if (stacks.decoder) return stacks.encoder ? "g2p-demo" : "gpt-ko";
+    return labels ? "topics-ko" : "bert-ko";
+  }
+
   private get attentions(): Site[] {
     return this.trial.sites.filter(({ block }) => block.kind === "attention");
   }
 
-  /** Of the heads by which the answer looks at the text, the one whose keys depend most on the query. */
+  /** Of the heads that look at the text, from the answer if that is written, the one whose keys depend most on the query. */
   private get telling(): { site: Site; head: number } {
-    const alone = !this.trial.runner.record.stacks.encoder;
+    const { encoder, decoder } = this.trial.runner.record.stacks;
     let best = { site: this.attentions[0]!, head: 0, information: -Infinity };
     for (const site of this.attentions) {
-      if (site.stack !== "decoder" || site.block.kind !== "attention" || (!alone && !site.block.memory)) continue;
+      if (site.block.kind !== "attention" || (encoder && decoder && !site.block.memory)) continue;
       const { weights, rows, keys } = this.looks(site);
       for (let head = 0; head < site.block.heads; head++) {
         const { information } = entropies(weights, head, rows, keys);
@@ -234,14 +245,17 @@ export class Story {
     return best;
   }
 
-  /** Its weights from what is written to what is read. */
-  private get gaze(): number[][] {
+  /** Its weights from what is written to what is read; where nothing is written, from every token that is read. */
+  private get gaze(): { labels: Label[]; chances: number[]; weights: number[][] } {
     const { site, head } = this.telling;
     const { weights, rows, keys } = this.looks(site);
-    const { run } = this.trial.whole!;
+    const { run, answer } = this.trial.whole!;
     const first = this.trial.runner.record.stacks.encoder ? 0 : (this.trial.runner.record.prompt?.length ?? 0);
-    const { ids } = this.typed;
-    return this.written.ids.map((_, l) => ids.map((_, s) => weights[(head * rows + run.places[l]!) * keys + first + s]!));
+    const { ids, labels } = this.typed;
+    const row = (place: number) => ids.map((_, s) => weights[(head * rows + place) * keys + first + s]!);
+    if (this.alone) return { labels, chances: ids.map(() => 1), weights: ids.map((_, l) => row(l)) };
+    const { labels: written } = this.written;
+    return { labels: written, chances: answer.losses.map((loss) => Math.exp(-loss)), weights: written.map((_, l) => row(run.places[l]!)) };
   }
 
   // the screens
@@ -308,29 +322,30 @@ export class Story {
   }
 
   private oneHead(): Screen {
-    const chosen = () => clamp(this.at, this.written.ids.length);
+    const { oneHead, oneHeadHint } = this.alone ? this.t.alone : this.t;
+    const chosen = () => clamp(this.at, this.gaze.labels.length);
     return {
       idea: () => {
-        const row = this.gaze[chosen()]!;
+        const { labels, weights } = this.gaze;
+        const row = weights[chosen()]!;
         const most = row.indexOf(Math.max(...row));
-        return this.t.oneHead(this.written.labels[chosen()]![0], this.typed.labels[most]![0], percent(row[most]!));
+        return oneHead(labels[chosen()]![0], this.typed.labels[most]![0], percent(row[most]!));
       },
       draw: () => {
-        const { labels } = this.written;
-        const losses = this.trial.whole!.answer.losses;
+        const { labels, chances, weights } = this.gaze;
         const looking = {
           letters: this.typed.labels.map(([text]) => text),
           sounds: labels.map(([text]) => text),
-          chances: losses.map((loss) => Math.exp(-loss)),
-          weights: this.gaze,
+          chances,
+          weights,
         };
-        const weights = (i: number) => percent(Math.max(...this.gaze[i]!));
+        const most = (i: number) => percent(Math.max(...weights[i]!));
         return [
           el("div", { class: "story-bands" }, bands(looking, this.figure.clientWidth, chosen())),
-          this.chips("story-place", labels, chosen(), (at) => this.turnTo({ at }), weights),
+          this.chips("story-place", labels, chosen(), (at) => this.turnTo({ at }), most),
         ];
       },
-      hint: () => this.t.oneHeadHint,
+      hint: () => oneHeadHint,
     };
   }
 
@@ -365,6 +380,7 @@ export class Story {
   }
 
   private answer(): Screen {
+    const { labels } = this.trial.runner.record;
     const chosen = () => clamp(this.at, this.written.ids.length);
     const offered = () => {
       const { runner, whole } = this.trial;
@@ -373,7 +389,9 @@ export class Story {
     return {
       idea: () => {
         const [[id, p]] = offered() as [[number, number]];
-        return this.t.answer(chosen() + 1, this.trial.target.label(id)[0], percent(p));
+        const about = [this.trial.target.label(id)[0], percent(p)] as const;
+        if (labels) return this.t.alone.label(labels === "text" ? null : chosen() + 1, ...about);
+        return this.t.answer(chosen() + 1, ...about);
       },
       draw: () => {
         const { losses } = this.trial.whole!.answer;
@@ -382,7 +400,7 @@ export class Story {
           this.bars(offered().map(([id, p]) => [this.trial.target.label(id), p, percent(p), id === this.written.ids[chosen()]])),
         ];
       },
-      hint: () => this.t.answerHint,
+      hint: () => (labels === "text" ? this.t.alone.labelHint : (this.alone ? this.t.alone : this.t).answerHint),
     };
   }
 
@@ -466,6 +484,7 @@ export class Story {
   }
 
   private oneStep(): Screen {
+    const words = this.alone ? this.t.alone : this.t;
     /** p of the right answer, and what the model writes now. */
     const now = () => {
       const { trial } = this;
@@ -491,7 +510,7 @@ export class Story {
         const count = sum(this.trial.runner.record.numbers.tensors.filter(({ name }) => name !== null).map(({ shape }) => shape.reduce((a, b) => a * b, 1)));
         if (steps.length === 0) return t.before(count.toLocaleString("en"), this.answerText, percent(now().p));
         const { p, writes } = steps.at(-1)!;
-        return `${t.after(steps.length - 1, this.answerText, percent(steps[0]!.p), percent(p))} ${t.writes(writes)}`;
+        return `${t.after(steps.length - 1, this.answerText, percent(steps[0]!.p), percent(p))} ${words.writes(writes)}`;
       },
       draw: () => {
         const { t } = this;
@@ -511,8 +530,8 @@ export class Story {
             el("button", { type: "button", id: "story-step", class: "primary", onclick: step }, t.step),
             el("button", { type: "button", id: "story-forget", class: "quiet", disabled: this.steps.length === 0, onclick: forget }, t.forget),
           ),
-          el("table", { class: "story-steps" }, el("thead", {}, el("tr", {}, ...t.steps.map((words) => el("th", { scope: "col" }, words)))), el("tbody", {}, ...known.map(row))),
-          el("p", {}, t.end, el("br"), el("code", {}, "pellucid train g2p-demo --run runs/mine --data.train my.tsv"), el("br"), el("code", {}, `pellucid view runs/mine "${this.trial.piece.replaceAll('"', "")}"`)),
+          el("table", { class: "story-steps" }, el("thead", {}, el("tr", {}, ...words.steps.map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, ...known.map(row))),
+          el("p", {}, t.end, el("br"), el("code", {}, `pellucid train ${this.recipe} --run runs/mine --data.train my.tsv`), el("br"), el("code", {}, `pellucid view runs/mine "${this.trial.piece.replaceAll('"', "")}"`)),
         ];
       },
       hint: () => "",

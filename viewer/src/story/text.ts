@@ -53,6 +53,18 @@ const en = {
   step: "Take one step",
   forget: "As it was trained",
   writes: (answer: string) => `It writes “${answer}”.`,
+  /** Of a model that guesses what is masked or gives labels, all places at once. */
+  alone: {
+    oneHead: (read: string, token: string, w: string) =>
+      `While it reads “${read}”, this head looks most at “${token}”: ${w}. It compares what it asks with what every token offers.`,
+    oneHeadHint: "A band is as wide as the weight; the weights of a row add up to 100 %. The text is above, and below again. Press a token.",
+    answerHint: "The most likely one is the guess. All places are guessed at once, each from the whole text. Press a place.",
+    label: (place: number | null, label: string, p: string) =>
+      `In the end every label has a probability. “${label}” has ${p}${place === null ? "" : ` in place ${place}`}.`,
+    labelHint: "The most likely label is the answer.",
+    writes: (answer: string) => `Its answer is “${answer}”.`,
+    steps: ["step", "p of the right answer", "the model’s answer"],
+  },
   steps: ["step", "p of the right answer", "the model writes"],
   end: "That is training: this step, some thousand times, with many texts. With pairs of your own:",
   stacks: { encoder: "encoder", decoder: "decoder" },
@@ -106,6 +118,15 @@ const ko: Words = {
   step: "한 걸음 내딛기",
   forget: "학습된 그대로",
   writes: (answer) => `모델은 “${answer}”라고 씁니다.`,
+  alone: {
+    oneHead: (read, token, w) => `“${read}”을(를) 읽을 때 이 헤드는 “${token}”을(를) 가장 많이 봅니다. ${w}입니다. 자기가 묻는 것을 토큰마다 내놓은 것과 견줍니다.`,
+    oneHeadHint: "띠의 너비가 가중치이고, 한 행의 가중치를 더하면 100 %입니다. 위와 아래가 같은 글입니다. 토큰을 눌러 보십시오.",
+    answerHint: "가장 그럴듯한 것이 추측입니다. 모든 자리를 글 전체에서 한꺼번에 추측합니다. 자리를 눌러 보십시오.",
+    label: (place, label, p) => `마지막에는 모든 레이블에 확률이 있습니다. ${place === null ? "" : `${place}번째 자리에서 `}“${label}”의 확률은 ${p}입니다.`,
+    labelHint: "가장 그럴듯한 레이블이 답입니다.",
+    writes: (answer) => `모델의 답은 “${answer}”입니다.`,
+    steps: ["걸음", "맞는 답의 확률", "모델의 답"],
+  },
   steps: ["걸음", "맞는 답의 확률", "모델이 쓰는 답"],
   end: "학습은 이 한 걸음을 여러 글로 수천 번 되풀이하는 것입니다. 여러분의 데이터로 해 보려면:",
   stacks: { encoder: "인코더", decoder: "디코더" },
