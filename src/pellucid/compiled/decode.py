@@ -51,7 +51,7 @@ to all, and where the memory of new sources begins."""
 
 
 class Kernels(NamedTuple):
-    """The decoding kernels for one activation; each is compiled at its first call."""
+    """The decoding kernels for one activation; each is loaded or compiled at its first call."""
 
     encode: Kernel
     step: Kernel
