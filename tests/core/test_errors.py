@@ -22,9 +22,11 @@ def test_a_module_that_cannot_be_imported_says_why(
     (tmp_path / "broken_here.py").write_text('raise ImportError("libwide.so: no such file")')
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "lacking_here.py").write_text("import pellucid_has_no_such_module")
+    (tmp_path / "lackingruntime.py").write_text("import lacking")
     for module, why in (
         ("broken_here", "libwide.so: no such file"),
         ("lacking_here", "No module named 'pellucid_has_no_such_module'"),
+        ("lackingruntime", "No module named 'lacking'"),  # the beginning of its name
     ):
         said = re.escape(f"install the extra ({why})")
         with pytest.raises(UserError, match=f"^{said}$"):

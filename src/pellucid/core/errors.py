@@ -44,7 +44,8 @@ def optional(
         return importlib.import_module(module)
     except ImportError as cause:
         how = f": {install(extra, module)}" if extra else ""
-        absent = isinstance(cause, ModuleNotFoundError) and module.startswith(cause.name or module)
+        absent = isinstance(cause, ModuleNotFoundError)
+        absent = absent and f"{module}.".startswith(f"{cause.name or module}.")
         why = "" if absent else f" ({cause})"
         raise error(f"{message}{how}{why}") from None
 
