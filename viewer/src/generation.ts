@@ -18,6 +18,7 @@ export class Generation {
   private readonly loss = el("p", { class: "hint" });
   /** The record whose tokens are shown. */
   private shown: PageRecord | null = null;
+  private readonly tree: Tree | null;
   private readonly looks = el("p", { class: "looks" });
   private readonly looksTitle = el("h3");
 
@@ -30,7 +31,7 @@ export class Generation {
       "aria-label": model.guesses ? t.guessedTokens : t.answerTokens,
     });
     this.tokens.addEventListener("keydown", (event) => this.key(event));
-    const tree = record.tree.length > 0 ? new Tree(model) : null;
+    const tree = (this.tree = record.tree.length > 0 ? new Tree(model) : null);
     if (record.steps.length === 0) {
       this.root = el(
         "div",
@@ -62,6 +63,11 @@ export class Generation {
       if (state.tab === "generation" || changed.has("tab")) this.update();
     });
     this.update();
+  }
+
+  /** Draw for paper, or again for the screen. */
+  print(paper: boolean): void {
+    this.tree?.print(paper);
   }
 
   private fill(record: PageRecord): void {

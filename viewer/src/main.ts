@@ -285,11 +285,13 @@ function show(record: PageRecord, state: State): void {
     document.documentElement.dataset["printing"] = "";
     model.usePaper(true);
     large.print(true);
+    generation.print(true);
   };
   globalThis.onafterprint = () => {
     delete document.documentElement.dataset["printing"];
     model.usePaper(false);
     large.print(false);
+    generation.print(false);
   };
   DARK.onchange = () => model.chooseTheme(model.state.theme);
   globalThis.pellucid = {

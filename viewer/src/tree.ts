@@ -7,11 +7,15 @@ import type { Placed } from "./layout.ts";
 import type { Model } from "./model.ts";
 import { t } from "./text.ts";
 
-const [HEIGHT, DOWN, EDGE] = [34, 46, 12];
+const [HEIGHT, EDGE] = [34, 12];
+/** From row to row on the screen, and on paper. */
+const [DOWN, CLOSE] = [46, 40];
 /** Between two columns: as much as fills the width. */
 const [NEAR, FAR] = [28, 96];
 /** Pixels: of a probability, of a square sign; the least and the most width of a node. */
 const [PROBABILITY, SQUARE, LEAST, MOST] = [70, 13.5, 96, 190];
+/** Width of a line of columns on paper, which does not scroll, and what is between two lines. */
+const [PAPER, BETWEEN] = [670, 26];
 
 export class Tree {
   readonly root: HTMLElement;
@@ -24,7 +28,8 @@ export class Tree {
   private drawn = 0;
   private nodes = new Map<number, SVGElement>();
   /** Where each column begins, and how wide its nodes are. */
-  private columns: { x: number; width: number }[] = [];
+  private columns: { x: number; y: number; width: number }[] = [];
+  private paper = false;
 
   constructor(model: Model) {
     this.model = model;
@@ -56,29 +61,38 @@ export class Tree {
     this.mark();
   }
 
+  /** Draw for paper, or again for the screen. */
+  print(paper: boolean): void {
+    this.paper = paper;
+    this.build();
+  }
+
   private build(): void {
     const { tree } = this.model.record;
     this.drawn = this.picture.clientWidth;
     this.placed = place(tree, this.all.checked);
     const best = path(tree, tree.findIndex((node) => node[6] === 1));
     const at = new Map(this.placed.map((one) => [one.index, one]));
-    const rows = Math.max(...this.placed.map((p) => p.row)) + 1;
     this.columns = [];
-    for (const { column, index } of this.placed) {
+    const high: number[] = []; // of each column
+    for (const { column, row, index } of this.placed) {
+      high[column] = Math.max(high[column] ?? 0, row * this.down + HEIGHT);
       const needed = PROBABILITY + SQUARE * squares(tree[index]![1]);
       const width = Math.min(MOST, Math.max(LEAST, needed, this.columns[column]?.width ?? 0));
-      this.columns[column] = { x: 0, width };
+      this.columns[column] = { x: 0, y: EDGE, width };
     }
     const used = this.columns.reduce((sum, { width }) => sum + width, 2 * EDGE);
-    const between = Math.max(NEAR, Math.min(FAR, (this.drawn - used) / (this.columns.length - 1)));
-    let x = EDGE;
-    for (const one of this.columns) {
-      one.x = x;
+    const between = this.paper ? NEAR : Math.max(NEAR, Math.min(FAR, (this.drawn - used) / (this.columns.length - 1)));
+    let [x, y, below] = [EDGE, EDGE, 0];
+    this.columns.forEach((one, column) => {
+      if (this.paper && x + one.width + EDGE > PAPER) [x, y] = [EDGE + NEAR, below + BETWEEN];
+      [one.x, one.y] = [x, y];
       x += one.width + between;
-    }
+      below = Math.max(below, y + high[column]!);
+    });
     const picture = svg("svg", {
-      width: x - between + EDGE,
-      height: rows * DOWN - DOWN + HEIGHT + 2 * EDGE,
+      width: Math.max(...this.columns.map(({ x, width }) => x + width)) + EDGE,
+      height: below + EDGE,
       role: "tree",
       "aria-label": t.treeName,
     });
@@ -92,8 +106,10 @@ export class Tree {
       const from = at.get(one.parent);
       const thick = best.has(one.index);
       if (from) {
-        const [px, py] = this.corner(from);
-        const [x0, y0, y1] = [px + this.columns[from.column]!.width, py + HEIGHT / 2, y + HEIGHT / 2];
+        const [left, right] = [from, one].map(({ column }) => this.columns[column]!);
+        // From the line before it comes in at the left.
+        const x0 = left!.y === right!.y ? left!.x + left!.width : 0;
+        const [y0, y1] = [right!.y + Math.min(from.row * this.down, high[one.column]!) + HEIGHT / 2, y + HEIGHT / 2];
         const middle = (x0 + x) / 2;
         edges.append(
           svg("path", {
@@ -129,8 +145,13 @@ export class Tree {
     this.mark();
   }
 
+  private get down(): number {
+    return this.paper ? CLOSE : DOWN;
+  }
+
   private corner({ column, row }: Placed): [number, number] {
-    return [this.columns[column]!.x, EDGE + row * DOWN];
+    const { x, y } = this.columns[column]!;
+    return [x, y + row * this.down];
   }
 
   private mark(): void {

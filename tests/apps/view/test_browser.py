@@ -282,6 +282,37 @@ def test_paper_has_the_whole_map_in_light_colours(
     page.close()
 
 
+def test_paper_has_the_whole_search_and_no_buttons(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport=WIDE)
+    page.goto(picture.save(tmp_path / "paper.html").as_uri())
+    page.get_by_role("tab", name="Generation").click()
+    settle(page)
+    places = """() => [...document.querySelectorAll('.tree .node')].map(
+        node => node.getAttribute('transform').split(' ')[0])"""
+    before = page.evaluate(places)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    settle(page)
+    tree = box(page, ".tree")
+    nodes = page.locator(".tree .node rect").all()
+    assert len(nodes) > 7
+    for node in nodes:
+        one = node.bounding_box()
+        assert one
+        assert tree["x"] <= one["x"]
+        assert one["x"] + one["width"] <= tree["x"] + tree["width"] + 1
+    assert page.evaluate(places) != before, "columns go on in the next line"
+    for hidden in ("Guess one yourself", "show dropped tokens"):
+        assert not page.get_by_text(hidden).first.is_visible()
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    settle(page)
+    assert page.evaluate(places) == before
+    page.close()
+
+
 def test_a_long_title_keeps_its_answer(open_page: Open, forty: view.Picture) -> None:
     page = open_page(forty, viewport=NARROW)
     answer = page.locator("h1 span").last

@@ -149,7 +149,7 @@ function outcome(trial: Trial, names: Names): Card {
   const { t } = names;
   const said = el("p", { role: "status" });
   const reset = el("button", { type: "button", onclick: () => trial.reset() }, t.everything);
-  const bar = el("div", { class: "try-outcome" }, said, reset);
+  const bar = el("div", { class: "try-outcome none" }, said, reset);
   const update = () => {
     bar.classList.toggle("none", trial.off.size === 0);
     const { whole, now } = trial;
