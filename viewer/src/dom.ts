@@ -92,7 +92,7 @@ export function segmented<T extends string>(
 }
 
 /** How far a region can still be scrolled, in pixels. */
-export interface Hidden {
+interface Hidden {
   down: number;
   right: number;
 }

@@ -53,7 +53,7 @@ export const TEXTS: { [language in Language]: Words } = { en, ko };
 type Curve = [step: number, loss: number][];
 type Shot = Pick<PageRecord, "loss" | "maps" | "steps" | "tree" | "own">;
 
-export interface FilmRecord {
+interface FilmRecord {
   frames: { step: number; epoch: number; record: Shot }[];
   /** Losses that the run has recorded, in nats a token. */
   training: Curve;

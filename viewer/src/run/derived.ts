@@ -12,7 +12,7 @@ import type { Fed } from "./recorded.ts";
 import { sum } from "./trial.ts";
 
 /** Step of the finite differences, in both directions. */
-export const MOVED = 1e-6;
+const MOVED = 1e-6;
 /** Products of a sum that are kept. */
 const TERMS = 3;
 

@@ -535,7 +535,7 @@ export function placesIn(starts: Starts, offset = 0): number[] {
 }
 
 /** A sequence's rows of queries and of keys, and how many pairs of both come before it. */
-export interface Piece {
+interface Piece {
   query: number;
   queries: number;
   key: number;

@@ -8,14 +8,14 @@ import { lastOf } from "./model.ts";
 import type { Linear, Norm } from "./model.ts";
 
 /** After a part (a name as in `Off`; "" the embedding): the most likely token, and its probability. */
-export interface Lens {
+interface Lens {
   part: string;
   says: number;
   p: number;
 }
 
 /** What a part adds to a logit. "" is the embedding, "bias" what no token changes. */
-export interface Entry {
+interface Entry {
   part: string;
   logit: number;
 }

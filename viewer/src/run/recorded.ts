@@ -36,7 +36,7 @@ export function lazy<T>(make: () => T): () => T {
   return () => (made ??= { it: make() }).it;
 }
 
-export function fedOf(trial: Trial, reading: Reading): Fed {
+function fedOf(trial: Trial, reading: Reading): Fed {
   const { runner } = trial;
   const { memory, run, answer } = reading;
   const expected = expectedOf(runner, run, answer);

@@ -25,7 +25,7 @@ export interface Reading {
 }
 
 /** How much −log p of the answer grows without a part, and the answer then, if it is another. */
-export interface Effect {
+interface Effect {
   part: string;
   grows: number;
   other: Answer | null;

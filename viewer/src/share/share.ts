@@ -9,7 +9,7 @@ import { TEXTS } from "./text.ts";
 
 /** Size of a frame in another page, and milliseconds after which a save's address is given back. */
 const [WIDE, HIGH, KEPT] = [760, 620, 10_000];
-export interface Shared {
+interface Shared {
   language: Language;
   /** What is below a picture, and in the names of files. */
   words: () => string;
@@ -20,7 +20,7 @@ export interface Shared {
   embeds?: boolean;
 }
 
-export interface Filmed {
+interface Filmed {
   /** How many there are now; 0: none that could be filmed yet. */
   frames: () => number;
   /** Hundredths of a second of a frame. */

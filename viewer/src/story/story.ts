@@ -9,6 +9,7 @@ import { clamp, el, number, percent, svg, token } from "../dom.ts";
 import { pixels } from "../matrix.ts";
 import type { Label, Rows } from "../record.ts";
 import { gradientsOf } from "../run/edit.ts";
+import { norms } from "../run/forward.ts";
 import { stacksOf } from "../run/model.ts";
 import type { StackName } from "../run/model.ts";
 import { entropies } from "../run/recorded.ts";
@@ -18,7 +19,7 @@ import type { Site, Trial } from "../run/trial.ts";
 import type { Language } from "../text.ts";
 import { TEXTS } from "./text.ts";
 
-export const SCREENS = 8;
+const SCREENS = 8;
 /** Milliseconds after a key before the model reads; tokens offered in a place; height of a stage of the gradient. */
 const [PAUSE, OFFERED, STAGE] = [250, 6, 22];
 /** The screen from which on an answer may be given that is right. */
@@ -437,14 +438,12 @@ export class Story {
     const { trial } = this;
     const { runner } = trial;
     const { passed } = gradientsOf(runner, { ...trial.whole!, off: new Set(), counted: () => true });
-    const norms = ({ values, count, width }: Rows) =>
-      Array.from({ length: count }, (_, t) => Math.hypot(...values.subarray(t * width, (t + 1) * width)));
     const read = this.written.labels;
     const before = runner.record.stacks.encoder ? trial.labels("target").slice(0, 1) : this.typed.labels;
     return stacksOf(runner.record).reverse().map(([stack]) => {
       const { arrives, first } = passed[stack]!;
       const labels = stack === "encoder" ? this.typed.labels : [...before, ...read];
-      return { stack, labels, lengths: [...[...arrives].reverse().map(norms), norms(first)] };
+      return { stack, labels, lengths: [...[...arrives].reverse(), first].map((rows) => [...norms(rows)]) };
     });
   }
 

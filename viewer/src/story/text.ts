@@ -13,7 +13,6 @@ const en = {
   back: "Back",
   next: "Next",
   close: "Take the model apart",
-  again: "From the beginning",
   unread: "The model cannot read this: type a shorter text.",
   short: ["Letters", "Vectors", "One head", "All heads", "Answer", "Loss", "Backward", "One step"],
   titles: [
@@ -85,7 +84,6 @@ const ko: Words = {
   back: "이전",
   next: "다음",
   close: "모델 분해해 보기",
-  again: "처음부터",
   unread: "모델이 읽을 수 없습니다. 더 짧은 텍스트를 입력해 주십시오.",
   short: ["글자", "벡터", "헤드 하나", "모든 헤드", "답", "손실", "역전파", "한 걸음"],
   titles: [
