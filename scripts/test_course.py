@@ -7,7 +7,8 @@ with the official files of Pyodide. tests/course/drive.html uses it in every ins
 learner does: each exercise with each named mistake and a right answer, in English and Korean. Every
 sentence must be the one that `pellucid exercise` prints. Every op's backward must be right as it
 is, and wrong when changed. The articles' notebooks run from their first cell to their last, and
-must print the stored output. The page in two columns must show the values that are computed here.
+must print the stored output; a changed cell must be kept when the page comes again. The page in two
+columns must show the values that are computed here.
 With --train, the answers then train a Transformer in the page, and all Korean notebooks run too,
 instead of one.
 """
@@ -206,8 +207,16 @@ def faults(message: dict[str, Any], native: dict[tuple[str, str, str], list[str]
             if "14/14" not in said or not lines[0].endswith("사십오만육천칠백팔십팔"):
                 return [f"train: {said} {lines}"]
         case {"kind": "ready"}:
-            spent = f"{message['ms'] / 1000:.1f} s, {message['spent']:.1f} s of processor time"
-            print(f"  {message['about']}, {message['language']}: ready after {spent}", flush=True)
+            editor, ready = (f"{message[each] / 1000:.1f} s" for each in ("editor", "ms"))
+            spent = f"{message['spent']:.1f} s of processor time"
+            print(
+                f"  {message['about']}, {message['language']}: editor after {editor}, ready after "
+                f"{ready}, {spent}",
+                flush=True,
+            )
+        case {"kind": "kept", "values": values, "offered": offered}:
+            if not all([*values, *offered]):
+                return [f"{message['language']} a changed cell: {values}, {offered}"]
         case {"kind": "end", "error": error}:
             return [error]
     return []

@@ -28,8 +28,8 @@
       ask: "A number from 1 to 999,999", translate: "Translate",
       looked: "Where each Korean token looked:",
       notebooks: "The articles, cell by cell",
-      about_notebook: "The notebook of this article. Its cells run in this page, in their order; change one, and run it again. The output that you see first was stored before.",
-      run: "Run", all: "Run all", running: "Running …", drawing: "What draws pictures is loading: {} of {} files",
+      about_notebook: "The notebook of this article. Its cells run in this page, in their order; change one, and run it again. What you changed stays in your browser. The output that you see first was stored before.",
+      run: "Run", restore: "Restore", all: "Run all", running: "Running …", drawing: "What draws pictures is loading: {} of {} files",
       elsewhere: "This cell is not run here: it trains a model with packages that no browser has, or uses what such a cell made. Its stored output:",
       minutes: "Run all leaves this cell out: it takes about {} minutes here. Its own button runs it. Its stored output:",
       at: "line {}: {}", edit: "Code of cell {}",
@@ -57,8 +57,8 @@
       ask: "1부터 999,999까지의 수", translate: "옮기기",
       looked: "한국어 토큰이 본 곳:",
       notebooks: "글을 셀 단위로",
-      about_notebook: "이 글의 노트북입니다. 셀은 이 페이지 안에서 차례대로 실행됩니다. 고쳐서 다시 실행해 보세요. 처음에 보이는 출력은 미리 저장해 둔 것입니다.",
-      run: "실행", all: "모두 실행", running: "실행하는 중 …", drawing: "그림 그리는 패키지를 불러오는 중: 파일 {}/{}",
+      about_notebook: "이 글의 노트북입니다. 셀은 이 페이지 안에서 차례대로 실행됩니다. 고쳐서 다시 실행해 보세요. 고친 것은 브라우저에 남습니다. 처음에 보이는 출력은 미리 저장해 둔 것입니다.",
+      run: "실행", restore: "되돌리기", all: "모두 실행", running: "실행하는 중 …", drawing: "그림 그리는 패키지를 불러오는 중: 파일 {}/{}",
       elsewhere: "이 셀은 여기서 실행하지 않습니다. 브라우저에 없는 패키지로 모델을 학습하거나, 그런 셀의 결과를 씁니다. 저장해 둔 출력입니다.",
       minutes: "모두 실행할 때는 이 셀을 건너뜁니다. 여기서는 {}분쯤 걸립니다. 셀의 버튼으로 실행할 수 있습니다. 저장해 둔 출력입니다.",
       at: "{}행: {}", edit: "{}번 셀의 코드",
@@ -75,7 +75,7 @@
 
   // ---- What the learner has done, kept by the browser
   const KEY = "pellucid.workbench";
-  const progress = { answers: {}, solved: {}, hints: {}, ...read() };
+  const progress = { answers: {}, solved: {}, hints: {}, cells: {}, ...read() };
   function read() {
     try {
       return JSON.parse(localStorage.getItem(KEY) ?? "{}");
@@ -412,6 +412,12 @@
   function notebook(name) {
     const { title, address } = course.notebooks[name][language];
     const cells = h("div", {}), buttons = h("div", { className: "wb-buttons" }), runs = [];
+    const notebook = `${name}.${language}`, changed = () => progress.cells[notebook] ?? {}; // by the cells' own code
+    function change(source, value) {
+      const { [source]: _, ...others } = changed();
+      progress.cells[notebook] = value === source ? others : { ...others, [source]: value };
+      keep();
+    }
     const output = (printed, pictures) => {
       const names = [...printed.matchAll(/^\S+: .*?([\w.-]+)\.png$/gm)].map((found) => found[1]);
       const drawn = pictures.map((data, i) => h("img", { src: `data:image/png;base64,${data}`, alt: names[i] ?? "" }));
@@ -419,7 +425,20 @@
     };
     function code({ source, printed, pictures, minutes }) {
       const said = panel(), own = h("div", { className: "wb-buttons" }), number = runs.length;
-      const box = editor(source, () => {}, () => run());
+      const restore = button("restore", () => {
+        box.area.value = source;
+        box.area.dispatchEvent(new Event("input"));
+        box.area.focus();
+      });
+      restore.hidden = !(source in changed());
+      const box = editor(
+        changed()[source] ?? source,
+        (value) => {
+          change(source, value);
+          restore.hidden = value === source;
+        },
+        () => run(),
+      );
       const cell = h("div", { className: "wb-cell" }, box.box, own, said);
       const stored = (...note) => said.replaceChildren(...note, ...output(printed, pictures));
       box.area.ariaLabel = say("edit", number + 1);
@@ -440,7 +459,7 @@
           box.point(found.line);
         });
       }
-      own.append(button("run", () => run()));
+      own.append(button("run", () => run()), restore);
       runs.push(async (first) => {
         await run(first, true);
         return cell.dataset.state;
@@ -453,7 +472,13 @@
       for (const [i, run] of runs.entries()) if ((await run(i === 0)) === "wrong") break;
       delete cells.dataset.running;
     }
-    buttons.append(button("all", all, "wb-first"), button("over", show));
+    const over = () => {
+      if (Object.keys(changed()).length && !confirm(say("sure"))) return;
+      delete progress.cells[notebook];
+      keep();
+      show();
+    };
+    buttons.append(button("all", all, "wb-first"), button("over", over));
     fetch(new URL(address, here))
       .then((response) => response.json())
       .then((made) => cells.replaceChildren(...made.map((cell) => (cell.html ? h("div", { innerHTML: cell.html }) : code(cell)))))
