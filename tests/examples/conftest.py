@@ -37,10 +37,12 @@ def printed(folder: Path, corpus: Callable[[str], Splits]) -> Iterator[Callable[
     @cache
     def run(name: str) -> str:
         path = ROOT / "examples" / f"{name}.py"
+        source = path.read_text(encoding="utf-8")
+        small = "--output", str(folder), "--steps", "10"
         out = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
             patch.setattr(lesson, "main", lambda arguments: real([*arguments, *SMALL]))
-            patch.setattr("sys.argv", [path.name, "--output", str(folder), "--steps", "10"])
+            patch.setattr("sys.argv", [path.name, *(small if "Lesson(" in source else ())])
             patch.chdir(ROOT)
             runpy.run_path(str(path), run_name="__main__")
         return out.getvalue()
