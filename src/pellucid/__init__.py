@@ -131,7 +131,8 @@ def train(
         str(recipe), folder, None if start is None else Path(start), resume, accept_changes
     )
     files, ends = (train, valid, test), {"steps": steps, "epochs": epochs, "minutes": minutes}
-    refuse_unknown(tables, base, "train", "valid", "test", *ends)
+    own = "train valid test steps epochs minutes run resume accept_changes device precision"
+    refuse_unknown(tables, base, *own.split(), "listeners", "watch")
     table = tables.get("data")
     columns = table.get("columns") if isinstance(table, Mapping) else None
     data, written = dict[str, Any](), dict[Path, str]()

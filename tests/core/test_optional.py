@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 from pellucid.apps.cli.main import describe
-from pellucid.core.errors import EXTRAS
+from pellucid.core.errors import EXTRAS, install
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 BLOCK = """
@@ -44,6 +44,14 @@ def test_a_module_that_an_extra_has_is_named_with_it() -> None:
     message = describe(ModuleNotFoundError("No module named 'rich.table'", name="rich.table"))
     assert message.startswith("this needs rich, which is not installed: ")
     assert "This is a bug" in describe(ModuleNotFoundError("No module named 'zz'", name="zz"))
+
+
+def test_of_an_extra_only_what_is_not_installed_is_named() -> None:
+    command = install("export", "onnx")
+    assert "onnx>=" in command
+    assert "filelock" not in command
+    assert "tyro" not in command
+    assert "filelock" in install("train", "filelock")  # it is there, and cannot be imported
 
 
 def test_extras_are_those_of_the_project() -> None:

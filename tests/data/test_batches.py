@@ -44,7 +44,10 @@ def test_too_long_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> No
     made = encode_pairs(pairs, LETTERS, LETTERS, max_tokens=3)
     assert made.dropped == 2
     assert made.source.lengths.tolist() == [3, 1]
-    assert "left out 2 of 4 pairs: expected 1 to 3 tokens on both sides" in caplog.text
+    assert (
+        "left out 2 of 4 pairs: expected 1 to 3 tokens on both sides (`data.max_tokens`)"
+        in caplog.text
+    )
 
 
 def test_what_the_normaliser_leaves_empty_is_dropped() -> None:

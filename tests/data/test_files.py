@@ -11,6 +11,7 @@ import pytest
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.files import (
     LONGEST_LINE,
+    read_either,
     read_lines,
     read_pairs,
     read_parallel,
@@ -175,7 +176,7 @@ ERRORS = [
     ("p.tsv", "a\tb\nc\n", "p.tsv, line 2: expected 2 columns with a tab between them, got 1"),
     ("p.tsv", "a\tb\nc  k ə\n", "got 1; put a tab between the source and the target"),
     ("p.csv", ",,\n,\n", "p.csv: is empty"),
-    ("p.tsv", "a\tb\tc\n", "line 1: expected 2 columns .* got 3; .* names its columns"),
+    ("p.tsv", "a\tb\tc\n", "line 1: expected 2 columns .* got 3; say which .* as in 1 2 3"),
     ("p.csv", "a,b\nc\td\n", "p.csv, line 2: expected 2 columns with a comma"),
     ("p.tsv.csv", "a,b\nc\td\n", "p.tsv.csv, line 2: expected 2 columns with a comma"),
     ("p.tsv.csv.gz", "a,b\nc\td\n", "line 2: expected 2 columns with a comma"),
@@ -239,10 +240,13 @@ def test_what_is_not_a_readable_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(UserError, match=r"folder.tsv: is a folder"):
         read_pairs(tmp_path / "folder.tsv")
     with pytest.raises(UserError, match=r"none.tsv: there is no such file$"):
-        read_pairs(tmp_path / "none.tsv")
+        read_pairs(tmp_path / "nowhere" / "none.tsv")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=f"none.tsv: there is no such file in {tmp_path}, where"):
         read_pairs(Path("none.tsv"))
+    write(tmp_path, "words_train.tsv", "a\tb\n")
+    with pytest.raises(UserError, match=r"where relative .* \(did you mean words_train.tsv\?\)"):
+        read_pairs(Path("words-train.tsv"))
     with pytest.raises(UserError, match="cannot be read: Not a directory"):
         read_pairs(write(tmp_path, "file", "a") / "p.tsv")
     whole = gzip.compress(b"a\tb\n" * 997)
@@ -405,8 +409,10 @@ def test_two_files_of_pairs_are_not_parallel(name: str, tmp_path: Path) -> None:
 
 
 def test_three_files_are_not_parallel(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="two parallel texts; got 3 files"):
+    with pytest.raises(UsageError, match=r"two parallel texts; got .*a, .*b, .*c$"):
         read_split([tmp_path / name for name in "abc"], held_out=0.1)
+    with pytest.raises(UsageError, match=r"two parallel texts; got nothing$"):
+        read_either([], None)
 
 
 def test_a_text_file_is_one_text_with_its_line_ends(tmp_path: Path) -> None:

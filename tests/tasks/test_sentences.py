@@ -82,9 +82,14 @@ def test_a_model_of_columns_reads_rows_and_refuses_a_text_without_its_columns() 
             trained.passage(text)
 
 
-def test_a_model_of_words_keeps_marks_and_names_what_it_cannot_read() -> None:
+def test_a_model_of_words_keeps_marks_and_names_what_it_cannot_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     trained = pellucid.load("g2p-en")
     one = dict(zip("abc", trained.generate(["cat", "it's", "well"]), strict=True))
+    assert not caplog.messages
+    trained.generate(["7 cats", "well, жat", "it 7"])
+    assert caplog.messages == ["not seen in training: '7' 'ж'"]
     found = trained.generate(["“Cat,” \u00a0it\u2019s\nWELL-cat! ", "...", " ", "7 cat"])
     text = f"“{one['a']},” \u00a0{one['b']}\n{one['c']}-{one['a']}!"
     assert found == [text, "...", " ", f"7 {one['a']}"]

@@ -326,6 +326,7 @@ def test_a_folder_that_cannot_be_trained_on_says_why(
     theirs = pretrained("gpt2", tmp_path)
     assert "for a pellucid-seq2seq, and " in told(theirs, "multi30k-de-en")
     assert "there is no such folder" in told(tmp_path / "none")
+    assert "(did you mean" in told(theirs.with_name(f"{theirs.name}s"))
     (theirs / "tokenizer.json").unlink()
     assert "has no tokenizer.json" in told(theirs)
     write_tokenizer(theirs, SPECIALS["gpt2"], more=97)

@@ -1,6 +1,7 @@
 """Errors that the user can fix. The command line prints the message without a traceback."""
 
 import importlib
+import re
 import shlex
 import sys
 from contextlib import suppress
@@ -66,10 +67,16 @@ def without(error: ModuleNotFoundError) -> str:
 def install(extra: str, module: str = "") -> str:
     """Return the `pip install` command for an extra's packages.
 
-    The package that has the name of `module`, if there is one, comes first.
+    With `module`, the package of that name, if there is one, comes first; of the others only those
+    that are not installed are named.
     """
+    from importlib.metadata import distributions
+
     name = module.partition(".")[0]
-    return pip_install(*sorted(_requirements(extra), key=lambda line: not line.startswith(name)))
+    there = {str(each.name).lower().replace("_", "-") for each in distributions()}
+    wanted = sorted(_requirements(extra), key=lambda line: not line.startswith(name))
+    missing = [x for x in wanted if x.startswith(name) or re.split(r"[^\w.-]", x)[0] not in there]
+    return pip_install(*(missing or wanted))
 
 
 def pip_install(*packages: str) -> str:

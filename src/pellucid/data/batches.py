@@ -109,11 +109,11 @@ def encode_pairs(
     targets = [text for _, text in rows]
     encoded: list[tuple[list[int], list[int]]]
     if source is None:
-        unit, where = "text", ""
+        unit, where = "text", " (`data.max_tokens`)"
         report_unknown(target, targets, "text")
         encoded = [([], ids) for ids in target.encode_all(targets)]
     else:
-        unit, where = "pair", " on both sides"
+        unit, where = "pair", " on both sides (`data.max_tokens`)"
         sources = [text for text, _ in rows]
         report_unknown(source, sources, "source")
         report_unknown(target, targets, "target")

@@ -310,10 +310,8 @@ def read_either(
                     "line i of one translating line i of the other; put all pairs into one file"
                 )
         return read_parallel(paths[0], paths[1], leave_out)
-    raise UsageError(
-        f"expected one file of pairs, or two parallel texts; got {len(paths)} files: "
-        + ", ".join(map(str, paths))
-    )
+    given = ", ".join(map(str, paths)) or "nothing"
+    raise UsageError(f"expected one file of pairs, or two parallel texts; got {given}")
 
 
 def _format(path: Path) -> str:
@@ -332,7 +330,8 @@ def _read_bytes(path: Path) -> bytes:
         return gzip.decompress(data) if path.suffix == ".gz" else data
     except FileNotFoundError:
         where = "" if path.is_absolute() else f" in {Path.cwd()}, where relative names begin"
-        raise UserError(f"{path}: there is no such file{where}") from None
+        near = nearest(path.name, (each.name for each in path.parent.glob("*")))
+        raise UserError(f"{path}: there is no such file{where}{near}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; expected a file") from None
     except (EOFError, gzip.BadGzipFile, zlib.error):
@@ -435,8 +434,8 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
         ]
         if len(fields) > width:
             clauses.append(
-                "a file with more needs a first line that names its columns, and `data.columns`, "
-                "or `data.columns` with their numbers, from 1"
+                "say which to read with `data.columns`: names in the first line, or numbers from "
+                f"1, the target last, as in {' '.join(map(str, range(1, min(4, 1 + len(fields)))))}"
             )
         if len(fields) == 1:
             clauses.append(f"put {separator} between the source and the target")

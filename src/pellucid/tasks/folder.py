@@ -302,9 +302,10 @@ def find_model(folder: Path) -> Path:
     if not folder.exists():
         if str(folder) in (shipped := shipped_models()):
             return shipped[str(folder)]
+        names = [*shipped, *(each.name for each in folder.parent.glob("*/"))]
         raise UserError(
-            f"{folder}: there is no such folder{nearest(str(folder), shipped)}; train a model "
-            f"first, or use one that comes with Pellucid: {', '.join(shipped)}"
+            f"{folder}: there is no such folder{nearest(folder.name, names)}; train "
+            f"a model first, or use one that comes with Pellucid: {', '.join(shipped)}"
         )
     if (folder / "config.toml").exists():
         again = command("train", folder, resume=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from pellucid.nn import Recorder
 from pellucid.system.language import plural
 from pellucid.tasks.passage import Passage, lines, sentences
 from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts, similar
+
+_log = logging.getLogger(__name__)
 
 MOST_SCORED = 2**22
 """Upper limit for the size of arrays (logits, attention) when answers are scored in one batch. One
@@ -453,12 +456,8 @@ class GenerationTask(Task):
         given: dict[type, dict[str, Any]] = {SearchConfig: {}, Constraints: {}, SampleConfig: {}}
         for name in settings.keys() - {"prefix"}:
             given[SETTINGS[name]][name] = settings[name]
-        search = from_mapping(
-            SearchConfig,
-            {**given[SearchConfig], "constraints": given[Constraints]},
-            "generate",
-            self.search,
-        )
+        wanted = {**given[SearchConfig], "constraints": given[Constraints]}
+        search = from_mapping(SearchConfig, wanted, "generate", self.search)
         sampling, prefix = before, settings.get("prefix", self.prefix)
         if given[SampleConfig] or sampling is not None:
             sampling = sampling_of(search, given[SampleConfig], sampling)
@@ -493,19 +492,20 @@ class GenerationTask(Task):
         """Return the best answer to each text, or a sampled one.
 
         settings: changes for these texts, as in `configured`. A tuple is a text of several columns,
-        such as a word and its features. Raises `UserError` for a text that cannot be answered, for
-        example because a sentence has more than `max_source_length` tokens; `UsageError` for wrong
-        settings, and if `settings` ask for several answers per text.
+        such as a word and its features. A warning lists what training never saw. Raises `UserError`
+        for a text that cannot be answered, for example because a sentence has more than
+        `max_source_length` tokens; `UsageError` for wrong settings, and if `settings` ask for
+        several answers per text.
 
         >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
         ['ə t ˈɛ n ʃ ə n']
         """
         texts, task = checked_texts(texts, "generate", self.columns), self.configured(**settings)
+        if new := {part: None for text in texts for part in self.unread(text)}:
+            _log.warning(f"not seen in training: {' '.join(map(repr, new))}")
         asked = "best" if task.sampling is None else "samples"
-        if (
-            settings.keys() & {asked, "num_return_sequences"}
-            and (count := getattr(task.sampling or task.search, asked)) > 1
-        ):
+        count = getattr(task.sampling or task.search, asked)
+        if count > 1 and settings.keys() & {asked, "num_return_sequences"}:
             raise UsageError(
                 f"generate returns one answer to each text, got {asked} = {count}; "
                 "generate_answers returns all of them"
@@ -535,10 +535,8 @@ class GenerationTask(Task):
         more than `max_source_length` tokens; `UsageError` for wrong settings, and unless there is
         one of `numbers` for each text.
         """
-        texts, task = (
-            checked_texts(texts, "generate_answers", self.columns),
-            self.configured(**settings),
-        )
+        texts = checked_texts(texts, "generate_answers", self.columns)
+        task = self.configured(**settings)
         names = range(len(texts)) if numbers is None else numbers
         if len(names) != len(texts):
             raise UsageError(f"expected {len(texts)} numbers, one for each text; got {len(names)}")

@@ -295,8 +295,8 @@ class Seq2SeqTask(GenerationTask):
         sources = [pair.source for pair, fault in zip(pairs, found, strict=True) if not fault]
 
         def measure(intervals: bool) -> Measured:
-            generated = iter(self.generate(sources))
-            answers: Any = ["" if fault else next(generated) for fault in found]
+            generated = iter(self.generate_answers(sources))
+            answers: Any = ["" if fault else next(generated)[0].text for fault in found]
             if metric.by_unit:
                 answers = [self._units(text) for text in answers]
             return metric.compute(answers, references, intervals)

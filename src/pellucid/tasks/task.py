@@ -222,8 +222,8 @@ class Task(ABC):
         given = text.count("\t") + 1
         if self.columns not in (1, given):
             raise UserError(
-                f"expected {self.columns} columns with tabs between them, as the training data "
-                f"had; {shorten(text, 40, placeholder='…')!r} has {given}"
+                f"expected {self.columns} columns with tabs between them (in Python: a tuple), "
+                f"as the training data had; {shorten(text, 40, placeholder='…')!r} has {given}"
             )
 
     @property

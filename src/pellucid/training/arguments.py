@@ -8,11 +8,13 @@ from typing import Any
 from pellucid.core.errors import UsageError
 
 PEERS = {
+    "callbacks": "listeners",
     "learning_rate": "lr",
     "max_epochs": "epochs",
     "max_steps": "steps",
     "num_train_epochs": "epochs",
     "per_device_train_batch_size": "batch_size",
+    "test_size": "held_out",
 }
 """Names of settings in other libraries, and Pellucid's names of them."""
 

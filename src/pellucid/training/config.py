@@ -94,8 +94,7 @@ class DataConfig:
             find_corpus(self.corpus)
         if self.columns is not None and not 2 <= len(self.columns) <= 3:
             raise UsageError(
-                "columns names a source and a target, or two texts and a target; got "
-                f"{', '.join(self.columns) or 'none'}"
+                f"`data.columns` takes two or three columns, the target last; got {[*self.columns]}"
             )
         above = dict.fromkeys(("batch_tokens", "batch_size", "max_tokens"), "[1, inf]")
         check_ranges(self, held_out="[0, 1)", balance="[0, 1]", **above)
@@ -407,11 +406,11 @@ def recipe_values(name: str) -> tuple[dict[str, Any], str, bool]:
     path = Path(name)
     if path.is_dir():
         path = path / "config.toml"
-    elif path.suffix != ".toml" and not path.is_file():
+    elif path.suffix != ".toml":
         if name not in recipe_names():
             raise UsageError(
                 f"no recipe or TOML file {name!r}{nearest(name, recipe_names())}; recipes: "
-                f"{', '.join(recipe_names())}"
+                f"{', '.join(recipe_names())}; data of your own are given as `data.train`"
             )
         with as_file(files("pellucid") / "recipes" / f"{name}.toml") as recipe:
             return read_toml(recipe), recipe.name, False

@@ -128,6 +128,8 @@ def read_material(config: RunConfig) -> Splits:
         pairs = read_data(config)
         if kind == "label":  # a label with a blank behind it would be another label
             train, valid, test = map(_stripped, (pairs.train, pairs.valid, pairs.test))
+            if len({pair.target for pair in train}) == 1:
+                _log.warning(f"all texts have one label, {train[0].target!r}: nothing to learn")
             pairs = replace(pairs, train=balanced(train, data.balance), valid=valid, test=test)
         report_shared(pairs, same)
         return pairs

@@ -51,5 +51,6 @@ def test_a_report_counts_lengths_characters_labels_and_faults(tmp_path: Path) ->
     assert last in pellucid(*named, cwd=tmp_path).stdout
     (tmp_path / "three.tsv").write_text("a\tb\tc\n" * 30, encoding="utf-8")
     found = pellucid("data", "three.tsv", cwd=tmp_path)
-    failed(found, 1, "got 3; a file with more needs a first line that names its columns, and --col")
+    failed(found, 1, "got 3; say which to read with --columns: names in the first line, or numbers")
+    assert found.stderr.strip().endswith("from 1, the target last, as in 1 2 3")
     failed(pellucid("data", cwd=tmp_path), 2, "which file?")

@@ -371,12 +371,12 @@ def test_what_generate_and_view_print_next_to_answers_is_in_korean(
     ("error", "shown"),
     [
         (
-            "a.tsv, line 1: expected 2 columns with a tab between them, got 3; a file with more "
-            "needs a first line that names its columns, and --data.columns, or --data.columns with "
-            "their numbers, from 1",
-            "a.tsv, 1행: 열이 2개여야 하고, 구분 기호는 탭입니다. 이 행의 열 수: 3; 열이 더 많은 "
-            "파일이라면 첫 행에 열 이름이 있어야 하고 --data.columns로 골라야 합니다. 또는 "
-            "--data.columns에 1부터 세는 열 번호를 주세요",
+            "a.tsv, line 1: expected 2 columns with a tab between them, got 3; say which to read "
+            "with --data.columns: names in the first line, or numbers from 1, the target last, as "
+            "in 1 2 3",
+            "a.tsv, 1행: 열이 2개여야 하고, 구분 기호는 탭입니다. 이 행의 열 수: 3; 읽을 열을 "
+            "--data.columns로 고르세요. 첫 행에 있는 이름이나 1부터 세는 번호를 쓰고 출력을 "
+            "마지막에 둡니다. 예: 1 2 3",
         ),
         (
             "a.toml: [model] num_attention_heads must divide d_model: 30 is not a multiple of 4",
@@ -402,8 +402,8 @@ def test_what_generate_and_view_print_next_to_answers_is_in_korean(
             "…",
         ),
         (
-            "left out 2 of 1,000 pairs: expected 1 to 300 tokens on both sides",
-            "쌍 1,000개 중 2개를 뺐습니다. 알맞은 길이: 토큰 1~300개(양쪽 모두)",
+            "left out 2 of 1,000 pairs: expected 1 to 300 tokens on both sides (--data.max-tokens)",
+            "쌍 1,000개 중 2개를 뺐습니다. 알맞은 길이: 토큰 1~300개(양쪽 모두, --data.max-tokens)",
         ),
         (
             "5 of 40 validation pairs are in the training data too, so their score says little "

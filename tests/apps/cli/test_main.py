@@ -186,7 +186,8 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
     train = ("train", "tiny.toml", "--data.train", "words.tsv", "--data.held-out", "0")
     done = process(*train, cwd=tmp_path, capture_output=True)
-    warning = b"pellucid: left out 1 of 31 pairs: expected 1 to 17 tokens on both sides\n"
+    warning = b"pellucid: left out 1 of 31 pairs: expected 1 to 17 tokens on both sides"
+    warning += b" (--data.max-tokens)\n"
     assert (done.returncode, done.stderr.replace(COMPILES, b"")) == (0, warning)
 
 
@@ -407,6 +408,7 @@ class TestTrain:
         [
             (["g2p-enn"], ["no recipe", "did you mean g2p-en?"]),
             (["absent.toml"], ["absent.toml: there is no such file"]),
+            (["own.tsv"], ["no recipe", "data of your own are given as --data.train"]),
             ([], ["which recipe?"]),
             (["tiny.toml"], ["data.corpus", "data.train"]),
             (["tiny.toml", "--data.corpus", "chaterbot-ko"], ["did you mean chatterbot-ko?"]),

@@ -83,6 +83,13 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
     assert not {t.id for t in again} & {t.id for t in first}
 
 
+def test_a_base_without_a_name_is_called_recipe(tmp_path: Path) -> None:
+    file = write_study(tmp_path)
+    text = re.sub(r"(?m)^base = .*$", "", file.read_text())
+    file.write_text(text)
+    assert next(iter(read_study(file).variants)) == "recipe"
+
+
 @pytest.mark.parametrize(
     "before, after, reported",
     [

@@ -95,7 +95,7 @@ class Plan:
     minutes_per_run: float
     """Estimated time of one run on one core, in minutes."""
     base: str = ""
-    """Name of the unchanged variant; a study of files leaves it out (then the first)."""
+    """Name of the unchanged variant; unset: recipe, in a study of files the first."""
     gigabytes_per_run: float = 1.0
     """Memory of one run; it limits how many run at a time."""
     measures: tuple[str, ...] = ("attention", "memory", "embeddings", "gradients", "dead_units")

@@ -74,6 +74,7 @@ def read_study(path: Path) -> Study:
             f"{path}: study format {values.get('format')!r}, this Pellucid reads format = {FORMAT}"
         )
     beside = ("settings", "changes", "grid", "random", "files")
+    values = {"base": "recipe" if sets is None else "", **values}
     plan = from_mapping(Plan, values, str(path), beside=beside)
     own = (str(_beside(path, file).absolute()) for file in plan.imports)
     plan = replace(plan, imports=(str(SHIPPED / "measures.py"), *own))
