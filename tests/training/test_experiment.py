@@ -129,6 +129,18 @@ def test_a_blank_behind_a_label_makes_no_other_label(
     assert {target for pair in read.train for target in pair.targets} == targets
 
 
+def test_texts_that_all_have_one_label_are_named(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    classifier = alone(ClassifierConfig)
+    data.write_text("".join(f"{n}\t{'xy'[n % 2]}\n" for n in range(97)))
+    read_material(settings(data, **classifier))
+    assert not caplog.messages
+    data.write_text("".join(f"{n}\tx\n" for n in range(97)))
+    read_material(settings(data, **classifier))
+    assert caplog.messages == ["all texts have one label, 'x': nothing to learn"]
+
+
 def test_the_settings_of_a_run_begin_a_new_one_on_other_data(data: Path, tmp_path: Path) -> None:
     run, new, other = tmp_path / "run", tmp_path / "new", tmp_path / "other.tsv"
     train_run(settings(data), run)
