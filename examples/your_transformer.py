@@ -44,6 +44,11 @@ def each_head(f: Function, *stacks: Any) -> list[Any]:
     return [np.stack(one).reshape(*around, *one[0].shape) for one in zip(*several, strict=True)]
 
 
+def zeros(p: Any) -> Any:
+    """Return zeros for parameters: the gradient of a part that a function leaves out."""
+    return {k: zeros(each) for k, each in p.items()} if isinstance(p, dict) else np.zeros_like(p)
+
+
 def cast(f: Function) -> Function:
     """Return f with its results in the precision of its first argument."""
 
@@ -189,8 +194,8 @@ def residual_backward(t: Any, f: Function) -> None:
         y, norm_3_backward = t.layer_norm(p["norm_3"], c + h)
 
         def backward(dy: Any) -> Any:
-            g: dict[str, Any] = {}
-            seen: dict[str, Any] = {}
+            g = zeros(p)
+            seen = {"memory": np.zeros_like(memory)}
 
             def kept(name: str, way: Function) -> Function:
                 def run(d: Any) -> Any:
@@ -252,7 +257,7 @@ def encoder_layer_backward(t: Any, f: Function) -> None:
         y, norm_2_backward = t.layer_norm(p["norm_2"], z + h)
 
         def backward(dy: Any) -> Any:
-            g: dict[str, Any] = {}
+            g = zeros(p)
 
             def kept(name: str, way: Function) -> Function:
                 def run(d: Any) -> Any:
@@ -312,7 +317,7 @@ def trained(
     printed = io.StringIO()
     with redirect_stdout(printed):
         t.check(np.random.default_rng(seed + 1))
-    by_hand, by_difference = re.findall(r"-?\d+\.\d+|nan", printed.getvalue())
+    by_hand, by_difference = re.findall(r"-?\d+\.\d+|-?inf|nan", printed.getvalue())
     slope = Text(
         f"slope of the loss by hand {by_hand}, by difference {by_difference}",
         f"손실의 기울기: 손으로 {by_hand}, 차분으로 {by_difference}",
