@@ -59,9 +59,9 @@ class OpCase:
         return gradient_check(self.forward, self.inputs)
 
     def enrolled(self) -> tuple[Forward, dict[str, Array]]:
-        """Return a function of all arrays that have a gradient, and these arrays by name.
+        """Return a function of all arrays that have a gradient, and these arrays.
 
-        See `gradient.enrolled`.
+        Their names are "input 0" and so on; see `gradient.enrolled`.
         """
         return enrolled(self.forward, self.inputs)
 

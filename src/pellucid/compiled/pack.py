@@ -318,7 +318,7 @@ class _Row:
         return at
 
     def joined(self) -> Array:
-        """Concatenate all arrays to one (1, all), aligned to a cache line."""
+        """Concatenate the arrays, flattened, to one (1, total size), aligned to a cache line."""
         line = _LINE // self._dtype.itemsize
         raw = np.empty(self._end + line, self._dtype)
         skip = -(raw.ctypes.data // self._dtype.itemsize) % line

@@ -108,7 +108,11 @@ def read_all() -> None:
 
 @cache
 def read(part: str) -> None:
-    """Import a Python file or a module, once, in this process; raise `UsageError` if it fails."""
+    """Import a module, or a Python file by its path.
+
+    A second call with the same text does nothing. Raises `UsageError` for an `Exception` in the
+    import; the next call then tries again.
+    """
     path = Path(part)
     try:
         if not part.endswith(".py"):

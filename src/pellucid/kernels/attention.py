@@ -95,7 +95,10 @@ def _of_one_head(rule: Rule) -> Rule | None:
 
 
 def _rows(x: Array) -> Array:
-    """Convert (…, H, L, D) to rows (N · L, H, D); a view if the array is a transposed view."""
+    """Convert (…, H, L, D) to rows (N · L, H, D), in float32.
+
+    No copy is made of a float32 view of an array (…, L, H, D) with L and H exchanged.
+    """
     heads, length, width = x.shape[-3:]
     rows = x.reshape(-1, heads, length, width).swapaxes(1, 2).reshape(-1, heads, width)
     return rows if flash.is_heads(rows) else np.array(rows, np.float32, order="C")
@@ -107,7 +110,10 @@ def _heads(rows: Array, n: int, shape: tuple[int, ...]) -> Array:
 
 
 def _names(rng: Rng | None, q: Array) -> Array | None:
-    """Return the rng's row keys (N · L,) if there is one per query, equal for all heads."""
+    """Return the rng's row keys, one for each query of every sequence: (N · L,).
+
+    None without keys, or if they differ between heads or do not fit.
+    """
     rows = None if rng is None else rng.rows
     if rows is None or rows.dtype != np.uint32 or rows.ndim > q.ndim - 1:
         return None

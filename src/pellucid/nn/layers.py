@@ -100,9 +100,10 @@ class Norm(Module):
     def run(
         self, x: Annotated[Array, "… E"], path: str = ""
     ) -> tuple[Annotated[Array, "… E"], Backward]:
-        """Compute the layer without checks; return (y, backward).
+        """Compute the norm over the last axis, without checks; return (y, backward).
 
-        `path` is the name of the calling layer, for observers.
+        A `LayerNorm` over several axes needs `forward`. `path` is the name of the calling layer,
+        for observers.
         """
         op = NORMS[self.kind].op.forward
         result = dispatch(op, x, *self.arrays(), self.eps, path=path)

@@ -69,7 +69,11 @@ class MultiheadAttention(Attention):
     def attend(
         self, heads: Heads, cu_k: Array, rule: Rule, context: Context, **options: Any
     ) -> Forward:
-        """Attend as `Attention.attend`, with the extra keys of `add_bias_kv`, `add_zero_attn`."""
+        """Attend as `Attention.attend`, with the extra keys of `add_bias_kv`, `add_zero_attn`.
+
+        cu_k does not count them. With extra keys, raises `ValueError` for a rule that changes
+        scores otherwise than by a mask.
+        """
         extra = self._extra_keys
         if not extra:
             return super().attend(heads, cu_k, rule, context, **options)

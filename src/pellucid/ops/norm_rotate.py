@@ -36,11 +36,12 @@ def norm_rotate(
 
         1.  x̂ = RMSNorm(x), for each head separately
         2.  n = γ ⊙ x̂              γ = q_weight or k_weight
-        3.  y = rotate(n, positions)
+        3.  y = rotate(n, positions, angles)
 
     x: (T, N, D) holds heads[0] query heads, then heads[1] key heads, then the value heads. Without
     weights steps 1 and 2 are omitted, without positions step 3. `rotate` is `ops.rotary` or an op
-    with its signature, whose backward is next to it in its module. Raises `ValueError` when x has
+    with its signature, whose backward is next to it in its module; `angles` says how the angles
+    follow from positions, see `ops.rotary`. Raises `ValueError` when x has
     query and key heads but only one of the two weights is given. Source: Henry et al. 2020 (1, 2);
     Su et al. 2021 (3).
 

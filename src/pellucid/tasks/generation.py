@@ -279,7 +279,11 @@ class GenerationTask(Task):
         return ()
 
     def answer_ids(self, answer: str) -> list[int]:
-        """Return the token ids of an answer, those without text that precede it included."""
+        """Return the token ids of an answer, without the begin token.
+
+        Some tokenizers of other programs put a token without text before every answer: it is
+        included.
+        """
         return [*self._frame(), *self.target.encode(answer)]
 
     @abstractmethod

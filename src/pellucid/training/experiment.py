@@ -540,7 +540,7 @@ def _announce_stop(name: str) -> None:
 def encode(
     trained: Task, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
 ) -> Examples:
-    """Tokenize pairs for a model with the run's `max_tokens`."""
+    """Tokenize pairs for a model, with at most the run's `max_tokens` on a side."""
     return trained.encode(
         pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
     )

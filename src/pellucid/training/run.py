@@ -361,6 +361,7 @@ def check_resumed(path: Path, settings: Mapping[str, Any]) -> bool:
 
 
 def _other_settings(path: Path, found: Sequence[str], remedy: str = "") -> UserError:
+    """Return an error that lists settings that differ; remedy: another way out, with ", "."""
     listed = "\n  ".join(found)
     return UserError(
         f"{path}: these settings are not those of the run:\n  {listed}\n"

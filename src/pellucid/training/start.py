@@ -85,8 +85,9 @@ class Start(NamedTuple):
         )
 
     def task(self, config: RunConfig) -> Task:
-        """Return the task to train: a copy of this model with the settings' search and `FREE` ones.
+        """Return the task to train: a copy of this model, with its vocabularies and tokenizers.
 
+        Its search is that of the settings, and so are the model settings that `FREE` names.
         Raises `UsageError` naming a setting that contradicts the model, or for settings of another
         kind of model.
         """

@@ -66,6 +66,7 @@ class Calls:
         number: int | None = 3,
         pair: tuple[str, str] | None = None,
         output: tuple[Path, ...] = (),
+        both_ends: tuple[int, int] = (3, 5),
         inner: Inner = Inner(),
     ) -> int:
         """Do nothing.
@@ -116,6 +117,8 @@ def test_help_joins_lines_and_shows_types_and_defaults_plainly(
 def test_a_repeated_list_is_refused() -> None:
     with pytest.raises(UsageError, match="--output is given 2 times"):
         Calls().run("--output", "a", "--output=b")
+    with pytest.raises(UsageError, match="--both-ends is given 2 times"):
+        Calls().run("--both_ends", "1", "2", "--both-ends", "3", "4")
 
 
 @pytest.mark.parametrize("wrong", [["--number", "x"], ["--inner.way", "up"], ["--nubmer", "5"]])

@@ -30,8 +30,9 @@ ZSH = "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
 def completion(shell: Literal["bash", "zsh"], /) -> int:
     """Print a script with which a shell completes commands, options, recipes, studies and models.
 
-    Write it into a file once, and let ~/.bashrc or ~/.zshrc read that: source FILE. Other words are
-    completed as files.
+    Recipes are those of train, studies those of lab, models those of evaluate, generate, view and
+    serve; other words are completed as files. Write the script into a file once, and let ~/.bashrc
+    or ~/.zshrc read that: source FILE.
 
     Args:
         shell: bash or zsh.

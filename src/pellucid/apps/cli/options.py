@@ -110,15 +110,18 @@ def named(arguments: Sequence[str], use: str) -> tuple[str | None, list[str]]:
 
 
 def refuse_repeated(function: Callable[..., int], arguments: Sequence[str]) -> None:
-    """Raise `UsageError` if an option with several values is given more than once.
+    """Raise `UsageError` if an option that takes several values is given more than once.
 
-    The argument parser would keep the last one, and silently drop the others.
+    The argument parser would keep the last one, and silently drop the others. - and _ in a name are
+    the same.
     """
-    names = Counter(word.partition("=")[0] for word in before_text(arguments))
+    given = (word.partition("=")[0] for word in before_text(arguments))
+    names = Counter(word.replace("_", "-") for word in given)
     if not any(times > 1 and name.startswith("--") for name, times in names.items()):
         return
     for typed in _typed(function):
-        if typed.endswith("...]]") and (times := names[option := typed.split()[0]]) > 1:
+        several = len(typed.split()) > 2  # as in --betas FLOAT FLOAT
+        if several and (times := names[option := typed.split()[0]]) > 1:
             raise UsageError(
                 f"{option} is given {times} times, and only the last would count; give all its "
                 "values after one"
@@ -248,7 +251,7 @@ def help_of(function: Callable[..., int], command: str, whole: bool = True) -> s
 
 
 def _typed(function: Callable[..., int]) -> list[str]:
-    """Return how each option of a command is typed."""
+    """Return each argument of a command as the help writes it, such as "--seed INT"."""
     return [typed for entries in _groups(function).values() for typed, _ in entries if typed]
 
 

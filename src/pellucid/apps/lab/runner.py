@@ -130,7 +130,11 @@ def describe(line: Line) -> str:
 
 
 def _stop(path: Path, ours: dict[futures.Future[Any], Trial], say: Say) -> None:
-    """Create the file that tells runs to stop, and cancel those that have not started."""
+    """Cancel the runs in `ours` that have not started, and tell the others to stop.
+
+    The cancelled ones are removed from `ours`. The others look for the file `path`; if it cannot be
+    made, `say` tells that they continue.
+    """
     for future in [future for future in ours if future.cancel()]:
         del ours[future]
     also = "interrupt again to leave without waiting; the same command resumes them"

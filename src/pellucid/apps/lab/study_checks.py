@@ -35,10 +35,11 @@ def check_study(study: Study) -> None:
 
 
 def check_name(name: str, where: str) -> None:
-    r"""Check that a variant may have a name. Raises `UsageError` otherwise, naming `where`.
+    r"""Raise `UsageError`, naming `where`, for a name that a study may not use.
 
-    Names appear in tables, pictures and shell commands: < and $ mean something to a shell, and a
-    leading - begins an option.
+    A name begins with a letter or digit and holds only letters, digits and . ^ + - _. Names appear
+    in tables, pictures and shell commands: < and $ mean something to a shell, and a leading -
+    begins an option.
 
     >>> check_name("d_k^2", "changes"); check_name("없음", "changes")
     """

@@ -426,7 +426,7 @@ class Stream(StreamingResponse):
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all events."""
+        """Send all events; `connection` sees a client that left, not Starlette."""
         await self.stream_response(send)
 
 

@@ -235,7 +235,8 @@ def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
     A mistake is recognised by its numbers: the solution with that mistake returns the same numbers.
     Pairs of mistakes and small changes of the solution are recognised in the same way. If all
     results are right, they are tested again with arrays of other shapes; those that are wrong there
-    are yielded with those arrays. Raises as `called`.
+    are yielded with those arrays. If it raises `ValueError` or `IndexError` for them, all results
+    are yielded as wrong, with NaN for its numbers. Raises as `called` for the first arrays.
     """
     returned, right = called(name, function), right_results(name)
     results = list(map(Result, read(name)["returns"], returned, right))

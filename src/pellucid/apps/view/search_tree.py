@@ -107,7 +107,8 @@ def search_tree(
 
     The nodes are every hypothesis that was extended and the end of every finished answer. For each
     length the tree also has the most likely hypotheses that were dropped, up to `config.beam` of
-    them.
+    them. These are chosen by the model's probabilities alone, so some may be forbidden by the
+    prefix, a constraint or the greatest length.
     """
     recording = _Recording(model)
     begin = np.array(first[:1])

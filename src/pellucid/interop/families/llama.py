@@ -49,7 +49,10 @@ class Qwen(Llama):
     """Reads checkpoints of Qwen 2 and 3."""
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return Llama's settings and the sliding window, which all layers share, or None."""
+        """Return Llama's settings, and the sliding window that all layers share (or None).
+
+        Raises `UserError` as `Llama.read`, and if only some layers have a window.
+        """
         return super().read(theirs) | {"sliding_window": self._window(theirs)}
 
     def _window(self, theirs: Foreign) -> int | None:

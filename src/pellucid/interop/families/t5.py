@@ -15,7 +15,10 @@ class T5(Family):
         return {"d_kv": theirs.whole("d_kv"), "num_decoder_layers": layers}
 
     def read(self, theirs: Foreign) -> Settings:
-        """Return the activation; its name says whether it is gated."""
+        """Return the activation; it is gated if `feed_forward_proj` begins with "gated-".
+
+        "gated-gelu" is the tanh form. Raises `UserError` for an unknown activation.
+        """
         written = theirs.text("feed_forward_proj", "relu")
         gated, name = written.startswith("gated-"), written.removeprefix("gated-")
         name = "gelu_new" if gated and name == "gelu" else name

@@ -103,7 +103,10 @@ def _load(name: str, made_of: str) -> bytes | None:
 
 
 def _keep(name: str, made_of: str, content: bytes) -> None:
-    """Write a file of the cache atomically; do nothing if that fails."""
+    """Write a file of the cache atomically: a checksum of `made_of` and the content, then it.
+
+    `made_of` is the text that the content depends on. A failure is only logged.
+    """
     where = folder()
     if where is None:
         return

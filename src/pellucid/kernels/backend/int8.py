@@ -123,7 +123,7 @@ def round_rows(x, k, bytes_, scales):
 
 
 def _dots(builder: Any, sums: Any, x: Any, w: Any) -> Any:
-    """Emit sums + the products of the GROUP bytes in every lane of x and w."""
+    """Emit sums + Σ x w over the GROUP bytes of each lane; w is signed, x unsigned with VNNI."""
     if VNNI:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
         return call_named(builder, name, _sums, sums, *(builder.bitcast(v, _sums) for v in (x, w)))
