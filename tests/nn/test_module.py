@@ -86,6 +86,15 @@ def test_loading_copies_and_converts() -> None:
     np.testing.assert_array_equal(layer.weight.data, 1.0)
 
 
+def test_a_narrowed_parameter_is_loaded_in_full_precision() -> None:
+    layer = nn.Linear(2, 3, dtype=np.float64).narrow(np.float32)
+    state = {"weight": np.full((3, 2), 1 / 7), "bias": np.full(3, 1 / 11)}
+    layer.load_state_dict(state)
+    np.testing.assert_array_equal(layer.weight.data, np.float32(1 / 7))
+    for name, value in layer.state_dict().items():
+        np.testing.assert_array_equal(value, state[name])
+
+
 @HAS_KERNELS
 def test_a_transposed_array_is_loaded_as_the_kernels_take_it() -> None:
     """A weight that stands column by column would go the plain road, for as long as it lives."""

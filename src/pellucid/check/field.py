@@ -222,10 +222,10 @@ def _lifted(x: Any) -> Exact:
 
 
 def _both(x: Any, y: Any, by: Callable[[Any, Any], Any]) -> tuple[Exact, Exact, np.ndarray, Any]:
-    """Apply the operation `by` to two operands.
+    """Apply +, −, × or a matrix product, `by`, to two operands.
 
-    Returns both operands as exact numbers, the result for `real`, and that in each field (None
-    where unknown).
+    Returns both operands as exact numbers, the result of their `real` parts, and a list of the
+    results in the fields (None for a field that one of them lacks).
     """
     x, y = _lifted(x), _lifted(y)
     with np.errstate(all="ignore"):

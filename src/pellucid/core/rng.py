@@ -110,9 +110,10 @@ class Rng:
             ) from None
 
     def row_hash(self, shape: tuple[int, ...]) -> UInt32Array:
-        """Return a 32-bit hash for each row, from which `random_bits` derives its elements' bits.
+        """Return a 32-bit hash for each row, of its key and of this source (seed and folds).
 
-        `shape` is as in `row_names`. Raises `ValueError` when `rows` does not broadcast to it.
+        `random_bits` derives the bits of the elements from it. `shape` is as in `row_names`. Raises
+        `ValueError` when `rows` does not broadcast to it.
         """
         return mix(self.row_names(shape) ^ np.uint32(self.site_key()))
 

@@ -54,12 +54,12 @@ def lines_of(
     """Convert data to JSON lines; return the names of the columns, and the lines.
 
     data: a pandas, Polars or Arrow table, or an iterable of tuples or lists (two or three texts),
-    mappings or `TextPair`s. columns: as in `data.columns`. By default they are source and target;
-    if the first row is a tuple of three texts source, second and target; for a table without source
-    and target all its two or three columns. what: the name of the argument in errors. Other values
-    than texts and lists are converted by `str`, missing ones (None, NaN) to "". A mapping may lack
-    a column here. Raises `UsageError` naming a row of another type or length, and for a table with
-    other columns.
+    mappings or `TextPair`s. columns: the names of two or three columns. By default they are source
+    and target; if the first row has three texts they are source, second and target; for a table
+    without source and target, all its two or three columns. what: the name of the argument in
+    errors. Other values than texts and lists are converted by `str`, missing ones (None, NaN) to
+    "". A mapping may lack a column here. Raises `UsageError` naming a row of another type or
+    length, and for a table with other columns.
 
     >>> lines_of([("a", "b")], None, "train")
     (('source', 'target'), ['{"source": "a", "target": "b"}'])

@@ -48,7 +48,11 @@ def quantize(state: Mapping[str, Array], weights: WeightFormat) -> dict[str, Arr
 
 
 def _quantized(name: str, array: Array, weights: WeightFormat) -> tuple[Array, Array | None]:
-    """Return one array in another format, and its scales or None."""
+    """Return one array in another format, and its scales if it is now int8, else None.
+
+    With "int8" only matrices become int8, and the others float32. Raises `QuantizeError` for a
+    weight too large for float16.
+    """
     if weights == "float16":
         with np.errstate(over="ignore"):
             half = array.astype(np.float16)

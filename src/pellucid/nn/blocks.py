@@ -186,7 +186,10 @@ def dropout_of(dropout: Dropout, context: Context) -> tuple[float, Rng | None]:
 
 
 class TransformerLayer(Module):
-    """Base class of encoder and decoder layers; their `blocks` define the order of the parts."""
+    """Base class of encoder and decoder layers; their `blocks` define the order of the parts.
+
+    The arguments are those of `TransformerEncoderLayer`; with seed = None nothing is drawn.
+    """
 
     attends_to_memory: ClassVar[bool] = False
     activation: str | Module

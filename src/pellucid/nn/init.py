@@ -88,8 +88,9 @@ def xavier_uniform(g: Generator, shape: tuple[int, ...]) -> Array:
 
 
 def xavier_normal(g: Generator, shape: tuple[int, ...]) -> Array:
-    """Draw normally with std √(2 / (fan_in + fan_out)), as torch does for bias_k and bias_v.
+    """Draw from a normal distribution with mean 0 and std √(2 / (fan_in + fan_out)).
 
-    For a matrix these are its two sizes. The shape needs at least two axes.
+    Torch does so for bias_k and bias_v. The fans are the sizes of the first two axes, both times
+    those of further axes; the shape needs at least two.
     """
     return normal((2.0 / _fans(shape)) ** 0.5)(g, shape)

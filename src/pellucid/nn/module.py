@@ -327,18 +327,17 @@ class Module:
 
 
 def _assign(buffer: Buffer, value: Array) -> None:
-    """Copy host values into a buffer, in the buffer's library and dtype."""
-    old = buffer.data
-    if isinstance(old, host.ndarray):
-        # C order, which the kernels need; loaded arrays may be transposed
-        buffer.data = host.array(value, old.dtype, order="C")
-    else:
-        xp = namespace(old)
-        there, kept = like(host.array(value, order="C"), old), _kept(buffer)
-        buffer.data = xp.astype(there, kept.dtype)
-        if kept is not old and isinstance(buffer, Parameter):
-            buffer.master = None
-            buffer.narrow(old.dtype)
+    """Replace a buffer's array by a copy of a NumPy array, in its library, device and dtype.
+
+    For a narrowed parameter set the full-precision array, and narrow it again.
+    """
+    old, kept = buffer.data, _kept(buffer)
+    # C order, which the kernels need; loaded arrays may be transposed
+    there = like(host.array(value, order="C"), old)
+    buffer.data = namespace(old).astype(there, kept.dtype, copy=False)
+    if kept is not old and isinstance(buffer, Parameter):
+        buffer.master = None
+        buffer.narrow(old.dtype)
 
 
 def _kept(buffer: Buffer) -> Array:

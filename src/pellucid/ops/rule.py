@@ -38,7 +38,10 @@ class Allowed(ABC):
 
     @abstractmethod
     def bounds(self, at: Places) -> tuple[Any, Any]:
-        """Return the range of keys first … last − 1 of each query; both broadcast to (T,)."""
+        """Return (first, last): a query may attend to keys first … last − 1 at most.
+
+        Both broadcast to (T,), and may lie beyond the keys of the sequence.
+        """
 
 
 class Score(ABC):

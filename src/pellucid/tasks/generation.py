@@ -525,15 +525,15 @@ class GenerationTask(Task):
     ) -> list[list[Answer]]:
         """Return the best answers to each text, best first; samples as they were drawn.
 
-        A text is answered in pieces (`passage`). An answer to several pieces has the sum of their
-        log p, no tokens, and score 0. A text without pieces, such as a blank one, has one answer,
-        the text that is copied; unless the model reads a token there, such as a decoder's begin
-        token.
+        A text is answered in pieces (`passage`): the first answers to all pieces are joined, then
+        the second ones, and so on. An answer to several pieces has the sum of their log p, no
+        tokens, and score 0. A text without pieces has one answer, the text that is copied; a piece
+        of which the model reads no token has one empty answer.
 
-        settings: changes for these texts, as in `configured`; `best`, or `samples` when sampling,
-        is the number of answers. numbers: keys of the random draws of the texts, default 0, 1, ...
-        decoder: returns a decoder that was compiled before, for many calls with an unchanged model
-        (`functools.cache(task.decoder)`).
+        settings: changes for these texts, as in `configured`. At most `best` answers are returned,
+        or `samples` when sampling; fewer if fewer were found. numbers: keys of the random draws of
+        the texts, default 0, 1, ... decoder: returns a decoder that was compiled before, for many
+        calls with an unchanged model (`functools.cache(task.decoder)`).
 
         Raises `UserError` for a text that cannot be answered, for example because a sentence has
         more than `max_source_length` tokens; `UsageError` for wrong settings, and unless there is

@@ -52,11 +52,12 @@ them."""
 
 
 def parse(function: Callable[..., int], command: str, arguments: Sequence[str]) -> int:
-    """Call a command's function with the arguments as typed; return its exit code.
+    """Parse a command's arguments, call its function with them, and return its exit code.
 
     Positional-only parameters are positional, the others options; the docstring is the help. If
     help is asked for, prints it and returns 0. command: its name in the help, after `pellucid`.
-    Raises `UsageError` for arguments that the command does not take.
+    Raises `UsageError` for unknown, missing or wrong arguments, and for an option of several values
+    that is given twice.
     """
     if asks_help(arguments):
         encoding = sys.stdout.encoding or "utf-8"  # what it lacks is printed as "?"

@@ -50,7 +50,8 @@ def found(folder: Path) -> list[Path]:
 def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
     """Make a table of the runs in a folder; a notebook can display it.
 
-    encoding: that of the output; a curve is left out if it cannot be written in it. Raises
+    It shows the settings that differ, steps, minutes, best scores, and the curve of the held-out
+    loss, which is left out if `encoding`, that of the output, lacks its characters. Raises
     `UserError` if there is no run.
     """
     runs = found(Path(folder))

@@ -253,9 +253,9 @@ def positions_rotated() -> Any:
 
 @at_most(1e-12)
 def positions_distance() -> Any:
-    """Return how much P[t]·P[t + 5] varies over t.
+    """Return P[t]·P[t + 5] for each t, minus the least of them; P are sinusoidal positions.
 
-    It must be 0: the product depends on the distance alone.
+    All must be 0: the product depends on the distance alone.
     """
     table = ops.sinusoidal(100, 64)
     products = (table[:-5] * table[5:]).sum(axis=-1)

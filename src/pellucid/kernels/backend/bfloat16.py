@@ -91,7 +91,9 @@ def round_row(x, numbers, words, to, step):
 def round_across(a, at, row_step, rows, numbers, words, to, words_row, steps, width):
     """Round a matrix to bfloat16, with each two rows packed into one row of 32-bit words.
 
-    Writes `steps` rows of `width` words, with zeros outside the matrix.
+    The matrix has `rows` rows of `numbers` numbers, and begins at `at` in a. Writes `steps` rows,
+    `words_row` words apart from word `to` on; each has `width` words, rounded up to a multiple of
+    LANES, with zeros outside the matrix.
     """
     for step in range(steps):
         i = 2 * step
@@ -128,11 +130,10 @@ def pack(task, tasks, b, packed):
 
 @inner()
 def block(a, at, a_row, a_step, transposed, height, depth, copy):
-    """Round a block of A to bfloat16 in `copy`.
+    """Round a block of A, `height` rows by `depth` numbers along k, to bfloat16 in `copy`.
 
-    Returns its address, row step and k step.
-
-    `copy` is (DEPTH, HEIGHT). The result is what `product` takes. If A is `transposed`, it is
+    Returns the address of `copy`, its row step and its k step, both in words, as `product` takes
+    them. `copy` is (DEPTH, HEIGHT). If A is `transposed`, it is
     contiguous along its columns, otherwise along its rows.
     """
     if transposed:

@@ -171,7 +171,11 @@ def this_call(builder, first):
 
 
 def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
-    """Emit the function that runs one task of a kernel, whose arguments are in a structure."""
+    """Emit the function f(data, task) that runs one task of a kernel; return it.
+
+    It is emitted once for each kernel. `data` points to a structure of the kernel's arguments. f
+    returns 0, or 1 if the kernel failed.
+    """
     name = f"pellucid_task_{kernel.name}"
     if name in module.globals:  # the kernel has several stages
         return module.globals[name]
