@@ -77,6 +77,8 @@ def _stripped(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Return the plain form of a text: case-folded; width, signs and digits unified."""
+    if text.isascii():  # has one form, one width and one kind of digit
+        return text.translate(_SHOWN).lower()
     plain = unicodedata.normalize("NFKC", text.translate(_SHOWN))
     plain = unicodedata.normalize("NFKC", plain.casefold())
     digits = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), plain)

@@ -34,9 +34,9 @@ metric = "error_rates"
 """
 
 
-def runs(monkeypatch: pytest.MonkeyPatch, *per: float) -> None:
+def runs(monkeypatch: pytest.MonkeyPatch, name: str, *scores: float) -> None:
     def run(recipe: str, seed: int) -> dict[str, Any]:
-        return {"seed": seed, "seconds": 10.0 + seed, "steps": 7, "per": per[seed]}
+        return {"seed": seed, "seconds": 10.0 + seed, "steps": 7, "scores": {name: scores[seed]}}
 
     monkeypatch.setattr(speedrun, "_run", run)
     monkeypatch.setattr(speedrun, "read_material", lambda config: None)
@@ -46,15 +46,26 @@ def test_a_record_needs_a_mean_surely_below_the_bar(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["speedrun", "g2p", "--seeds", "3", "--results", str(tmp_path / "r.jsonl")]
-    runs(monkeypatch, 0.100, 0.101, 0.099)
+    runs(monkeypatch, "per", 0.100, 0.101, 0.099)
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "seed 2: 12.0 s, 7 steps, PER 9.90%" in shown
-    assert "mean of 3 seeds: 11.0 s, PER 10.00% (at most 10.5%: p = 0.0065)" in shown
-    runs(monkeypatch, 0.090, 0.110, 0.100)  # the same mean
+    assert "mean of 3 seeds: 11.0 s, PER 10.00% (to reach: PER 10.50%; p = 0.0065)" in shown
+    runs(monkeypatch, "per", 0.090, 0.110, 0.100)  # the same mean
     assert main(command) == 1
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
-    assert [line["per"] for line in lines] == [0.100, 0.101, 0.099, 0.090, 0.110, 0.100]
+    assert [line["scores"]["per"] for line in lines] == [0.100, 0.101, 0.099, 0.090, 0.110, 0.100]
+
+
+def test_a_bleu_has_to_be_above_its_bar(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["speedrun", "multi30k", "--seeds", "3", "--results", str(tmp_path / "r.jsonl")]
+    runs(monkeypatch, "bleu_lower", 37.5, 37.6, 37.4)
+    assert main(command) == 0
+    assert "11.0 s, BLEU 37.50 (to reach: BLEU 36.50; p = 0.0017)" in capsys.readouterr().out
+    runs(monkeypatch, "bleu_lower", 35.5, 35.6, 35.4)
+    assert main(command) == 1
 
 
 def test_a_run_trains_with_its_seed_and_scores_the_validation_pairs(
@@ -73,7 +84,7 @@ def test_a_run_trains_with_its_seed_and_scores_the_validation_pairs(
     assert (first["seed"], first["steps"], first["pairs"], other["seed"]) == (2, 3, 13, 5)
     assert first["loss"] == again["loss"] != other["loss"]
     assert first["seconds"] >= 100
-    assert min(first["processor_seconds"], first["per"]) > 0
+    assert min(first["processor_seconds"], first["scores"]["per"]) > 0
 
 
 def test_a_run_is_a_process_whose_caches_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +106,13 @@ def test_a_run_is_a_process_whose_caches_are_empty(monkeypatch: pytest.MonkeyPat
 def test_one_seed_is_no_record(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["speedrun", "g2p", "--seeds", "1"]) == 2
     assert "--seeds must be at least 2" in capsys.readouterr().err
+
+
+def test_a_recipe_has_to_measure_the_score(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(SMALL.format(train=tmp_path / "pairs.tsv"))
+    assert main(["speedrun", "multi30k", "--recipe", str(recipe)]) == 2
+    expected = "expected an evaluation.metric that has bleu_lower, got error_rates"
+    assert expected in " ".join(capsys.readouterr().err.split())
