@@ -275,7 +275,7 @@ def test_pairs_of_texts_are_labelled_from_three_columns(tmp_path: Path, capsys: 
     assert main(["evaluate", run]) == 0
     for options, error in (
         (["first", "--tokenizer.kind", "word"], "which the tokenizer word and the normaliser"),
-        (["first,label"], "takes two or three columns, the target last; got ['first,label']"),
+        (["first", "first"], "takes two or three columns, the target last; got ['one', 'two', "),
     ):
         assert main([*named, *options, "--run", str(tmp_path / "other")]) == 2
         assert error in " ".join(capsys.readouterr().err.split())

@@ -12,6 +12,7 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.generation import Answer
 from pellucid.tasks.metric import Measured
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.passage import Passage
@@ -38,7 +39,8 @@ def speaking(
     config = Seq2SeqConfig(
         v, v, d_model=6, num_attention_heads=3, ffn_dim=7, encoder_layers=1, decoder_layers=1
     )
-    patch.setattr(Seq2SeqTask, "generate", lambda self, texts: [says for _ in texts])
+    answers = [Answer(says, 0.0, True)]
+    patch.setattr(Seq2SeqTask, "generate_answers", lambda self, texts: [answers for _ in texts])
     return Seq2SeqTask(Seq2Seq(config).eval(), tokenizer, tokenizer, SearchConfig())
 
 
