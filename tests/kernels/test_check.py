@@ -170,6 +170,8 @@ def test_the_error_is_a_fraction_of_what_is_allowed() -> None:
     wrong = [plain.astype(np.float64), plain[:2], np.float32([1, np.nan, 4]), None]
     assert [excess(y, plain, exact) for y in wrong] == [np.inf] * 4
     assert excess(None, None, None) == 0.0
+    overflown = np.float32([np.inf, 1])
+    assert excess(overflown, overflown, np.array([1e39, 1])) == np.inf
     infinite = np.array([1.0, np.inf])
     assert excess(np.float32([1, np.inf]), plain[:2], infinite) == 0.0
     assert excess(np.float32([1, -np.inf]), plain[:2], infinite) == np.inf

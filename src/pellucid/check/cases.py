@@ -34,7 +34,7 @@ class OpCase:
 
     @property
     def name(self) -> str:
-        """The name of the op, with the note that distinguishes the row in parentheses."""
+        """The op's name, followed by the note in parentheses if there is one."""
         return f"{self.op} ({self.note})" if self.note else self.op
 
     @property

@@ -36,7 +36,10 @@ _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
 def _namespace(array: Array) -> Any:
-    """Find the namespace of an array whose type is not in `_NAMESPACES`, and add it there."""
+    """Find the namespace of an array whose type is not in `_NAMESPACES`, and add it there.
+
+    Raises `TypeError` for a NumPy matrix, a masked array, or another object.
+    """
     if isinstance(array, np.matrix | np.ma.MaskedArray):  # their * and sums mean something else
         raise TypeError
     own = isinstance(array, np.ndarray | np.generic)  # a memmap, say

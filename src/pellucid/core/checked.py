@@ -22,13 +22,14 @@ class ChangedError(RuntimeError):
 
 @contextmanager
 def checked(module: Any = None) -> Iterator[None]:
-    """Check that no array changes between a forward inside this block and its backward.
+    """Check that no array changes between a layer's forward inside this block and its backward.
 
-    It checks every array that is an argument of an op, and the masks and parameters of its
-    attention rule, whether or not the backward reads them. Arrays in a list, and forwards in other
-    threads, are not checked. The backward may run after the block. With `module`, errors name a
-    parameter as in the module's `state_dict`. It costs one digest of each array in forward and one
-    in backward.
+    It checks every array that is an argument of an op that a layer runs, and the masks and
+    parameters of its attention rule, whether or not the backward reads them. Ops that are called
+    directly (`ops.linear`), arrays in a list, and forwards in other threads are not checked. The
+    backward may run after the block. With `module`, errors name a parameter as in the module's
+    `state_dict`, unless it is narrowed. It costs one digest of each array in forward and one in
+    backward.
 
     The backward raises `ChangedError` (a `RuntimeError`) naming the array.
 

@@ -215,7 +215,11 @@ def ranked(done: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def _answered(one: Search, config: SearchConfig) -> bool:
-    """Return whether no unfinished hypothesis can still become one of the answers to return."""
+    """Return whether the search for one input is over.
+
+    A greedy one is at its first end token; a beam once `beam` hypotheses have ended and none that
+    goes on can still score above the worst answer to return, which `decided` records.
+    """
     finished = ranked([h for h in one.done if h.finished])
     if config.beam == 1:
         return bool(finished)

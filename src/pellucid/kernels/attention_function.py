@@ -93,7 +93,10 @@ def _at(j, rows):
 
 @inner()
 def _places(j, rows):
-    """Return the places (`At`) of scores j, j + 1, … as integers, for the index of a table."""
+    """Return the places (`At`) of scores j, j + 1, … as integers, for the index of a table.
+
+    `rows` as in `_at`.
+    """
     query, key, head, example = rows[5:9]
     q, k = simd.ints_of(query), simd.lane_places() + (key + j)
     return At(q, k, q - k, simd.ints_of(head), simd.ints_of(example))

@@ -275,7 +275,7 @@ def scores_at(products, at, j, low, count, scale, rows, cap):
 
 @inner()
 def pulled(da, raw, j, scale, rows, cap):
-    """Return the gradient of scores before the rule: da, since there is no rule."""
+    """Return the gradient of scale · q·k given that of the scores, da: equal without a rule."""
     return da
 
 

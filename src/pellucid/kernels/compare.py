@@ -58,8 +58,9 @@ def excess(y: Any, plain: Any, exact: Any) -> float:
     """Return the error of a kernel's y as a multiple of the allowed error; at most 1 passes.
 
     Allowed is twice the largest error of the op in float32, `plain`, plus 2⁻²² times the largest
-    finite number of `exact`, the op in float64. y must have the infinities and NaN of `exact`, its
-    shape, and dtype float32, otherwise the result is ∞. If y and `exact` are both None it is 0.
+    finite |exact|, where `exact` is the op in float64. y must have the infinities and NaN of
+    `exact` and no others, its shape, and dtype float32, otherwise the result is ∞. If y and `exact`
+    are both None it is 0.
 
     >>> one = np.ones(3, np.float32)
     >>> excess(one, one, np.ones(3)), excess(one + np.float32(1e-6), one, np.ones(3)) > 1
@@ -79,4 +80,4 @@ def excess(y: Any, plain: Any, exact: Any) -> float:
     allowed = 2 * own + 2 * ULP * float(np.abs(exact[finite]).max())
     if error == 0:
         return 0.0
-    return error / allowed if error <= np.inf and allowed > 0 else np.inf
+    return error / allowed if error < np.inf and allowed > 0 else np.inf

@@ -99,7 +99,7 @@ NO_BITS = "dropout of 1, or an rng that does not name the queries"
 
 
 def is_heads(x: Array) -> bool:
-    """Return whether x is float32 (T, H, D), D > 0, contiguous along D, with any other strides."""
+    """Return whether x is an aligned float32 NumPy array (T, H, D), D > 0, contiguous along D."""
     return (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32

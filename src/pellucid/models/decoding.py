@@ -131,7 +131,10 @@ class Constraints:
         return forced or lengths or self.repetition_penalty != 1.0
 
     def forced(self, entries: int) -> int | None:
-        """Return `forced_bos_token_id` or None; raise `UsageError` if it is not below `entries`."""
+        """Return `forced_bos_token_id`; None if no token is forced.
+
+        Raises `UsageError` if it is not below `entries`, the size of the vocabulary.
+        """
         if self.forced_bos_token_id is not None and self.forced_bos_token_id >= entries:
             raise UsageError(
                 f"forced_bos_token_id must be a token of the vocabulary, below {entries}, got "

@@ -64,9 +64,10 @@ class Model(nn.Module):
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the cross-entropy summed over the predicted tokens of a batch, and its backward.
 
-        `backward(scale=1.0)` adds the gradients of scale · loss to the parameters. In training mode
-        dropout needs an `rng` (else `ValueError`); its bits depend on the batch's example numbers
-        and positions.
+        The sum comes with the number of tokens (or labels). `backward(scale=1.0)` adds the
+        gradients of scale · loss to the parameters. In training mode dropout needs an `rng` (else
+        `ValueError`), and a masked language model chooses its masks by it; the random bits depend
+        on the rng, the batch's example numbers and positions.
         """
         rows, wanted, rows_backward = self.predicting(batch, rng)
         loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)

@@ -145,9 +145,10 @@ def score_gradient(
     saved: Saved,
     dweights: Annotated[Array, "* L S"] | None = None,
 ) -> tuple[Annotated[Array, "… L S"], Annotated[Array, "… L S"]]:
-    """Return dW and dA, the gradients of the weights and of the scores, for inspection.
+    """Return dW and dA, for inspection: the gradients of the weights and of the scores.
 
-    `dweights` is a further gradient of the weights W, if they are used elsewhere too.
+    W are the weights after dropout, A the scores after the rule. `dweights` is a further gradient
+    of the weights W, if they are used elsewhere too.
     """
     v, probabilities, dropped = saved.v, saved.probabilities, saved.dropout
     xp = namespace(dout, v)

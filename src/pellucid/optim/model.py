@@ -192,8 +192,9 @@ class ModelOptimizer:
     def state_dict(self) -> dict[str, Array]:
         """Return the optimizer's state as NumPy arrays by name.
 
-        Each parameter has STATE.PARAMETER for every state, and step.PARAMETER. The arrays are not
-        copies, unless the states are on a device: the next step may change them.
+        Each parameter has STATE.PARAMETER for every state, and step.PARAMETER. The numbers of
+        steps are copies; the states are not, unless they are on a device: the next step may change
+        them.
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():

@@ -127,11 +127,12 @@ def model_files(folder: Path) -> tuple[str, list[str]]:
 
 
 def load_model(folder: Path, accept_changes: bool = False) -> Task:
-    """Load a model folder: also one of Hugging Face's, that in a run folder, or a shipped one.
+    """Load a model from a model folder, a run folder, or by the name of a packaged model.
 
-    The model is in eval mode. Raises `UserError` naming the file that is missing, damaged,
-    inconsistent with the others, or, unless `accept_changes`, changed since it was saved; changes
-    are found only in folders of Pellucid's that have SHA256SUMS.
+    The folder may be Pellucid's or Hugging Face's. The model is in eval mode. Raises `UserError`
+    naming the file that is missing, damaged, inconsistent with the others, or, unless
+    `accept_changes`, changed since it was saved; changes are found only in folders of Pellucid's
+    that have SHA256SUMS.
     """
     folder = find_model(folder)
     with naming_imports(folder.parent):

@@ -75,7 +75,7 @@ class Scores:
 
     @property
     def perplexity(self) -> float | None:
-        """exp(loss); None if it exceeds float64."""
+        """exp(loss); None if it exceeds float64, or the loss is NaN."""
         return math.exp(self.loss) if self.loss <= _LARGEST else None
 
     def as_json(self) -> dict[str, Any]:

@@ -161,10 +161,11 @@ def _catalogue() -> dict[str, Any]:
 
 
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> str:
-    """Wrap a text between words at a width in columns.
+    """Wrap a paragraph between words at a width in columns; newlines become spaces.
 
-    first, later: indents of the first line and of later lines. A Hangul syllable is two columns
-    wide.
+    first, later: indents of the first line and of later lines, of narrow characters. A Hangul
+    syllable is two columns wide. A word longer than a line is cut, and if it is Hangul its line may
+    be one column too wide.
 
     >>> print(wrapped("멀티 헤드 어텐션", 10, later="  "))
     멀티 헤드

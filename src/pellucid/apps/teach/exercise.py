@@ -341,11 +341,10 @@ def advice(about: str) -> Text | None:
 
 @cache
 def _known(name: str, body: str) -> dict[str, tuple[Text, str, list[Array]]]:
-    """Put each listed mistake into a body.
+    """Put each listed mistake into a body; return (sentence, changed body, its results) by name.
 
-    Return its sentence, the code and its results. The keys are the names of the mistakes. A mistake
-    is left out if the body does not contain the code that it replaces, or if the changed body
-    fails.
+    A mistake is left out if the body does not contain the code that it replaces, or if the changed
+    body raises a LookupError, SyntaxError, TypeError or ValueError.
     """
     found = {}
     for key, mistake in read(name)["mistakes"].items():

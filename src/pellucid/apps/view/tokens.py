@@ -166,11 +166,12 @@ class Vocabulary:
     def labels(self, ids: Sequence[int], text: Input = ()) -> list[Label]:
         """Return a label for each token id; without a tokenizer the label is the id.
 
-        Special tokens have names even then. A token with only some bytes of a character shows the
-        character and the number of the part; an invalid byte shows its value. White space and
-        control characters become visible. An unknown token shows the character or word that it
-        stands for if `text`, from which the ids were made, is given; with the tokenizer of another
-        program it shows the name of the unknown token.
+        Special tokens have names even then. With Pellucid's BPE a token with only some bytes of a
+        character shows the character and the number of the part, and an invalid byte its value.
+        White space and control characters become visible. An unknown token shows the character or
+        word that it stands for if `text`, from which the ids were made, is given. With the
+        tokenizer of another program a token shows what that decodes it to alone: � for a part of a
+        character, the name of the unknown token for an unknown one.
 
         >>> from pellucid.data.tokenizers import train_tokenizer
         >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)

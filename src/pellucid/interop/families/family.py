@@ -133,7 +133,10 @@ class Family:
 
 
 def _row(table: Table, name: str) -> Theirs | None:
-    """Return the arrays of a Pellucid tensor, with its layer number filled in; None if unnamed."""
+    """Return the Hugging Face arrays that make a Pellucid tensor; None if the table lacks it.
+
+    The layer's number, and weight or bias, are filled in.
+    """
     number, kind = re.search(r"\.(\d+)\.", name), re.search(r"(weight|bias)$", name)
     pattern = name.replace(number[0], ".#.") if number else name
     row = table.get(pattern, table.get(re.sub(r"(weight|bias)$", "*", pattern)))
