@@ -199,9 +199,9 @@ def _around(observer: Observer, run: Run) -> Run:
 
 
 def composite(x: Any) -> tuple[Any, Any]:
-    """Mark a `Call` as a part made of several ops, such as a residual step.
+    """Stand for a part that is made of several ops, such as a residual step; never called.
 
-    Observers recognise such a part by `call.op is composite`. Calling it raises `TypeError`.
+    Observers recognise such a part by `call.op is composite`. Calling this raises `TypeError`.
     """
     raise TypeError("a composite part has no op of its own")
 

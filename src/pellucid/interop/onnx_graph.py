@@ -267,7 +267,10 @@ class Graph:
         return x if stack.norm is None else self.norm(x, stack.norm)
 
     def activated(self, x: str, linear: Linear, activation: str | Module) -> str:
-        """Add a linear layer and its activation f; a gated one is f(first half) · second half."""
+        """Add a linear layer of x and the activation f after it; return the output's name.
+
+        A gated one is f(first half) · second half.
+        """
         row, h = ACTIVATIONS[str(activation)], self.linear(x, linear)
         assert row.onnx is not None  # the reader refuses such a model
         if row.gates == 1:

@@ -25,8 +25,8 @@ def output_layer(
 ) -> nn.Linear:
     """Build the layer from rows (T, E) to logits (T, entries).
 
-    With a `table` of as many rows and a config that ties embeddings, its weight is that of the
-    table.
+    With a `table`, which must have as many rows, and a config that ties embeddings, its weight is
+    that of the table.
     """
     output = nn.Linear(config.d_model, entries, config.output_bias, dtype=dtype, seed=None)
     output.weight.init = table_init(config.token_init, config.d_model)

@@ -151,7 +151,10 @@ class Reader:
                 yield f"{type(module).__name__} {setting} = {shown} (supported: {', '.join(known)})"
 
     def _settings(self, module: nn.Module) -> Iterator[tuple[str, Any, Values]]:
-        """Yield the name, the value and the supported values of each setting of a module."""
+        """Yield (name, value, supported values) of the settings that a reader may not support.
+
+        None as supported values means all. Each part of an attention rule is one.
+        """
         if isinstance(module, Attention):
             for field in fields(AttentionConfig):
                 if field.name == "rule":

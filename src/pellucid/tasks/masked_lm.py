@@ -97,7 +97,8 @@ class MaskedLMTask(Task):
 
         pooling: see `MaskedLM.embeddings`. Texts of similar length are computed together. Raises
         `UserError` for a text with more than `max_source_length` tokens, or of which at least half
-        was not seen in training.
+        was not seen in training; `UsageError` for a single str in place of a list, or what is no
+        text.
         """
         rows = [self._framed(text) for text in checked_texts(texts, "embed", self.columns)]
         found = np.zeros((len(rows), self.model.config.d_model), self.model.dtype)

@@ -557,7 +557,7 @@ def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores
 
 
 def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
-    """Return the settings and data that the score to monitor depends on, by name.
+    """Return the settings that the score to monitor depends on, and a digest of the data, by name.
 
     A resumed run compares them with those of its checkpoint. pairs: the validation pairs.
     """

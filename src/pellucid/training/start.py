@@ -158,10 +158,10 @@ def open_start(folder: Path, accept_changes: bool = False) -> Start:
 
 
 def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
-    """Return a model's tokenizers with further tokens for the unknown units of pairs.
+    """Return a model's tokenizers with a token for each unknown character or label of pairs.
 
-    trained: with tokenizers of Pellucid's. A warning lists the new tokens; a long list is cut
-    short. See `Tokenizer.with_new`.
+    They must be Pellucid's; those of BPE and of words stay as they are. A warning lists the new
+    tokens; a long list is cut short. See `Tokenizer.with_new`.
     """
     sources = [pair.source for pair in pairs]
     targets = [text for pair in pairs for text in pair.targets]
@@ -302,8 +302,8 @@ def _refuse_idle(data: DataConfig, base: DataConfig) -> None:
 def load_recipe_from(name: str, start: Start) -> RunConfig:
     """Return the settings to train an existing model with a recipe's data and training.
 
-    Model, tokenizers and search are those of `start`. A recipe of Pellucid loses its own, except
-    BPE-dropout, which concerns only training. In a TOML file of the user, search and the settings
+    Model, tokenizers and search are those of `start`. Those that a packaged recipe names are
+    ignored, except its BPE-dropout, which concerns only training. In a TOML file of the user, search and the settings
     in `FREE` replace those of `start`; other settings that contradict the model are an error.
     `max_tokens` is limited to the model's `max_position_embeddings` less 2, unless the user's file
     sets it. Raises `UsageError` for such a contradiction, and for a recipe of another kind of

@@ -257,7 +257,10 @@ def _typed(function: Callable[..., int]) -> list[str]:
 
 
 def _groups(function: Callable[..., int]) -> dict[str, list[tuple[str, str]]]:
-    """Return the options of a command by heading: (how it is typed, description)."""
+    """Return the help entries of a command by heading: (how it is typed, description).
+
+    Positional arguments are among them. An entry that is typed "" describes its heading.
+    """
     _, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
     docs = dict(line.split(": ", 1) for line in re.sub(r"\n {8,}", " ", args).splitlines())
     hints = get_type_hints(function, include_extras=True)

@@ -212,11 +212,11 @@ def grid_points(table: Mapping[str, Any], where: str) -> list[Point]:
 def random_points(table: Mapping[str, Any], where: str) -> list[Point]:
     """Return `count` combinations of lists of values, spread by a Halton sequence.
 
-    table: `count`, and lists as for `grid_points`. where: the place that an error names. It needs
-    no random seed, and a larger count keeps the earlier points, so that their runs are not
-    repeated. Short lists may give the same point twice. Raises `UsageError` for a wrong `count`, no
-    lists, a value that is no list or an empty one, and if SciPy is not installed. Source: Bergstra
-    & Bengio 2012, 4.3; Halton 1964.
+    The sequence needs no random seed, and a larger count keeps the earlier points, so that their
+    runs are not repeated. table: `count`, and lists as for `grid_points`. where: the place that an
+    error names. Short lists may give the same point twice. Raises `UsageError` for a wrong `count`,
+    no lists, a value that is no list or an empty one, and if SciPy is not installed. Source:
+    Bergstra & Bengio 2012, 4.3; Halton 1964.
 
     >>> random_points({"count": 2, "lr": [1e-4, 1e-3, 1e-2], "d": [64, 128]}, "random")
     [{'lr': 0.001, 'd': 64}, {'lr': 0.0001, 'd': 128}]

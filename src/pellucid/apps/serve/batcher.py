@@ -357,7 +357,10 @@ class Batcher:
         return answering.steps - before
 
     def _draw(self, group: _Group) -> int:
-        """Draw one token for every job of a group; ended and cancelled jobs leave it."""
+        """Draw one token for each job of a group that is not cancelled; return their number before.
+
+        Jobs that end or are cancelled leave the group.
+        """
         log_p, state = self.decoder.step(group.state, group.tokens)
         going: list[int] = []
         for row, job in enumerate(group.jobs):

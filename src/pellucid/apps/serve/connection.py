@@ -103,7 +103,11 @@ class Connection(HttpToolsProtocol):
         self._set_timer(self.transport.abort, whole)
 
     def on_message_complete(self) -> None:
-        """End a body; a request with an Upgrade header is parsed again without it."""
+        """End a body.
+
+        Does nothing for a request to change the protocol: it is parsed again without its Upgrade
+        header.
+        """
         if not self.parser.should_upgrade():
             super().on_message_complete()
 

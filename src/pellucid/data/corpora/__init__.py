@@ -47,7 +47,7 @@ def _corpora() -> Iterator[tuple[str, Corpus]]:
 
 
 def _content(files: Iterable[RemoteFile], licence: str, end: str) -> bytes:
-    """Read the file of a corpus whose path ends in `end`."""
+    """Read the first of a corpus's files whose path ends in `end`; licence: that of the corpus."""
     return next(file for file in files if file.path.endswith(end)).read(licence)
 
 
