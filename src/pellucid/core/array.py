@@ -216,9 +216,9 @@ def scatter_add(index: Array, updates: Array, rows: int) -> Array:
     """Add up the updates of each row: y[r] = Σ updates[i] over every i with index[i] = r.
 
     `index` is (T,) integers from 0 to rows − 1, `updates` (T, …); y is (rows, …). This is the
-    gradient of a table look-up. The Array API standard has no such function, and libraries differ in
-    what an indexed assignment does with a repeated index. NumPy, PyTorch and JAX use a function of
-    their library, any other library a product with a one-hot matrix. NumPy's order of adding is
+    gradient of a table look-up. The Array API standard has no such function, and libraries differ
+    in what an indexed assignment does with a repeated index. NumPy, PyTorch and JAX use a function
+    of their library, any other library a product with a one-hot matrix. NumPy's order of adding is
     always the same, so results repeat bit by bit.
 
     >>> scatter_add(np.array([0, 2, 0]), np.array([1.0, 10.0, 100.0]), 3)

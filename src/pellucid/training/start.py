@@ -303,11 +303,11 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
     """Return the settings to train an existing model with a recipe's data and training.
 
     Model, tokenizers and search are those of `start`. Those that a packaged recipe names are
-    ignored, except its BPE-dropout, which concerns only training. In a TOML file of the user, search and the settings
-    in `FREE` replace those of `start`; other settings that contradict the model are an error.
-    `max_tokens` is limited to the model's `max_position_embeddings` less 2, unless the user's file
-    sets it. Raises `UsageError` for such a contradiction, and for a recipe of another kind of
-    model.
+    ignored, except its BPE-dropout, which concerns only training. In a TOML file of the user,
+    search and the settings in `FREE` replace those of `start`; other settings that contradict the
+    model are an error. `max_tokens` is limited to the model's `max_position_embeddings` less 2,
+    unless the user's file sets it. Raises `UsageError` for such a contradiction, and for a recipe
+    of another kind of model.
     """
     values, source, own = recipe_values(name)
     model, task = start.trained.model.config, start.trained
