@@ -218,6 +218,13 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         attention(q, k, v, mask=np.zeros((2, 1, 1, L, S)))
 
 
+@pytest.mark.parametrize("lengths", [[1], [1, 2, 3]])
+def test_an_offset_is_one_number_for_each_sequence(lengths: list[int]) -> None:
+    q = k = v = np.ones((2, 3, 5, 7))
+    with pytest.raises(ValueError, match="offset must have length 2, got"):
+        attention(q, k, v, causal=True, offset=np.array(lengths))
+
+
 def test_what_is_no_rule_or_mask_is_refused() -> None:
     x = np.zeros((1, 3, 2))
     fall = Function(lambda a, at: a - at.distance, lambda da, a, at: da)

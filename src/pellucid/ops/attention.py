@@ -58,8 +58,9 @@ def attention(
     Dropout draws a bit for each query, key and head, and none without `rng`. `rng.rows`, if set,
     has a hash (`core.rng.row_keys`) for each query, and broadcasts to (…, L).
 
-    Raises `ValueError` if q, k, v or the mask have shapes that do not fit, or `dropout` is not
-    between 0 and 1; `TypeError` if `rule` is no rule or `mask` no array of bools or floats.
+    Raises `ValueError` if q, k, v, the mask or a causal rule's `offset` have shapes that do not
+    fit, or `dropout` is not between 0 and 1; `TypeError` if `rule` is no rule or `mask` no array of
+    bools or floats.
     Source: Vaswani et al. 2017, 3.2.1; article 000.
 
     >>> import numpy as np

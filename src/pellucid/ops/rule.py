@@ -251,7 +251,8 @@ def broadcasts(mask: Array, scores: tuple[int, ...]) -> Array:
 def places(cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None) -> Places:
     """Return the place of each query of a packed batch.
 
-    offset (N,): the number of keys of each sequence before its first query, 0 by default.
+    offset (N,): the number of keys of each sequence before its first query, 0 by default. Raises
+    `ValueError` if it has another length.
 
     >>> places(np.array([0, 1, 3]), np.array([0, 4, 6]), np.array([3, 0])).query
     array([3, 0, 1])
@@ -260,6 +261,8 @@ def places(cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None) -> Pla
     example = repeat(np.arange(len(lengths)), lengths)
     query = np.arange(len(example)) - cu_q[example]
     if offset is not None:
+        if len(offset) != len(lengths):
+            raise ValueError(f"offset must have length {len(lengths)}, got {len(offset)}")
         query = query + offset[example]
     return Places(query, example, np.diff(cu_k)[example])
 
