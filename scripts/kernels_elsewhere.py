@@ -118,10 +118,13 @@ class Here:
     def both(self, kernel: Any, compiled: Any) -> Any:
         """Return a function that calls both kernels.
 
-        It raises `AssertionError` if bits differ.
+        It raises `AssertionError` if bits differ. The loop of a thread of the pool is not called
+        twice: other threads write the same memory meanwhile.
         """
         from pellucid.kernels.backend.machine_code import called
 
+        if kernel.name == "pellucid.kernels.backend.thread_pool.work":
+            return compiled
         address = ctypes.cast(self.library[f"{kernel.name}.entry"], ctypes.c_void_p).value
         assert address is not None
         built = called(address)
