@@ -310,14 +310,19 @@ def built(functions: Mapping[str, Function], also: Iterable[Callable[[Any], None
     return module
 
 
+def slopes(t: Any, seed: int) -> list[str]:
+    """Return a new model's slope by hand and by difference, as transformer.py prints them."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        t.check(np.random.default_rng(seed + 1))
+    return re.findall(r"-?\d+\.\d+|-?inf|nan", printed.getvalue())
+
+
 def trained(
     t: Any, seed: int = 0, say: Callable[[str], None] = print, language: Language = "en"
 ) -> dict[str, Any]:
     """Train as transformer.py does; return its slopes, its last loss and how many are right."""
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        t.check(np.random.default_rng(seed + 1))
-    by_hand, by_difference = re.findall(r"-?\d+\.\d+|-?inf|nan", printed.getvalue())
+    by_hand, by_difference = slopes(t, seed)
     slope = Text(
         f"slope of the loss by hand {by_hand}, by difference {by_difference}",
         f"손실의 기울기: 손으로 {by_hand}, 차분으로 {by_difference}",
@@ -342,8 +347,8 @@ def trained(
         f"학습한 적 없는 수 {len(new):,}개 가운데 {right:,}개를 맞혔습니다",
     )
     say(result.to(language))
-    slopes = {"by_hand": float(by_hand), "by_difference": float(by_difference)}
-    return {**slopes, "loss": float(last), "right": right, "of": len(new)}
+    found = {"by_hand": float(by_hand), "by_difference": float(by_difference)}
+    return {**found, "loss": float(last), "right": right, "of": len(new)}
 
 
 def solved(folder: Path) -> dict[str, Function]:

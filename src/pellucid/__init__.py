@@ -112,6 +112,7 @@ def train(
     >>> model = train("g2p-small", train="my.tsv", steps=500)  # doctest: +SKIP
     >>> model = train("topics-ko", train=[("a text", "its label"), …])  # doctest: +SKIP
     """
+    _, *own, _ = locals()  # the names of the arguments between recipe and tables
     import hashlib
     from collections.abc import Mapping
     from pathlib import Path
@@ -131,8 +132,7 @@ def train(
         str(recipe), folder, None if start is None else Path(start), resume, accept_changes
     )
     files, ends = (train, valid, test), {"steps": steps, "epochs": epochs, "minutes": minutes}
-    own = "train valid test steps epochs minutes run resume accept_changes device precision"
-    refuse_unknown(tables, base, *own.split(), "listeners", "watch")
+    refuse_unknown(tables, base, *own)
     table = tables.get("data")
     columns = table.get("columns") if isinstance(table, Mapping) else None
     data, written = dict[str, Any](), dict[Path, str]()

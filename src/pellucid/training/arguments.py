@@ -33,7 +33,7 @@ def refuse_unknown(given: Iterable[str], settings: Any, *own: str) -> None:
             ours = PEERS.get(name, name)
             close = [ours] if ours in last else get_close_matches(ours, last, n=1)
             hint = f" (did you mean {argument(last[close[0]])}?)" if close else ""
-            known = ", ".join([*own, *tables])
+            known = ", ".join(dict.fromkeys([*own, *tables]))
             raise UsageError(f"train: unknown setting {name}{hint}; there are: {known}")
 
 
