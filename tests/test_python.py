@@ -130,7 +130,10 @@ def test_an_interrupt_saves_the_run() -> None:
         ({"columns": ["a", "b"]}, r"did you mean data=\{\"columns\": …\}"),
         ({"num_attention_heads": 3}, r"did you mean model=\{\"num_attention_heads\": …\}"),
         ({"steps": "5"}, "training.steps: expected a whole number, got '5'"),
-        ({"callbacks": [print]}, r"did you mean listeners=…\?\); there are: train, .* run, start, resume"),
+        (
+            {"callbacks": [print]},
+            r"did you mean listeners=…\?\); there are: train, .* run, start, resume",
+        ),
         ({"test_size": 0.1}, r"did you mean data=\{\"held_out\": …\}"),
         ({"modle": {}}, "unknown setting modle"),
         ({"model": {"d_modl": 3}}, "did you mean d_model"),
