@@ -552,6 +552,9 @@ def test_the_curve_and_the_gradients_of_a_difference(opened: Open, task: Seq2Seq
     page.locator("#flow-choice").select_option(index=0)
     page.locator("#flow-rather").select_option(index=1)
     page.locator(".flow-sentence", has_text="above that of").wait_for()  # drawn at the next frame
+    page.wait_for_function("location.hash.includes('rather=')")
+    page.reload()  # a link opens what one sees
+    page.locator(".flow-sentence", has_text="above that of").wait_for()
     page.get_by_role("button", name="Take the step").click()
     squares = sum(float((d * d).sum()) for d in gradients.values() if d is not None)
     label = page.get_attribute(".flow-step .curve", "aria-label") or ""
