@@ -3,6 +3,7 @@ import shlex
 import sys
 from importlib.metadata import requires
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,7 +45,14 @@ def test_the_packages_of_an_extra_are_installed_for_the_python_that_runs(
     pip = [sys.executable, "-m", "pip", "install"]
     known = ["numpy>=2", "scipy>=1; extra == 'lab'", "starlette>=0.45; extra == 'serve'"]
     known += ["uvloop>=0.20; (platform_system != 'Windows') and extra == 'serve'"]
+    there: list[SimpleNamespace] = []
     monkeypatch.setattr("importlib.metadata.requires", lambda name: known)
-    assert command() == [*pip, "starlette>=0.45", 'uvloop>=0.20; (platform_system != "Windows")']
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: there)
+    packages = ["starlette>=0.45", 'uvloop>=0.20; (platform_system != "Windows")']
+    assert command() == [*pip, *packages]
+    there.append(SimpleNamespace(name="Starlette"))
+    assert command() == [*pip, packages[1]]
+    there.append(SimpleNamespace(name="uvloop"))  # too old, say
+    assert command() == [*pip, *packages]
     monkeypatch.setattr("importlib.metadata.requires", lambda name: requires("no-such-package"))
     assert command() == [*pip, "pellucid[serve]"]
