@@ -18,7 +18,9 @@ TORCH   := torch==2.13.0
 ACCEPTED := python3.11 python3.12 python3.13 python3.14
 # As many processes as processors, with one thread each; tests marked `alone` run by themselves.
 PARALLEL := OMP_NUM_THREADS=1
-SPREAD  := -n auto --dist worksteal -m "not alone"
+SPREAD  := -n auto --dist worksteal -m "not alone and not wheel"
+# Their files alone: to collect the rest as well takes longer than to run them.
+ALONE   := -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
 .PHONY: help demo chat quick test test-oracles test-pythons test-processors test-built test-wasm test-course kernels docs wheel \
         release setup setup-demo moved \
@@ -42,11 +44,11 @@ quick:  ## Run the tests that mirror what changed, after `make setup`
 	@$(BIN)/python scripts/mirrored.py
 
 test: setup lint types  ## Lint, check the types, run every test that needs nothing else
-	@$(BIN)/python -m pytest -m alone tests
+	@$(BIN)/python -m pytest $(ALONE)
 	@$(PARALLEL) $(BIN)/python -m pytest $(SPREAD)
 
 test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (2.7 GB)
-	@$(ORACLES)/bin/python -m pytest --oracles -m alone tests
+	@$(ORACLES)/bin/python -m pytest --oracles $(ALONE)
 	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD) tests
 
 test-pythons: setup  ## Try the other Pythons of this machine, and the oldest packages allowed (PYTHONS="...")

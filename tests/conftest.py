@@ -62,6 +62,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.oracle("playwright", "chromium"))
         if "axe" in fixtures:
             item.add_marker(pytest.mark.oracle("node"))
+        if item.get_closest_marker("alone") and "mark.alone" not in item.path.read_text("utf-8"):
+            raise pytest.UsageError(f"{item.path}: make finds it by the words mark.alone")
     if config.getoption("--oracles"):
         others = [item for item in items if item.get_closest_marker("oracle") is None]
         config.hook.pytest_deselected(items=others)
