@@ -82,7 +82,10 @@ def run(words: Sequence[str], until: float) -> int:
     """Run pytest until it ends, or interrupt it at a time; return its exit code."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not alone and not oracle"]
     print("pytest", *(word.removeprefix(f"{ROOT}/") for word in words), flush=True)
+    # Where SIGINT is ignored, as in the background of a shell, pytest would ignore it too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen([sys.executable, "-m", "pytest", *options, *words], cwd=ROOT)
+    signal.signal(signal.SIGINT, before)
     try:
         return process.wait(max(0, until - time.monotonic()))
     except subprocess.TimeoutExpired:

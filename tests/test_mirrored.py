@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -121,13 +122,21 @@ def test_a_failure_ends_it_with_1(write: Write, monkeypatch: pytest.MonkeyPatch)
     assert (code, len(calls)) == (1, 1)
 
 
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
 def test_what_is_left_when_time_is_over_is_named(
-    write: Write, capfd: pytest.CaptureFixture[str]
+    handler: signal.Handlers, write: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    write("tests/test_imports.py", text="import time\ndef test_long(): time.sleep(60)\n")
+    """Also in the background of a shell, where SIGINT is ignored: it waited for the test's end."""
+    slow = "import pathlib, time\ndef test_long(): time.sleep(60), pathlib.Path('slept').touch()\n"
+    write("tests/test_imports.py", text=slow)
     write("tests/ops/test_gelu.py")
     page = write("src/pellucid/ops/gelu.py")
-    assert mirrored.main([str(page)], seconds=0.0) == 0
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        assert mirrored.main([str(page)], seconds=0.0) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not (tmp_path / "slept").exists()
     out = capfd.readouterr().out
     assert "Not run to the end, or not at all:\n    tests/test_imports.py tests/ops/test_g" in out
 
