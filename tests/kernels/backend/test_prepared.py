@@ -57,6 +57,7 @@ def run(how: str, folder: Path, environment: dict[str, str]) -> tuple[str, list[
     return digest, used.split()
 
 
+@pytest.mark.wheel
 @pytest.mark.skipif(not prepared.entries(), reason="no prepared kernels for this system")
 @pytest.mark.parametrize("environment", [BFLOAT16, AMX, AVX2], ids=["AVX-512", "AMX", "AVX2"])
 def test_every_prepared_kernel_has_the_bits_of_its_source(
