@@ -7,7 +7,7 @@ digest of its arrays, and its backward compares the digests again.
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,7 @@ class ChangedError(RuntimeError):
     """An array was changed between a forward and its backward."""
 
 
-@contextmanager
-def checked(module: Any = None) -> Iterator[None]:
+def checked(module: Any = None) -> AbstractContextManager[None]:
     """Check that no array changes between a layer's forward inside this block and its backward.
 
     It checks every array that is an argument of an op that a layer runs, and the masks and
@@ -60,8 +59,7 @@ def checked(module: Any = None) -> Iterator[None]:
 
         return y, compared
 
-    with observing(compare):
-        yield
+    return observing(compare)
 
 
 def _arrays(call: Call, names: Mapping[int, str]) -> Iterator[tuple[Array, str]]:

@@ -10,8 +10,8 @@ every op runs as its reference.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
@@ -22,7 +22,7 @@ import array_api_compat
 import numpy as np
 
 from pellucid.core.array import locked
-from pellucid.core.vjp import Call, Declined, Result, observed, pair_of
+from pellucid.core.vjp import Call, Declined, Result, assigned, observed, pair_of
 
 _PACKAGE = "pellucid.kernels"
 AVAILABLE: bool = find_spec(_PACKAGE) is not None and import_module(_PACKAGE).AVAILABLE
@@ -31,19 +31,14 @@ AVAILABLE: bool = find_spec(_PACKAGE) is not None and import_module(_PACKAGE).AV
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
 
 
-@contextmanager
-def reference() -> Iterator[None]:
+def reference() -> AbstractContextManager[None]:
     """Run only the reference ops inside this block, no kernels; in this thread.
 
     >>> with reference():
     ...     enabled()
     False
     """
-    token = _enabled.set(False)
-    try:
-        yield
-    finally:
-        _enabled.reset(token)
+    return assigned(_enabled, False)
 
 
 def enabled() -> bool:

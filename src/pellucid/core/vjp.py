@@ -8,13 +8,14 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+T = TypeVar("T")
 Backward = Callable[..., Any]
 Result = tuple[Any, Backward]
 """y and backward, where backward(dy) gives the inputs' gradients."""
@@ -117,7 +118,16 @@ _prefix: ContextVar[str] = ContextVar("pellucid_prefix", default="")
 
 
 @contextmanager
-def observing(observer: Observer) -> Iterator[None]:
+def assigned(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Give a context variable another value in a `with`."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def observing(observer: Observer) -> AbstractContextManager[None]:
     """Pass every call of an op inside this block, in this thread, through an observer.
 
     A backward that the observer has wrapped stays wrapped after the block.
@@ -131,21 +141,12 @@ def observing(observer: Observer) -> Iterator[None]:
     ...     y = nn.Linear(3, 2)(np.ones((5, 3)))
     linear reference
     """
-    token = _observers.set((*_observers.get(), observer))
-    try:
-        yield
-    finally:
-        _observers.reset(token)
+    return assigned(_observers, (*_observers.get(), observer))
 
 
-@contextmanager
-def unobserved() -> Iterator[None]:
+def unobserved() -> AbstractContextManager[None]:
     """Hide the calls inside this block, and their backwards, from all observers."""
-    token = _observers.set(())
-    try:
-        yield
-    finally:
-        _observers.reset(token)
+    return assigned(_observers, ())
 
 
 class Observing(ABC):
@@ -164,14 +165,9 @@ class Observing(ABC):
         self._blocks.pop().__exit__(None, None, None)
 
 
-@contextmanager
-def inside(name: str) -> Iterator[None]:
+def inside(name: str) -> AbstractContextManager[None]:
     """Prefix a part's name to the paths of the calls inside this block."""
-    token = _prefix.set(joined(_prefix.get(), name))
-    try:
-        yield
-    finally:
-        _prefix.reset(token)
+    return assigned(_prefix, joined(_prefix.get(), name))
 
 
 def joined(*names: str) -> str:
