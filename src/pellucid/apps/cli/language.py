@@ -7,14 +7,14 @@ import functools
 import re
 import sys
 import textwrap
-import tomllib
 from collections.abc import Mapping
-from importlib.resources import files
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 from unicodedata import east_asian_width
 
 from pellucid.core.errors import UsageError
+from pellucid.system.files import read_toml
 from pellucid.system.language import Language, chosen_language
 
 LANGUAGES: tuple[Language, ...] = ("en", "ko")
@@ -156,8 +156,7 @@ def _errors() -> list[tuple[re.Pattern[str], str]]:
 
 def _catalogue() -> dict[str, Any]:
     """Read korean.toml."""
-    text = files("pellucid.apps.cli").joinpath("korean.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_toml(Path(__file__).with_name("korean.toml"))
 
 
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> str:

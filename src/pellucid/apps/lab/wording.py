@@ -3,12 +3,12 @@
 They are written in English where they are used. `templates/korean.toml` has the Korean of each.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from pellucid.system.files import read_toml
 from pellucid.system.language import chosen_language
 
 
@@ -26,7 +26,7 @@ def tr(english: str, /, **values: Any) -> str:
 
 @cache
 def _texts(name: str) -> Mapping[str, Any]:
-    return tomllib.loads((files(__package__) / "templates" / name).read_text("utf-8"))
+    return read_toml(Path(__file__).with_name("templates") / name)
 
 
 def korean() -> Mapping[str, Any]:

@@ -1,11 +1,12 @@
 """Languages: their codes, the pair in a model's name, and detection in a text."""
 
 import re
-import tomllib
 from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pellucid.system.files import read_toml
 
 
 class Language(NamedTuple):
@@ -20,9 +21,7 @@ class Language(NamedTuple):
 
 LANGUAGES = {
     code: Language(**fields)
-    for code, fields in tomllib.loads(
-        Path(__file__).with_name("languages.toml").read_text("utf-8")
-    ).items()
+    for code, fields in read_toml(Path(__file__).with_name("languages.toml")).items()
 }
 """All languages, by code."""
 

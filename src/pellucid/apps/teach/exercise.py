@@ -27,18 +27,18 @@ of Python and NumPy; exercises/learnt.toml has what models with a mistake still 
 
 import re
 import textwrap
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.apps.teach.mutants import mutants, plain, terms
+from pellucid.system.files import read_toml
 from pellucid.system.language import Language, Text
 
 EXERCISES = (
@@ -89,8 +89,7 @@ class Result(NamedTuple):
 @cache
 def read(name: str) -> Mapping[str, Any]:
     """Read exercises/NAME.toml: an exercise, `common` or `learnt`."""
-    path = files("pellucid.apps.teach") / "exercises" / f"{name}.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return read_toml(Path(__file__).with_name("exercises") / f"{name}.toml")
 
 
 def text(pair: list[str], language: Language) -> str:

@@ -22,9 +22,7 @@ The subclasses of `Family` say which further entries they read.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_type_hints
 
@@ -35,6 +33,7 @@ from pellucid.models.config import Activation, Seq2SeqConfig, StackConfig
 from pellucid.models.sizes import array_names
 from pellucid.models.walk import UnsupportedError
 from pellucid.ops.activations import ACTIVATIONS as OURS
+from pellucid.system.files import read_toml
 
 ACTIVATIONS: dict[str, str] = {
     theirs: row.name for row in OURS.values() for theirs in row.huggingface
@@ -71,8 +70,7 @@ Table = Mapping[str, Row]
 
 def page_of(name: str) -> dict[str, Any]:
     """Read the TOML file of a family, merged with that of the family it is like."""
-    text = (files("pellucid.interop.families") / f"{name}.toml").read_text(encoding="utf-8")
-    own = tomllib.loads(text)
+    own = read_toml(Path(__file__).with_name(f"{name}.toml"))
     page = page_of(own.pop("like")) if "like" in own else {}
     for key, value in own.items():
         page[key] = page.get(key, {}) | value if isinstance(value, dict) else value
