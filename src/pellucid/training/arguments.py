@@ -1,11 +1,12 @@
 """Check the arguments of `pellucid.train`; suggest the right name for a wrong one."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, fields
 from difflib import get_close_matches
 from typing import Any
 
 from pellucid.core.errors import UsageError
+from pellucid.core.settings import flat
 
 PEERS = {
     "callbacks": "listeners",
@@ -26,7 +27,7 @@ def refuse_unknown(given: Iterable[str], settings: Any, *own: str) -> None:
     the message lists; `given` must not contain them.
     """
     tables = [field.name for field in fields(settings)]
-    dotted = sorted(_dotted(settings), key=lambda name: -name.count("."))
+    dotted = sorted(flat(asdict(settings)), key=lambda name: -name.count("."))
     last = {name.rpartition(".")[2]: name for name in [*dotted, *tables, *own]}
     for name in given:
         if name not in tables:
@@ -48,13 +49,3 @@ def argument(dotted: str) -> str:
     for name in reversed(rest):
         value = f'{{"{name}": {value}}}'
     return f"{first}={value}"
-
-
-def _dotted(settings: Any, table: str = "") -> Iterator[str]:
-    """Yield the dotted names of all settings in nested dataclasses."""
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        if is_dataclass(value):
-            yield from _dotted(value, f"{table}{field.name}.")
-        else:
-            yield f"{table}{field.name}"
