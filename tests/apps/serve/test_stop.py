@@ -222,9 +222,10 @@ def test_a_wrong_command_is_one_clear_message(
     assert "which model?" in capsys.readouterr().err
     assert failing(model, write_model(tmp_path / "two" / "m")) == 2
     assert "two models are named m" in capsys.readouterr().err
-    (tmp_path / "keys").write_text("\n\n")
-    assert failing(model, "--api-keys", tmp_path / "keys", "--port", "0") == 1
-    assert "holds no key" in capsys.readouterr().err
+    for text, says in (("\n\n", "is empty"), ("\u3000\n", "holds no key")):
+        (tmp_path / "keys").write_text(text, encoding="utf-8")
+        assert failing(model, "--api-keys", tmp_path / "keys", "--port", "0") == 1
+        assert says in capsys.readouterr().err
     (model / "model.safetensors").write_bytes(b"damaged")
     assert failing(model, "--port", "0") == 1
     assert "model.safetensors" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 from pellucid.apps.cli.language import tr, translated
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError, optional
-from pellucid.system.files import MOST_BYTES, check_file
+from pellucid.data.files import read_lines
 from pellucid.training.signals import handling
 
 SEPARATE = "pellucid serve needs starlette, uvicorn, httptools, msgspec and prometheus-client"
@@ -103,18 +103,12 @@ def _keys(path: Path) -> list[str]:
 
     Raises `UserError` if it cannot be read, has no key, or has one that is not ASCII.
     """
-    try:
-        check_file(path, MOST_BYTES, pipes=True)
-        keys = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8 text") from None
-    if not any(keys):
+    keys = list(filter(None, map(str.strip, read_lines(path))))
+    if not keys:
         raise UserError(f"{path}: holds no key; write one a line")
     if not all(key.isascii() for key in keys):
         raise UserError(f"{path}: a key has letters that a header cannot carry; use ASCII")
-    return [key for key in keys if key]
+    return keys
 
 
 def _log_requests() -> None:
