@@ -74,6 +74,20 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
+def check_known(what: str, name: object, names: Iterable[object]) -> None:
+    """Raise `UsageError` if a name is not one of `names`; it suggests the closest and lists all.
+
+    what: a word for such a name. An empty name counts as not given.
+
+    >>> check_known("fruit", "aple", ["apple", "pear"])
+    Traceback (most recent call last):
+    pellucid.core.errors.UsageError: no fruit 'aple' (did you mean apple?); there are: apple, pear
+    """
+    if str(name) not in (known := [str(each) for each in names]):
+        wrong = "given" if name == "" else f"{name!r}{nearest(str(name), known)}"
+        raise UsageError(f"no {what} {wrong}; there are: {', '.join(known)}")
+
+
 def from_mapping(
     kind: type[T],
     values: Mapping[str, Any],

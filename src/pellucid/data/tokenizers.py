@@ -23,7 +23,7 @@ from textwrap import shorten
 from typing import Any
 
 from pellucid.core.errors import UsageError, UserError, optional
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.data.appearance import WHITE, Reading, one_spaced
 from pellucid.models.prefix import Spelled, Spelling
 from pellucid.system.files import MOST_BYTES, read_file
@@ -442,11 +442,7 @@ def normaliser(names: Sequence[str]) -> Callable[[str], str]:
     'a b'
     """
     for name in names:
-        if name not in NORMALISERS:
-            raise UsageError(
-                f"no normaliser {name!r}{nearest(name, NORMALISERS)}; there are: "
-                f"{', '.join(NORMALISERS)}"
-            )
+        check_known("normaliser", name, NORMALISERS)
     return lambda text: reduce(
         lambda text, name: NORMALISERS[name](text), names, checked_text(text)
     )

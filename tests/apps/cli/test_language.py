@@ -228,6 +228,10 @@ def errors_raised() -> set[str]:
                 found |= (
                     {template(message) + ": {}"} if isinstance(message, ast.JoinedStr) else set()
                 )
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "check_known":
+                what = node.args[0]
+                what = template(what if isinstance(what, ast.JoinedStr) else ast.JoinedStr([what]))
+                found |= {f"no {what} {wrong}; there are: {{}}" for wrong in ("{}{}", "given")}
     return as_printed(found) | warnings_logged()
 
 

@@ -111,7 +111,7 @@ def test_a_base_without_a_name_is_called_recipe(tmp_path: Path) -> None:
         (
             '"valid_loss"]',
             '"valid_los"]',
-            "no run writes a metric 'valid_los' (did you mean valid_",
+            "no metric 'valid_los' (did you mean valid_",
         ),
         ('"valid_loss"]', '"bleu"]', 'do not write bleu; it needs evaluation.metric = "bleu"'),
         (
@@ -119,8 +119,8 @@ def test_a_base_without_a_name_is_called_recipe(tmp_path: Path) -> None:
             'metrics = ["valid_loss"]',
             "train_loss is used but not among metrics",
         ),
-        ('change = "linear"', 'change = "liner"', "there is no 'liner' (did you mean linear?)"),
-        ('change = "linear"', 'change = ""', "primary.change: there is no ''"),
+        ('change = "linear"', 'change = "liner"', "change 'liner' (did you mean linear?)"),
+        ('change = "linear"', 'change = ""', "no variant for primary.change given"),
         ("seeds = 2", "seeds = 4", "changes.none.seeds: expected 1 to 3"),
         ("seeds = [0, 1, 2]", "seeds = [0, 1, 1]", "expected different numbers"),
         ("seeds = [0, 1, 2]", "seeds = [0, 1, 4294967296]", "numbers from 0 to 4294967295, got"),
@@ -189,7 +189,7 @@ def test_a_base_without_a_name_is_called_recipe(tmp_path: Path) -> None:
         (
             PROBES,
             'measures = ["atention"]',
-            "measures: there is no 'atention' (did you mean attention?); there are: ",
+            "no measure 'atention' (did you mean attention?); there are: ",
         ),
         (
             '"valid_loss"]',

@@ -200,7 +200,7 @@ def test_every_corpus_says_what_it_is() -> None:
         ),
         (
             lambda: load_corpus("chatbot-ko", "al"),
-            r"no split 'al' .did you mean all.*has: by_answer",
+            r"no split of chatbot-ko 'al' .did you mean all.*; there are: by_answer",
         ),
     ],
 )

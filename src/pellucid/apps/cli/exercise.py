@@ -13,8 +13,8 @@ from pellucid.apps.cli.kept import keep, read_kept
 from pellucid.apps.cli.language import printed_language, tr, wrapped
 from pellucid.apps.teach import course_file
 from pellucid.apps.teach.exercise import EXERCISES, Result, advice, diagnose, page, read, text
-from pellucid.core.errors import UsageError, UserError
-from pellucid.core.settings import nearest
+from pellucid.core.errors import UserError
+from pellucid.core.settings import check_known
 
 
 def exercise(
@@ -61,10 +61,7 @@ def exercise(
             say(f"{mark} {number:>2}  {each:<{width}}  {title}")
         say(_standing(progress))
         return 0
-    if name not in EXERCISES:
-        raise UsageError(
-            f"no exercise {name!r}{nearest(name, EXERCISES)}; there are: {', '.join(EXERCISES)}"
-        )
+    check_known("exercise", name, EXERCISES)
     failed = False
     mine = progress.setdefault(name, {"solved": False, "hints": 0})
     path = folder / f"{name}.py"

@@ -8,8 +8,7 @@ import numpy as np
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import printed_language, wrapped
 from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
-from pellucid.core.errors import UsageError
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.system.language import Language, Text
 
 LIMIT = Text("limit", "허용")
@@ -43,10 +42,7 @@ def explain(topic: str = "", /) -> int:
         console.say("\n".join([LIST.to(language), *lines]))
         return 0
     name = topic.lower().replace("-", "_")
-    if name not in TOPICS:
-        raise UsageError(
-            f"no topic {topic!r}{nearest(name, TOPICS)}; there are: {', '.join(TOPICS)}"
-        )
+    check_known("topic", name, TOPICS)
     failed = False
     for line in page(name, language, console.width):
         failed |= line.startswith(f"  {WRONG}")

@@ -23,7 +23,7 @@ from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.apps.lab.wording import tr as report_text
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.system.command import command
 from pellucid.system.language import chosen_language, speaking
 
@@ -262,8 +262,5 @@ def run(arguments: list[str]) -> int:
         print(f"{tr('usage:')} pellucid lab {{{','.join(VERBS)}}} [OPTIONS]\n")
         print(listed({name: (do.__doc__ or "").split("\n")[0] for name, do in VERBS.items()}))
         return 0 if verb else 2
-    if verb not in VERBS:
-        raise UsageError(
-            f"no command 'lab {verb}'{nearest(verb, VERBS)}; there are: {', '.join(VERBS)}"
-        )
+    check_known("command of lab", verb, VERBS)
     return parse(VERBS[verb], f"lab {verb}", rest)

@@ -20,7 +20,7 @@ from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed, run_command
 from pellucid.apps.cli.language import take, take_language, tr, translated, warn, wrapped
 from pellucid.core.errors import UsageError, UserError, without
 from pellucid.core.parts import use
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.system.language import Language, speaking
 
 HELP = ("-h", "--help", "help")
@@ -133,10 +133,7 @@ def _run(arguments: list[str]) -> int:
         print(f"pellucid {__version__}")
         return 0
     name, *rest = arguments
-    if name not in COMMANDS:
-        raise UsageError(
-            f"no command {name!r}{nearest(name, COMMANDS)}; there are: {', '.join(COMMANDS)}"
-        )
+    check_known("command", name, COMMANDS)
     return run_command(name, rest)
 
 

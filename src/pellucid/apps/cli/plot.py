@@ -6,7 +6,7 @@ from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
 from pellucid.apps.teach.pictures import PICTURES, curves, save
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.system.language import chosen_language
 from pellucid.training.run import METRICS, read_metrics
 
@@ -34,12 +34,7 @@ def plot(
         runs: The run folders of curves.
         output: File to write, .svg, .png or .pdf; unset: PICTURE.svg here.
     """
-    known = (CURVES, *PICTURES)
-    if picture not in known:
-        wrong = (
-            f"no picture {picture!r}{nearest(picture, known)}" if picture else "no picture given"
-        )
-        raise UsageError(f"{wrong}; there are: {', '.join(known)}")
+    check_known("picture", picture, (CURVES, *PICTURES))
     if (picture == CURVES) != bool(runs):
         raise UsageError(
             "which runs? Use `pellucid plot curves RUN ...`"

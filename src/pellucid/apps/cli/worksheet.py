@@ -7,7 +7,7 @@ from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.plot import FORMATS
 from pellucid.apps.teach.worksheet import SHEETS, pages, write
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.system.language import chosen_language
 
 
@@ -28,11 +28,7 @@ def worksheet(
         seed: Which sheet; the same number gives the same sheet.
         output: File to write, .pdf, .svg or .png; unset: NAME-SEED.pdf here.
     """
-    if name not in SHEETS:
-        there = ", ".join(SHEETS)
-        if not name:
-            raise UsageError(f"no worksheet given; there are: {there}")
-        raise UsageError(f"no worksheet {name!r}{nearest(name, SHEETS)}; there are: {there}")
+    check_known("worksheet", name, SHEETS)
     if seed < 0:
         raise UsageError(f"--seed must be 0 or more; got {seed}")
     path = output or Path(f"{name}-{seed}.pdf")

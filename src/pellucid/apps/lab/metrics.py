@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pellucid.apps.lab.wording import tr
-from pellucid.core.errors import UsageError
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.tasks.metrics import METRICS as EVALUATIONS
 
 
@@ -60,11 +59,7 @@ def find_metric(name: str) -> Metric:
     if _EPOCHS_TO.fullmatch(name):
         return Metric(name, "epochs")
     known = all_metrics()
-    if name not in known:
-        raise UsageError(
-            f"no run writes a metric {name!r}{nearest(name, known)}; there are: "
-            f"{', '.join(known)}, epochs_to_X"
-        )
+    check_known("metric", name, (*known, "epochs_to_X"))
     return known[name]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import flat, nearest, to_mapping
+from pellucid.core.settings import check_known, flat, to_mapping
 from pellucid.training.config import RunConfig
 
 FORMAT = 1
@@ -259,15 +259,10 @@ def select_trials(
     Raises `UsageError` for a variant or a seed that no trial has, if no trial has both, and if
     there are no trials.
     """
-    for what, wanted, known in (
-        ("change", only, {t.change for t in trials}),
-        ("seed", seeds, {t.seed for t in trials}),
-    ):
-        for one in wanted:
-            if one not in known:
-                hint = nearest(str(one), map(str, known))
-                listed = ", ".join(map(str, sorted(known, key=str)))
-                raise UsageError(f"no {what} {one!r} in this study{hint}; there are: {listed}")
+    for change in only:
+        check_known("change", change, sorted({t.change for t in trials}))
+    for seed in seeds:
+        check_known("seed", seed, sorted({t.seed for t in trials}))
     if not trials:
         raise UsageError(
             "this study trains on files of the current folder, or of folders in it, and none is "

@@ -12,7 +12,7 @@ from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.study import Bound, Contrast, Plan, Reference, Study, Trial, run_id
 from pellucid.apps.lab.trial import data_digest, other_data
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.data.pairs import Splits
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.tasks.task import token_error
@@ -121,9 +121,7 @@ def _plan_errors(plan: Plan) -> Iterator[str]:
     if not plan.metrics or len(set(plan.metrics)) < len(plan.metrics):
         yield f"metrics: name at least one metric, each once; got {list(plan.metrics)}"
     for name in plan.measures:
-        if name not in MEASURES:
-            there = f"{nearest(name, MEASURES)}; there are: {', '.join(MEASURES)}"
-            yield f"measures: there is no {name!r}{there}"
+        check_known("measure", name, MEASURES)
     of: Iterable[Contrast | Reference | Bound] = (*plan.primary, *plan.reference, *plan.bounds)
     used = [one.metric for one in of]
     for metric in (*plan.metrics, *used):
@@ -154,9 +152,7 @@ def _name_errors(study: Study) -> Iterator[str]:
         *(("bounds.change", bound.change) for bound in plan.bounds),
     ]
     for where, name in named:
-        if name not in changes:
-            there = f"{nearest(name, changes)}; there are: {', '.join(changes)}"
-            yield f"{where}: there is no {name!r}{there}"
+        check_known(f"variant for {where}", name, changes)
     for name, change in changes.items():
         if change.seeds is not None and not 1 <= change.seeds <= len(plan.seeds):
             expected = f"expected 1 to {len(plan.seeds)} (as many as the study has)"

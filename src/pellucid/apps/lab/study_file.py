@@ -24,7 +24,7 @@ from pellucid.apps.lab.study_checks import check_name, check_study
 from pellucid.apps.lab.trial import file_tokenizers
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
 from pellucid.core.parts import read
-from pellucid.core.settings import flat, from_mapping, nearest
+from pellucid.core.settings import check_known, flat, from_mapping
 from pellucid.system.files import MOST_BYTES, check_file, read_toml
 from pellucid.training.config import RunConfig, load_recipe
 
@@ -50,11 +50,7 @@ def load_study(name: str) -> Study:
     """
     path = Path(name)
     if path.suffix != ".toml":
-        if name not in study_names():
-            raise UsageError(
-                f"no study or TOML file {name!r}{nearest(name, study_names())}; studies: "
-                f"{', '.join(study_names())}"
-            )
+        check_known("study or TOML file", name, study_names())
         path = SHIPPED / f"{name}.toml"
     return replace(read_study(path), typed=name)
 

@@ -1,14 +1,11 @@
 """Registry of corpora: `CORPORA` has the record of each by its name in recipes."""
 
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from importlib.resources import files
-from typing import Any
+from pathlib import Path
 
-from pellucid.core.errors import UsageError
 from pellucid.core.parts import Registry
-from pellucid.core.settings import nearest
+from pellucid.core.settings import check_known
 from pellucid.data.corpora.chatbot import read_chatbot, read_topics
 from pellucid.data.corpora.chatterbot import read_chatterbot
 from pellucid.data.corpora.inflections import read_inflections
@@ -17,6 +14,7 @@ from pellucid.data.corpora.pronunciations import read_pronunciations
 from pellucid.data.corpora.sources import Contents, Corpus, RemoteFile
 from pellucid.data.corpora.texts import read_manual, read_names
 from pellucid.data.pairs import Splits
+from pellucid.system.files import read_toml
 
 READERS: dict[str, Callable[[Contents, str], Splits]] = {
     "chatterbot-ko": read_chatterbot,
@@ -34,8 +32,7 @@ READERS: dict[str, Callable[[Contents, str], Splits]] = {
 
 def _corpora() -> Iterator[tuple[str, Corpus]]:
     """Yield (name, record) of each corpus in corpora.toml."""
-    text = (files("pellucid.data.corpora") / "corpora.toml").read_text(encoding="utf-8")
-    pages: dict[str, dict[str, Any]] = tomllib.loads(text)
+    pages = read_toml(Path(__file__).with_name("corpora.toml"))
     for name, read in READERS.items():
         page = pages.get(pages[name].pop("like", ""), {}) | pages[name]
         own = tuple(RemoteFile(**file) for file in page["files"])
@@ -69,12 +66,9 @@ def load_corpus(name: str, split: str | None = None) -> Splits:
     downloaded.
     """
     corpus = find_corpus(name)
-    if split is not None and split not in corpus.splits:
-        raise UsageError(
-            f"corpus {name} has no split {split!r}{nearest(split, corpus.splits)}; "
-            f"it has: {', '.join(corpus.splits)}"
-        )
-    return corpus.read(split or corpus.splits[0])
+    split = corpus.splits[0] if split is None else split
+    check_known(f"split of {name}", split, corpus.splits)
+    return corpus.read(split)
 
 
 __all__ = ["CORPORA", "Corpus", "find_corpus", "load_corpus"]
