@@ -42,6 +42,8 @@ class Lesson:
     `language` is what it is written in, and its pictures are labelled in.
     """
 
+    suffix = ".png"
+
     def __init__(self, about: str, language: Language = "en") -> None:
         self.language = language
         parser = argparse.ArgumentParser(description=about.strip().splitlines()[0])
@@ -62,6 +64,8 @@ class Lesson:
     def show(self, name: str, draw: Callable[..., Figure], *arguments: Any) -> None:
         """Draw a picture, save it as NAME.png and display it in a notebook.
 
+        In the site's workbench it is an SVG file, whose text the browser writes.
+
         `draw` gets the arguments, or else the language. Without matplotlib it prints a note and
         continues.
         """
@@ -71,7 +75,7 @@ class Lesson:
             print(f"{Text('no picture', '그림 없음').to(self.language)}: {error}")
             return
         self.output.mkdir(parents=True, exist_ok=True)
-        path = self.output / f"{name}.png"
+        path = self.output / f"{name}{self.suffix}"
         pictures.save(figure, path)
         print(f"{Text('picture', '그림').to(self.language)}: {path}")
         if in_notebook():

@@ -10,7 +10,7 @@ is, and wrong when changed. The articles' notebooks run from their first cell to
 must print the stored output; a changed cell must be kept when the page comes again. The page in two
 columns must show the values that are computed here.
 With --train, the answers then train a Transformer in the page, and all Korean notebooks run too,
-instead of one.
+instead of those with pictures.
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ ELSEWHERE = re.compile(r"lesson\.(?:chatbot|train)\(|\b(?:chatbot|record)\b")
 """A cell that need not run in a browser: it trains with packages, or uses the result of that."""
 
 
-def amiss(given: dict[str, Any], expected: dict[str, Any]) -> str:
+HANGUL = re.compile("[가-힣]")
+
+
+def amiss(given: dict[str, Any], expected: dict[str, Any], language: str) -> str:
     """Describe the error in a cell after all have run; "" if there is none."""
     if given["error"] or given["state"] not in ("right", "elsewhere", "minutes"):
         return f"{given['state']}: {given['error'] or 'it was not run'}"
@@ -144,10 +147,15 @@ def amiss(given: dict[str, Any], expected: dict[str, Any]) -> str:
     if given["state"] == "minutes" and not expected["minutes"]:
         return "left out"
     found, native = (NUMBERS.sub("", each["printed"]) for each in (given, expected))
-    if found != native:
+    here = given["state"] == "right"  # or else the stored output is shown
+    if found != (native.replace(".png", ".svg") if here else native):
         return f"printed {given['printed']!r}, stored {expected['printed']!r}"
-    if len(given["pictures"]) != len(expected["pictures"]) or not all(given["pictures"]):
-        return f"drew {given['pictures']}"
+    drawn = [each["name"] for each in given["pictures"]]
+    if len(drawn) != len(expected["pictures"]) or not all(drawn):
+        return f"drew {drawn}"
+    labelled = all(HANGUL.search(each["text"]) for each in given["pictures"])
+    if here and language == "ko" and not labelled:
+        return f"drew {drawn} without Korean labels"
     return ""
 
 
@@ -198,7 +206,7 @@ def faults(message: dict[str, Any], native: dict[tuple[str, str, str], list[str]
                 for i, (given, expected) in enumerate(
                     zip(cells, stored(name, language), strict=True)
                 )
-                if (fault := amiss(given, expected))
+                if (fault := amiss(given, expected, language))
             ]
         case {"kind": "columns", "shown": shown}:
             return misshown(shown, message)
@@ -283,7 +291,12 @@ def main() -> int:
     train = "--train" in sys.argv[1:] or "train" in only
     answers = [case for case in cases() if not case["mistake"]] if train else []
     everything = cases() if wanted("exercises") else answers
-    korean = articles.FIGURES if train else ["003"]  # the same code as in English
+    # The same code as in English, but for what the pictures say.
+    korean = [
+        number
+        for number in articles.FIGURES
+        if train or any(cell["pictures"] for cell in stored(number, "ko"))
+    ]
     languages: tuple[Language, ...] = ("en", "ko")
     native = {
         (case["name"], case["mistake"], language): natively(case, language)

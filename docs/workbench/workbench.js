@@ -419,8 +419,8 @@
       keep();
     }
     const output = (printed, pictures) => {
-      const names = [...printed.matchAll(/^\S+: .*?([\w.-]+)\.png$/gm)].map((found) => found[1]);
-      const drawn = pictures.map((data, i) => h("img", { src: `data:image/png;base64,${data}`, alt: names[i] ?? "" }));
+      const names = [...printed.matchAll(/^\S+: .*?([\w.-]+)\.(?:png|svg)$/gm)].map((found) => found[1]);
+      const drawn = pictures.map((data, i) => h("img", { src: data, alt: names[i] ?? "" }));
       return [...(printed ? [h("pre", {}, printed)] : []), ...drawn];
     };
     function code({ source, printed, pictures, minutes }) {

@@ -61,6 +61,7 @@ async function start({ runtime, library }) {
   const pictures = wanted(runtime.pictures);
   drawing = async () => {
     for (const promise of Object.values(files(pictures))) await unpack(promise, "wheel");
+    inside.draws();
     drawing = () => {};
   };
   forget([...Object.keys(got), ...Object.keys(pictures)]);

@@ -38,6 +38,9 @@ FOLDER = Path("exercises")
 MOST_PRINTED = 4000
 """The most characters to show of a learner's output."""
 
+WIDTHS = "hangul-widths.ttf"
+"""The file of a font that has the width of Korean letters, and draws nothing."""
+
 BATCH = 32
 """Numbers per step, half as many as in the file, because NumPy is slower in the browser."""
 
@@ -243,7 +246,7 @@ notebooks: dict[str, Notebook] = {}
 def cell(name: str, source: str, language: Language, anew: bool) -> str:
     """Run a cell of a notebook after those that ran before; `anew` forgets what they defined.
 
-    Returns, as JSON: `printed`; `pictures`, as base64; `error`, in words, and its `line`;
+    Returns, as JSON: `printed`; `pictures`, as data: addresses; `error`, in words, and its `line`;
     `elsewhere`, whether it needs something that is not in a browser, or a name that such a cell
     would have defined.
     """
@@ -296,12 +299,27 @@ def _ready() -> None:
         sys.path.append(folder)
         os.environ["MPLBACKEND"] = "agg"
         sys.argv = ["notebook"]
-        importlib.import_module("lesson").Lesson.train = _elsewhere
+        lesson = importlib.import_module("lesson").Lesson
+        lesson.train, lesson.suffix = _elsewhere, ".svg"
+
+
+def draws() -> None:
+    """Let matplotlib, once it is here, leave the text of its pictures to the browser's fonts.
+
+    So Korean labels need no font in the site.
+    """
+    from matplotlib import font_manager, rcParams
+
+    font_manager.fontManager.addfont(Path(__file__).with_name(WIDTHS))
+    rcParams["svg.fonttype"] = "none"
 
 
 def _pictures(printed: str) -> list[str]:
-    paths = map(Path, re.findall(r"^(?:picture|그림): (.*[.]png)$", printed, re.MULTILINE))
-    return [base64.b64encode(path.read_bytes()).decode() for path in paths if path.exists()]
+    """Return the pictures that a cell has saved, as addresses that contain them."""
+    paths = map(Path, re.findall(r"^(?:picture|그림): (.*[.]svg)$", printed, re.MULTILINE))
+    drawn = (path.read_text(encoding="utf-8") for path in paths if path.exists())
+    own = (re.sub("'(?:DejaVu Sans|Hangul widths)'", "system-ui", svg) for svg in drawn)
+    return [f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}" for svg in own]
 
 
 # transformer.py in two columns, with values

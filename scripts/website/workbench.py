@@ -22,7 +22,10 @@ from typing import Any
 
 import array_api_compat
 import articles
-from in_browser import pair_of_op
+from fontTools.fontBuilder import FontBuilder
+from fontTools.ttLib.tables._c_m_a_p import CmapSubtable
+from fontTools.ttLib.tables._g_l_y_f import Glyph
+from in_browser import WIDTHS, pair_of_op
 from markdown import Markdown
 from pages import LANGUAGES, Language
 
@@ -120,7 +123,11 @@ def cell(given: dict[str, Any]) -> dict[str, Any]:
         html = re.sub(r"<(/?)h([1-3])\b", lambda m: f"<{m[1]}h{int(m[2]) + 1}", html)
         return {"html": articles.LINK.sub(r"<span \1>\2</span>", html)}
     printed = "".join("".join(output.get("text", "")) for output in given["outputs"])
-    pictures = [output["data"]["image/png"] for output in given["outputs"] if "data" in output]
+    pictures = [
+        f"data:image/png;base64,{output['data']['image/png']}"
+        for output in given["outputs"]
+        if "data" in output
+    ]
     minutes = [least for call, least in MINUTES.items() if call in source]
     return {
         "source": source,
@@ -149,7 +156,36 @@ def library() -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, path in sorted(inside.items()):
             file.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+        file.writestr(zipfile.ZipInfo(WIDTHS), widths(), zipfile.ZIP_DEFLATED)
     return packed.getvalue()
+
+
+HANGUL = (*range(0x3131, 0x318F), *range(0xAC00, 0xD7A4))
+"""Single Korean letters and syllables."""
+
+
+def widths() -> bytes:
+    """Return a font that has the width of Korean letters and no shapes, in 628 bytes.
+
+    matplotlib needs the widths to place a text; the browser writes it in its own fonts.
+    """
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupHead(unitsPerEm=1000, created=0, modified=0)  # the same bytes at any time
+    builder.setupGlyphOrder([".notdef", "letter"])
+    builder.setupCharacterMap({})
+    every = CmapSubtable.newSubtable(13)  # all characters of a range have one glyph
+    every.platformID, every.platEncID, every.language = 3, 10, 0
+    every.cmap = dict.fromkeys(HANGUL, "letter")
+    builder.font["cmap"].tables = [every]
+    builder.setupGlyf({".notdef": Glyph(), "letter": Glyph()})
+    builder.setupHorizontalMetrics({".notdef": (600, 0), "letter": (940, 0)})
+    builder.setupHorizontalHeader(ascent=880, descent=-120)
+    builder.setupNameTable({"familyName": "Hangul widths", "styleName": "Regular"})
+    builder.setupOS2(usWeightClass=400)
+    builder.setupPost()
+    made = io.BytesIO()
+    builder.save(made)
+    return made.getvalue()
 
 
 def integrity(content: bytes) -> str:

@@ -12,11 +12,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import in_browser
 import numpy as np
 import pages
 import pytest
 import workbench
 
+from pellucid.apps.teach import pictures
 from pellucid.apps.teach.exercise import EXERCISES, read
 from pellucid.check import op_cases
 
@@ -226,8 +228,36 @@ def test_no_other_page_loads_it() -> None:
     assert not loads.search((workbench.ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 
 
+def test_a_korean_picture_needs_no_korean_font(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib import font_manager, rc_context
+    from matplotlib.ft2font import FT2Font
+
+    fonts = [font for font in font_manager.fontManager.ttflist if "DejaVu" in font.name]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
+    monkeypatch.setattr(in_browser, "__file__", str(tmp_path / "in_browser.py"))
+    (tmp_path / in_browser.WIDTHS).write_bytes(workbench.widths())
+    with rc_context():
+        in_browser.draws()
+        pictures.save(pictures.softmax("ko"), tmp_path / "softmax.svg")
+    (address,) = in_browser._pictures(f"그림: {tmp_path / 'softmax.svg'}\n")
+    kind, _, data = address.partition(",")
+    svg = base64.b64decode(data).decode("utf-8")
+    assert kind == "data:image/svg+xml;base64"
+    assert ">글 000: 쿼리 하나, 키 10개, d_k = 64</text>" in svg
+    assert "font-family: system-ui" in svg
+    assert "Hangul widths" not in svg
+    font = FT2Font(tmp_path / in_browser.WIDTHS)
+    font.set_size(100, 72)
+    font.set_text("쿼리ㄱ")
+    assert font.get_width_height()[0] == 64 * 3 * 94  # 0.94 of the size each
+
+
 def test_the_library_has_what_pictures_need() -> None:
     with zipfile.ZipFile(io.BytesIO(workbench.library())) as packed:
         inside = set(packed.namelist())
+    assert in_browser.WIDTHS in inside
     assert "pellucid/apps/teach/pictures.mplstyle" in inside
     assert "pellucid/apps/teach/course/runs.json" in inside
