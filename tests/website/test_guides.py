@@ -98,7 +98,8 @@ KOREAN = r"\.ko\.(md|svg|py)"
 
 def facts(text: str) -> dict[str, list[str]]:
     """Return what both languages of a page must share."""
-    code = [re.sub(r" *#.*", "", body) for kind, _, body in BLOCK.findall(text) if kind != "text"]
+    blocks = [body for kind, _, body in BLOCK.findall(text) if kind != "text"]
+    code = [re.sub(KOREAN, r".\1", re.sub(r" *#.*", "", body)) for body in blocks]
     prose = BLOCK.sub("", text)
     links = [re.sub(KOREAN, r".\1", link) for link in re.findall(r"\]\(([^)]+)\)", prose)]
     names = re.findall(r"`([^`]+)`", " ".join(prose.split()))

@@ -151,6 +151,10 @@ def test_other_words_lead_to_pages_and_topics_have_one_order(site: Path) -> None
     for path, words in synonyms.items():
         for language, folder in (("en", site), ("ko", site / "ko")):
             assert words[language] in text_of(folder / path.replace(".md", ".html"))
+            listed = words[language].split(", ")
+            assert len(set(listed)) == len(listed)
+    glossary = synonyms["glossary.md"]["ko"].split(", ")
+    assert {"매개변수", "편향", "너비", "층"} <= set(glossary)  # which the pages never use
     listed = re.findall(r"explain/(\w+)\.md", text_of(ROOT / "mkdocs.yml"))
     assert listed == ["index", *topics.TOPICS]
 
