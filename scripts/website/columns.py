@@ -23,6 +23,8 @@ import numpy as np
 from pellucid.apps.teach import course_file
 
 FILE = course_file("transformer.py")
+EDITIONS = {"en": FILE, "ko": FILE.with_name("transformer.ko.py")}
+"""The file that each language's page shows: the same code, other comments."""
 E, H, NUMBERS = 28, 4, (456_788, 60_000, 300_023)
 """Sizes for the shapes, all different; in the file N = E = 64."""
 
@@ -261,7 +263,7 @@ WORDS = {
     "ko": {
         "title": "두 단으로 읽는 트랜스포머",
         "about": (
-            "[`transformer.py`]({source})의 순전파를 왼쪽에, 역전파를 오른쪽에 놓았습니다. 각 "
+            "[`transformer.ko.py`]({source})의 순전파를 왼쪽에, 역전파를 오른쪽에 놓았습니다. 각 "
             "단계와 그것을 거꾸로 가는 코드가 나란히 있습니다. 왼쪽은 실행되는 대로 위에서 "
             "아래로, 오른쪽은 아래에서 위로 읽으세요. 한 칸 안의 줄은 위에서 아래로 실행됩니다. "
             "이름을 가리키거나 누르면 모양이 보입니다. 초점이 있는 칸에서는 ←와 → 키로 이름을 "
@@ -281,7 +283,8 @@ WORDS = {
 
 def page(language: Literal["en", "ko"], link: str) -> str:
     """Write the page as Markdown with HTML; `link` leads to the file."""
-    source, words, known = FILE.read_text(encoding="utf-8"), WORDS[language], shapes()
+    source = EDITIONS[language].read_text(encoding="utf-8")
+    words, known = WORDS[language], shapes()
     lines = source.splitlines()
     out = [f"# {words['title']}", words["about"].replace("{source}", link), live(language)]
     for function in functions(source):

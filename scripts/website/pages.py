@@ -167,13 +167,13 @@ def said(english: str, language: Language) -> str:
 def generated() -> dict[str, Write]:
     """Return the function that writes each generated page, by its path below docs/."""
     pages: dict[str, Write] = {}
-    file = relative(source_page("examples/transformer.py"), "columns.md")
     for language in LANGUAGES:
         suffix = "" if language == "en" else f".{language}"
         pages[f"explain/index{suffix}.md"] = partial(topics, language)
         for name in TOPICS:
             pages[f"explain/{name}{suffix}.md"] = partial(explained, name, language)
-        pages[f"columns{suffix}.md"] = partial(columns.page, language, file)
+        file = source_page(f"examples/transformer{suffix}.py")
+        pages[f"columns{suffix}.md"] = partial(columns.page, language, relative(file, "columns.md"))
         for make in (recipes, settings, parts):
             pages[f"{make.__name__}{suffix}.md"] = partial(make, language)
     for module in API:

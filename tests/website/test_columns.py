@@ -18,7 +18,8 @@ from markdown import Markdown
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SOURCE = columns.FILE.read_text(encoding="utf-8")
+SOURCES = {name: file.read_text(encoding="utf-8") for name, file in columns.EDITIONS.items()}
+SOURCE = SOURCES["en"]
 FUNCTIONS = {each.name: each for each in columns.functions(SOURCE)}
 
 
@@ -45,6 +46,17 @@ def test_every_statement_is_in_one_row(name: str) -> None:
     assert [ast.unparse(each) for left, _ in rows for each in left] == forward
     right = [ast.unparse(each) for _, undone in rows for each in undone]
     assert sorted(right) == sorted(map(ast.unparse, backward.body))
+
+
+def test_both_languages_have_the_same_rows() -> None:
+    korean = {each.name: each for each in columns.functions(SOURCES["ko"])}
+    assert korean.keys() == FUNCTIONS.keys()
+    for name, function in FUNCTIONS.items():
+        english, other = (
+            [[list(map(ast.unparse, side)) for side in row] for row in each.rows]
+            for each in (function, korean[name])
+        )
+        assert english == other, name
 
 
 def row_of(name: str, code: str) -> str:
@@ -102,6 +114,8 @@ def test_the_page_shows_the_shapes() -> None:
         assert '<span title="dk: (N, H, S, D)">dk</span>' in page
         assert page.count('class="two-columns"') == len(FUNCTIONS)
         assert "(elsewhere)" in page
+        comments = re.findall(r"<i>(.*?)</i>", page)
+        assert any(re.search("[가-힣]", each) for each in comments) == (language == "ko")
 
 
 def test_a_name_shows_its_shape_to_pointer_finger_and_keyboard(
