@@ -22,6 +22,9 @@ SPREAD  := -n auto --dist worksteal -m "not alone and not wheel"
 # Their files alone: to collect the rest as well takes longer than to run them.
 ALONE   := -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
+# Images of containers set it: then every process compiles all modules that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo chat quick test test-oracles test-pythons test-processors test-built test-wasm test-course kernels docs wheel \
         release setup setup-demo moved \
         lint types format lock clean
