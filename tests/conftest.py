@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,20 @@ def pytest_configure(config: pytest.Config) -> None:
     missing = [name for name in PACKAGES if not installed(name)]
     if config.getoption("--oracles") and missing:
         raise pytest.UsageError(f"not installed: {', '.join(missing)}; run make test-oracles")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Search for garbage neither while tests are collected nor, later, among them.
+
+    It took a quarter of the time, and finds nothing there.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
