@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,18 @@ PASSED, FAILED = 0, 1  # pytest's exit codes; another means that nothing was tes
 
 
 def copied(tmp_path: Path) -> Path:
-    """Return a copy of the package to be changed."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    """Return a copy of the package to be changed, with Python's code of its modules."""
+    ignored = shutil.ignore_patterns("*.o", "*.so")
     return Path(shutil.copytree(PACKAGE, tmp_path / "pellucid", ignore=ignored))
+
+
+def change(package: Path, file: str, old: str, new: str) -> None:
+    """Replace one piece of a file; Python's code of it must not be what it was."""
+    page = package / file
+    source = page.read_text(encoding="utf-8")
+    assert source.count(old) == 1, f"{file} has changed; the patch must follow it"
+    page.write_text(source.replace(old, new), encoding="utf-8")
+    Path(cache_from_source(page)).unlink(missing_ok=True)
 
 
 def run(package: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
@@ -48,10 +58,7 @@ def run(package: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[m.fault for m in MUTANTS])
 def test_the_fault_is_seen(mutant: Mutant, tmp_path: Path) -> None:
     package = copied(tmp_path)
-    page = package / mutant.file
-    source = page.read_text(encoding="utf-8")
-    assert source.count(mutant.old) == 1, f"{mutant.file} has changed; the patch must follow it"
-    page.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
+    change(package, mutant.file, mutant.old, mutant.new)
     done = run(package, [mutant.test])
     assert done.returncode == FAILED, f"{mutant.test} did not fail:\n{done.stdout}{done.stderr}"
 
