@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from starlette.requests import Request
 from tests.apps.serve.servers import LETTERS, PIPELINES, Running, ask, filling, running
 
 import openapi
@@ -27,6 +28,7 @@ from pellucid.apps.serve.app import OPENAPI
 from pellucid.apps.serve.batcher import Batcher, Job
 from pellucid.apps.serve.connection import Connection
 from pellucid.apps.serve.limits import Limits
+from pellucid.apps.serve.service import Exchange
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
@@ -447,6 +449,34 @@ def test_the_openapi_document_lists_every_path(server: Running) -> None:
     assert schema["required"] == ["model", "messages"]
     assert schema["properties"]["temperature"]["anyOf"][0]["maximum"] == 2
     assert all("description" in field for field in schema["properties"].values())
+
+
+@pytest.mark.parametrize(
+    ("accepted", "path", "body", "message"),
+    [
+        ("ko-KR,ko;q=0.9,en;q=0.8", "/nothing", None, "그런 경로가 없습니다"),
+        ("ko", "/translate", {"q": [""] * 65, "source": "de", "target": "en"},
+         "q에는 텍스트를 64개까지 넣을 수 있습니다"),
+        ("ko", "/fill", {"model": "bert", "text": "a b"}, "[MASK]"),
+        ("en, ko;q=0.5", "/nothing", None, "there is no such path"),
+        ("fr", "/nothing", None, "there is no such path"),
+    ],
+)  # fmt: skip
+def test_an_error_is_in_the_language_that_the_request_accepts(
+    server: Running, accepted: str, path: str, body: Any, message: str
+) -> None:
+    _, _, answer = ask(server, path, body, **{"Accept-Language": accepted})
+    said = answer["error"] if path == "/translate" else answer["error"]["message"]
+    assert message in said
+    assert bool(re.search("[가-힣]", said)) == accepted.startswith("ko")
+
+
+def test_a_long_error_stays_english(server: Running) -> None:
+    request = Request({"type": "http", "headers": [(b"accept-language", b"ko")]})
+    exchange = Exchange(server.service, request, began=0.0)
+    error = "half of it, or more, was not seen in training: "
+    assert exchange.said(error + "q") == "절반 이상이 학습에 없던 문자입니다: q"
+    assert exchange.said(error + "q" * 1000) == error + "q" * 1000
 
 
 def test_every_path_has_an_example_that_works_and_the_errors_it_can_give(server: Running) -> None:

@@ -164,7 +164,7 @@ def test_errors_are_the_clients_own(client: Any) -> None:
         )
     with pytest.raises(openai.BadRequestError, match="cannot generate"):
         client.chat.completions.create(model="bert", messages=asked("hello"))
-    with pytest.raises(openai.BadRequestError, match="more than the 64 that chat can read"):
+    with pytest.raises(openai.BadRequestError, match="more than the 64 that this model can read"):
         client.chat.completions.create(model="chat", messages=asked("hello " * 99))
     image: Any = [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]
     with pytest.raises(openai.BadRequestError, match="content must be text"):

@@ -77,22 +77,21 @@ def test_it_opens_on_a_model_of_the_browsers_language_or_the_first(
         assert page.evaluate("document.activeElement.id") == "text"
 
 
-def test_the_korean_page_has_its_own_words_for_a_text_that_is_too_long(
-    open_page: Open, server: Running
-) -> None:
-    text = "가" * 500
-    asked = {"model": "chat", "messages": [{"role": "user", "content": text}]}
-    status, _, refused = ask(server, "/v1/chat/completions", asked)
-    assert status == 400
+def test_errors_are_in_the_language_of_the_page(open_page: Open) -> None:
+    page = open_page(console=False)  # the browser reports each
+    send(page, "chat", "가" * 500, "chat")
+    shows(page, ".failed", r"토큰이 \d+개입니다\. 이 모델은 64개까지 읽습니다")
+    send(page, "fill", "a b")
+    shows(page, ".failed", r"\[MASK\].*없습니다")
+    page.locator("#language").click()
+    send(page, "fill", "a c")
+    shows(page, ".failed >> nth=1", r"^no \[MASK\] to fill")
+
+
+def test_the_description_of_a_model_is_marked_as_english(open_page: Open) -> None:
     page = open_page()
-    page.evaluate(
-        """refused => {
-            window.fetch = async () => new Response(JSON.stringify(refused), { status: 400 });
-        }""",
-        refused,
-    )
-    send(page, "chat", text, "chat")
-    shows(page, ".failed", r"토큰이 \d+개입니다\. 이 모델은 \d+개까지 읽으니")
+    page.locator("#use-chat").click()
+    page.locator("#model").select_option("chat")
     assert (page.locator("#about .card").text_content() or "").startswith("모델 카드(영어): ")
     assert page.locator("#about .card span").get_attribute("lang") == "en"
 

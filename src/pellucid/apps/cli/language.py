@@ -93,25 +93,30 @@ def encodable(text: str, encoding: str, plain: str) -> str:
 def translated(error: str) -> str:
     """Translate an error's message for the command line, into the user's language.
 
-    A setting in backticks becomes an option. A message without translation stays English. Values
-    that the program filled in are translated too, and clause by clause; names in front of a colon
-    are not, because a folder may be called `words`.
+    A setting in backticks becomes an option.
     """
     error = SETTING.sub(lambda found: as_option(found[1]), error)
-    if printed_language() == "en":
-        return error
+    return error if printed_language() == "en" else in_korean(error)
+
+
+def in_korean(error: str) -> str:
+    """Translate an error's message into Korean; without translation it stays English.
+
+    Values that the program filled in are translated too, and clause by clause; names in front of a
+    colon are not, because a folder may be called `words`.
+    """
     where, colon, rest = error.partition(": ")
     for pattern, text in _errors():
         for before, message in (("", error), (where + colon, rest)):
             if found := pattern.fullmatch(message):
                 name = where if " " not in where else None
-                parts = (part if part == name else translated(part) for part in found.groups())
+                parts = (part if part == name else in_korean(part) for part in found.groups())
                 near = (part.replace("did you mean ", "") for part in parts)
                 return _line(before) + text.format(*near)
     for between in ("; ", ": ", "] "):
         first, between, rest = error.partition(between)
-        if rest and (in_korean := translated(rest)) != rest:
-            return f"{translated(first)}{between}{in_korean}"
+        if rest and (translation := in_korean(rest)) != rest:
+            return f"{in_korean(first)}{between}{translation}"
     return _line(error)
 
 

@@ -200,7 +200,7 @@ class Application:
             headers["Connection"] = "close"  # the rest of the body is not read
         if status == 401 and path == "/view":
             headers["WWW-Authenticate"] = 'Basic realm="Pellucid: any name, and an API key"'
-        theirs = path in LIBRETRANSLATES
+        theirs, message = path in LIBRETRANSLATES, exchange.said(message)
         body = {"error": message} if theirs else openai.error_body(status, message, field)
         return JSONResponse(body, status, headers)
 

@@ -457,10 +457,10 @@ async def _events(
             yield _event({**head, "choices": [], "usage": _usage(answers, asked.n)})
         yield b"data: [DONE]\n\n"
     except TimeoutError:
-        yield _event(error_body(504, "the answer took too long", None))
+        yield _event(error_body(504, exchange.said("the answer took too long"), None))
     except Exception as error:
         exchange.failed(error)
-        yield _event(error_body(500, "the model failed", None))
+        yield _event(error_body(500, exchange.said("the model failed"), None))
 
 
 def _choice(

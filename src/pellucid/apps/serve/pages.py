@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import re
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -35,9 +34,8 @@ def _own_page(name: str, exchange: Exchange) -> Response:
     A nonce allows only its own script to run.
     """
     nonce = secrets.token_urlsafe(16)
-    language = preferred(exchange.request.headers.get("accept-language", ""))
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-    text = text.replace("NONCE", nonce).replace("LANGUAGE", language)
+    text = text.replace("NONCE", nonce).replace("LANGUAGE", exchange.language)
     headers = {"Content-Security-Policy": policy(f"nonce-{nonce}"), "Vary": "Accept-Language"}
     return HTMLResponse(text, headers=headers)
 
@@ -49,16 +47,6 @@ def policy(script: str) -> str:
         "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
         "form-action 'none'"
     )
-
-
-def preferred(accepted: str) -> Language:
-    """Return the first supported language in an Accept-Language header; "en" without one.
-
-    >>> preferred("ko-KR,ko;q=0.9,en;q=0.8"), preferred("en, ko;q=0.5"), preferred("fr")
-    ('ko', 'en', 'en')
-    """
-    first = re.search(r"\b(en|ko)\b", accepted.lower())  # browsers send the best first
-    return "ko" if first and first[0] == "ko" else "en"
 
 
 # the viewer, live -------------------------------------------------------------------------------
@@ -109,7 +97,7 @@ async def viewer(exchange: Exchange) -> Response:
         try:
             opened = await service.recorder.record(exchange.client, served, asked)
         except (RequestError, UserError) as error:
-            failed = str(error)
+            failed = exchange.said(str(error), query.language)
     if opened is None:
         opened = await service.recorder.example(exchange.client, served)
     live = {

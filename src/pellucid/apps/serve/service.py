@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hmac
 import logging
+import re
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.requests import ClientDisconnect, Request
 
+from pellucid.apps.cli.language import in_korean
 from pellucid.apps.serve.batcher import Job
 from pellucid.apps.serve.fields import RequestError, from_form, from_json
 from pellucid.apps.serve.limits import Limits
@@ -23,7 +25,8 @@ from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import Recorder
 from pellucid.apps.serve.worker import BusyError, Worker
 from pellucid.generation import SampleConfig, SearchConfig
-from pellucid.tasks.generation import Opening, TooLongError
+from pellucid.system.language import Language
+from pellucid.tasks.generation import Opening
 from pellucid.tasks.passage import Passage
 
 _log = logging.getLogger(__name__)
@@ -109,6 +112,21 @@ class Exchange:
         peer = self.request.client
         return peer.host if peer else ""
 
+    @property
+    def language(self) -> Language:
+        """The supported language that Accept-Language names first; "en" without one."""
+        accepted = self.request.headers.get("accept-language", "").lower()
+        first = re.search(r"\b(en|ko)\b", accepted)  # browsers send the best first
+        return "ko" if first and first[0] == "ko" else "en"
+
+    def said(self, error: str, language: Language | None = None) -> str:
+        """Return an error's message in a language, by default in that of the request.
+
+        A long one, which quotes the request, stays English: to compare it with every translation
+        takes long.
+        """
+        return in_korean(error) if (language or self.language) == "ko" and len(error) < 1000 else error
+
     def authorise(self) -> None:
         """Raise `RequestError` if the server has API keys and the request holds none of them."""
         if not self.service.keys:
@@ -168,9 +186,8 @@ class Exchange:
     ) -> tuple[Passage, list[Opening]]:
         """Split a text into pieces, and return them with their input tokens.
 
-        markup: splits a text with markup, such as `markup.passage_of`. Raises `RequestError` for a
-        piece that is longer than the model can read, and `UserError` for a text that it cannot
-        answer.
+        markup: splits a text with markup, such as `markup.passage_of`. Raises `UserError` for a
+        text that the model cannot answer, for example because a sentence is too long.
         """
         task = served.pipeline
 
@@ -178,12 +195,7 @@ class Exchange:
             passage = markup(text, task.passage) if markup else task.passage(text)
             return passage, task.openings(passage)
 
-        try:
-            return await self.aside(read, text)
-        except TooLongError as error:
-            what = "the text" if task.kind == "continue" else "a sentence"
-            message = str(error).replace("this model", served.name)
-            raise RequestError(400, f"{what} has {message}") from None
+        return await self.aside(read, text)
 
     def job(
         self,
