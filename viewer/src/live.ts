@@ -181,7 +181,7 @@ export class Live {
     try {
       const answer = await fetch(offer.record_url, {
         method: "POST",
-        headers: { "Content-Type": "application/json" },
+        headers: { "Content-Type": "application/json", "Accept-Language": document.documentElement.lang },
         body: JSON.stringify(body),
       });
       const made = (await answer.json()) as PageRecord & { error?: { message?: string } };

@@ -110,7 +110,7 @@ export class River {
       this.course.append(root);
     });
     for (const station of this.stations) {
-      const place = station.layer === null ? "" : `${station.layer + 1} `;
+      const place = station.layer === null ? "" : `${station.layer + 1}\u00a0`;
       station.button.append(el("b", {}, `${place}${this.nameOf(station)}`), station.length);
     }
     this.course.append(this.mouth);

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.apps.view.browsing import cut
 from tests.apps.view.test_runnable import VIEWER, made
 
 from pellucid.apps.cli.main import main
@@ -269,6 +270,7 @@ def test_nothing_is_wider_than_the_screen_and_axe_finds_nothing(
         if page.evaluate("document.documentElement.dataset.theme") != scheme:
             page.click("#theme")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert cut(page) == []
         page.evaluate(axe)
         found = page.evaluate("axe.run().then(({violations}) => violations.map(v => v.id))")
         assert found == []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.apps.view.browsing import settle
+from tests.apps.view.browsing import cut, settle
 from tests.apps.view.samples import CONFIG, bert, gpt, labelling, shaken, speaking
 from tests.apps.view.test_runnable import made
 
@@ -480,6 +480,7 @@ def test_nothing_is_wider_than_the_screen(opened: Open, width: int, picture: vie
         page.evaluate(f"pellucid.model.store.set({state})")
         settle(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, state
+        assert cut(page) == [], state
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(380, "dark"), (1400, "light")])

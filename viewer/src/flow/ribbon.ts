@@ -11,7 +11,7 @@ import { TEXTS } from "./text.ts";
 
 /** Height of a step and of the row of tokens; width of the names of steps. */
 const [ROW, FOOT, NAMES] = [46, 30, 84];
-const [NARROWEST, WIDEST] = [20, 64];
+const [NARROWEST, WIDEST] = [16, 64];
 /** Part of a column that the widest ribbon takes, and of it what is too thin to draw. */
 const [WIDTH, THIN] = [0.7, 0.002];
 const MATTER = ["tab", "step", "rather"] as const;

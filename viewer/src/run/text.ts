@@ -59,7 +59,7 @@ const en = {
     "Press one to switch off only that.",
   sorts: { all: "All", heads: "Heads", sublayers: "Sublayers", tokens: "Tokens" },
   measuring: (done: number, all: number) => `Switching off one part after another: ${done} of ${all} …`,
-  becomes: (answer: string) => `answer: ${answer}`,
+  becomes: (answer: string) => `answer: ${answer || "(empty)"}`,
   more: (count: number) => `Show all ${count}`,
   fewer: "Show fewer",
 
@@ -190,7 +190,7 @@ const ko: Words = {
     "헤드, 서브레이어, 토큰을 하나씩 꺼 보고 답의 −log p가 얼마나 커지는지 잽니다. 누르면 그 부분만 끕니다.",
   sorts: { all: "전체", heads: "헤드", sublayers: "서브레이어", tokens: "토큰" },
   measuring: (done, all) => `부분을 하나씩 꺼 보고 있습니다: ${all}개 중 ${done}개 …`,
-  becomes: (answer) => `바뀐 답: ${answer}`,
+  becomes: (answer) => `바뀐 답: ${answer || "(없음)"}`,
   more: (count) => `${count}개 모두 보기`,
   fewer: "줄여 보기",
 

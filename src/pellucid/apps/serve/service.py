@@ -125,7 +125,9 @@ class Exchange:
         A long one, which quotes the request, stays English: to compare it with every translation
         takes long.
         """
-        return in_korean(error) if (language or self.language) == "ko" and len(error) < 1000 else error
+        return (
+            in_korean(error) if (language or self.language) == "ko" and len(error) < 1000 else error
+        )
 
     def authorise(self) -> None:
         """Raise `RequestError` if the server has API keys and the request holds none of them."""
