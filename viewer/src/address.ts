@@ -29,7 +29,9 @@ export function addressed(
   const found = { ...state };
   if (kind !== null && kindsOf(record).includes(kind)) found.kind = kind;
   const tab = said.get("tab") as Tab | null;
+  const cell = ["kind", ...PLACES].some((name) => said.has(name));
   if (tab !== null && tabs.includes(tab)) found.tab = tab;
+  else if (cell && found.tab === "whole") found.tab = "attention";
   const layers = layersOf(record, found.kind);
   const [heads, queries] = layers[0]!.q.shape;
   const counts = { layer: layers.length, head: heads, query: queries, key: layers[0]!.k.shape[1] };
@@ -76,7 +78,7 @@ export function addressedChoice(trial: Trial, hash: string): void {
     const places = (said.get(name) ?? "").split(".").map((place) => Number(place) - 1);
     return places.length === 2 && places.every((place) => Number.isInteger(place) && place >= 0) ? (places as [number, number]) : null;
   };
-  trial.token = clamp(Number(said.get("token") ?? 1) - 1 || 0, trial.whole.answer.losses.length);
+  trial.token = clamp(Number(said.get("token") ?? trial.token + 1) - 1 || 0, trial.whole.answer.losses.length);
   const rather = Number(said.get("rather") ?? NaN);
   if (Number.isInteger(rather) && rather >= 0 && rather < trial.target.size && rather !== trial.decides.token) trial.rather = rather;
   const look = said.get("look") ?? "";
@@ -98,9 +100,9 @@ export function addressedChoice(trial: Trial, hash: string): void {
 
 const nameOf = ({ where, symbol }: Named) => `${where}.${symbol}`;
 
-function writeChoice(said: URLSearchParams, { token, rather, look, opens, edit, runner }: Trial): void {
+function writeChoice(said: URLSearchParams, { token, leastSure, rather, look, opens, edit, runner }: Trial): void {
   const places = (pair: [number, number]) => pair.map((place) => place + 1).join(".");
-  if (token > 0) said.set("token", String(token + 1));
+  if (token !== leastSure) said.set("token", String(token + 1));
   if (rather !== null) said.set("rather", String(rather));
   if (look !== opens) said.set("look", look);
   if (edit.kind !== "score") said.set("edit", edit.kind);

@@ -6,6 +6,7 @@ import type { Model } from "./model.ts";
 import type { Chapter, Question } from "./opening.ts";
 import { unpackHead } from "./record.ts";
 import type { Label, Part, Side } from "./record.ts";
+import { largest } from "./run/forward.ts";
 import type { Language } from "./text.ts";
 
 const en = {
@@ -135,12 +136,6 @@ function named(t: Words, labels: Label[], at: number): string {
   return same.length > 1 && ordinal !== undefined ? t.nth(ordinal, text) : `“${text}”`;
 }
 
-function best(values: ArrayLike<number>, sign = 1): number {
-  let at = 0;
-  for (let i = 1; i < values.length; i++) if (sign * values[i]! > sign * values[at]!) at = i;
-  return at;
-}
-
 /** The row of a query among a head's weights, scores or gradients. */
 function row(model: Model, values: Float32Array, query: number): Float32Array {
   const [first, end] = span(query, model.keys.length, model.head.rule);
@@ -160,7 +155,7 @@ function numeric(ask: string, values: number[], write: (x: number) => string, wh
 function strongest(model: Model, query: number): { key: number; weight: number } {
   const { values } = model.head.own;
   const weights = row(model, values, query);
-  const at = best(weights);
+  const at = largest(weights);
   return { key: at + span(query, model.keys.length, model.head.rule)[0], weight: weights[at]! };
 }
 
@@ -251,7 +246,7 @@ function backward(model: Model, t: Words): (Question | null)[] {
   const last = record.flows?.find((one) => one.step === state.step)?.stages.at(-1);
   if (last && record[last.side].length <= CHOICES) {
     const lengths = unpackHead(last.lengths, 3).values;
-    const [at, sum] = [best(lengths), lengths.reduce((a, b) => a + b, 0)];
+    const [at, sum] = [largest(lengths), lengths.reduce((a, b) => a + b, 0)];
     const labels = record[last.side];
     made.push({
       ask: t.arrives(token, t.sides[last.side]),
@@ -262,7 +257,7 @@ function backward(model: Model, t: Words): (Question | null)[] {
   }
   const first = span(state.query, keys.length, head.rule)[0];
   const scores = row(model, head.scoreGradient.values, state.query);
-  const lowest = best(scores, -1);
+  const lowest = largest(scores, (x) => -x);
   if (scores[lowest]! < 0 && scores.length > 1 && scores.length <= CHOICES) {
     made.push({
       ask: t.score(named(t, queries, state.query)),
@@ -280,7 +275,7 @@ function generation(model: Model, t: Words): (Question | null)[] {
   const { record: { steps, loss } } = model;
   if (steps.length < 2 || steps.length > CHOICES) return [];
   const probabilities = steps.map(({ probability }) => probability);
-  const at = best(probabilities, -1);
+  const at = largest(probabilities, (p) => -p);
   const { label, candidates, probability } = steps[at]!;
   const rivals = candidates.filter(([text]) => text !== label[0]).slice(0, 4);
   const rival = rivals[0];
@@ -317,7 +312,7 @@ function whole(model: Model, t: Words): (Question | null)[] {
   }
   const names = Object.keys(sizes) as (keyof typeof sizes)[];
   const counts = names.map((name) => sizes[name]);
-  const at = best(counts);
+  const at = largest(counts);
   const all = counts.reduce((a, b) => a + b, 0);
   const { map: { queries: side }, q, v } = head;
   const stack = head.map.kind === "encoder" ? "encoder" : "decoder";
@@ -338,7 +333,7 @@ function whole(model: Model, t: Words): (Question | null)[] {
       ? {
           ask: t.longest(named(t, record[side], state.query), t.sides[side]),
           choices: lengths.map((_, n) => t.layer(n + 1)),
-          right: best(lengths),
+          right: largest(lengths),
           why: t.longestWhy(lengths.map((x) => number(x, 3)).join(", ")),
         }
       : null,

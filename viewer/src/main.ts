@@ -221,7 +221,7 @@ function show(record: PageRecord, state: State): void {
   const questions = chapters(model);
   const asks = (tab: keyof typeof questions) => new Opening(model, tab, questions[tab]).root;
   const panels = {
-    whole: panel("whole", asks("whole"), new River(model).root),
+    whole: panel("whole", new River(model).root, asks("whole")),
     attention: panel("attention", asks("attention"), large.root),
     steps: panel("steps", asks("steps"), steps.root),
     backward: panel("backward", asks("backward"), new Backward(model, readTrial).root),

@@ -7,6 +7,7 @@ import { headsOf } from "./heads.ts";
 import type { Head } from "./heads.ts";
 import { kindsOf, layersOf } from "./record.ts";
 import type { AttentionMap, Kind, Label, PageRecord, Part, Side, Step } from "./record.ts";
+import { largest } from "./run/forward.ts";
 import { Store } from "./store.ts";
 import type { State } from "./store.ts";
 import { clamp } from "./dom.ts";
@@ -22,7 +23,7 @@ function showTheme(theme: State["theme"]): Colours {
 
 /** The token that the model was least sure of, whose gradient says most. */
 function leastSure({ steps }: PageRecord): number {
-  return steps.reduce((least, { probability }, i) => (probability < steps[least]!.probability ? i : least), 0);
+  return largest(steps.map(({ probability }) => -probability));
 }
 
 /** The end of the best answer in the tree of the search. */
@@ -57,7 +58,8 @@ export class Model {
     const next = (opens.head + 1) % map.q.shape[0];
     const part = record.parts?.findIndex((one) => one.map === map.name && one.role === "softmax");
     return {
-      tab: "attention",
+      // Two maps are compared in Attention.
+      tab: other ? "attention" : (record.tab ?? "attention"),
       ...opens,
       other: 0,
       part: Math.max(0, part ?? 0),

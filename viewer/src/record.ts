@@ -1,6 +1,7 @@
 // What the page is given: the record that pellucid.apps.view.page writes, and its arrays as numbers.
 
 import type { RulePart } from "./attention.ts";
+import type { Tab } from "./store.ts";
 import type { Language } from "./text.ts";
 
 export type Label = [text: string, kind: "text" | "special" | "unknown"];
@@ -185,7 +186,8 @@ export interface PageRecord {
   maps: AttentionMap[];
   steps: Step[];
   tree: TreeNode[];
-  /** Where the page opens; indices count from 0. */
+  /** The tab that the page opens on, and the weight in view; indices count from 0. */
+  tab?: Tab;
   opens?: Cell | null;
   /** The language asked for; null: the browser's. */
   language?: Language | null;

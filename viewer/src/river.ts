@@ -116,17 +116,13 @@ export class River {
     this.course.append(this.mouth);
     const crossed = record.maps.some(({ kind }) => kind === "cross");
     const legend = Object.entries(t.whole.legend).filter(([name]) => name !== "cross" || crossed);
+    this.root.style.setProperty("--stations", String(this.stations.length));
     this.root.append(
-      el("h2", {}, t.whole.name),
-      el("p", { class: "hint" }, ...explained(t.whole.hint)),
-      el(
-        "div",
-        { class: "river-top" },
-        this.heads.root,
-        el("p", { class: "flow-legend" }, ...legend.map(([name, text]) => el("span", { class: name }, text))),
-      ),
+      el("div", { class: "river-top" }, el("h2", {}, t.whole.name), this.heads.root),
       this.course,
       this.readout,
+      el("p", { class: "hint" }, ...explained(t.whole.hint)),
+      el("p", { class: "flow-legend" }, ...legend.map(([name, text]) => el("span", { class: name }, text))),
     );
     this.course.addEventListener("pointermove", (event) => this.point(event, (s, i) => this.say(s, i)));
     this.course.addEventListener("click", (event) =>

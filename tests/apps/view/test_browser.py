@@ -31,7 +31,7 @@ Open = Callable[..., "Page"]
 TABS = ("Attention", "Step by step", "Backward", "Generation")
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
 FIRST_CELL = """pellucid.model.store.set(
-    {layer: pellucid.model.all.length - 1, head: 0, query: 0, key: 0}
+    {tab: 'attention', layer: pellucid.model.all.length - 1, head: 0, query: 0, key: 0}
 )"""
 SCALES = (None, 1.0, 0.0, -0.25)
 
@@ -262,7 +262,7 @@ def test_paper_has_the_whole_map_in_light_colours(
     browser: Browser, forty: view.Picture, tmp_path: Path
 ) -> None:
     page = browser.new_page(viewport=NARROW, color_scheme="dark")
-    page.goto(forty.save(tmp_path / "paper.html").as_uri())
+    page.goto(forty.save(tmp_path / "paper.html").as_uri() + "#tab=attention")
     settle(page)
     before = page.evaluate("document.querySelector('.matrix .spacer').style.width")
     page.emulate_media(media="print")
@@ -274,6 +274,7 @@ def test_paper_has_the_whole_map_in_light_colours(
         assert whole <= seen <= 703, "the width of A4 paper between its margins"
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     assert not page.get_by_role("button", name="Fit").is_visible()
+    assert not page.get_by_label("layer", exact=True).is_visible()
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     settle(page)
@@ -890,6 +891,7 @@ def test_the_page_opens_where_it_was_asked_to(
     page.goto(picture.save(tmp_path / "asked.html", *which).as_uri())
     kind, layer, head = which
     shown = f"{kind.title()} self-attention, layer {layer}, head {head}"
+    assert page.locator(".large h2").is_visible()
     assert page.locator(".large h2").text_content() == shown
     page.close()
 

@@ -81,6 +81,8 @@ def test_two_models_are_compared_by_weights_and_losses(
     opened: Open, first: view.Picture, second: view.Picture
 ) -> None:
     both = first.beside(second, ("runs/a", "runs/b"))
+    page = opened(both)
+    assert page.locator("#panel-attention").is_visible(), "two maps are what is compared"
     page = opened(both, "#kind=cross&layer=2&head=1&query=3&key=2")
     assert page.locator(".map h3").all_text_contents() == ["runs/a", "runs/b"]
     page.locator("#layer2").select_option("1")

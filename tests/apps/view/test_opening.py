@@ -50,7 +50,7 @@ def test_the_sentence_names_the_strongest_key_of_the_row_in_view(
     assert "#" not in page.url
     record = picture.record
     for kind, layer, head, query in (("cross", 1, 0, 2), ("cross", 0, 1, 4), ("encoder", 1, 1, 1)):
-        state = {"kind": kind, "layer": layer, "head": head, "query": query}
+        state = {"tab": "attention", "kind": kind, "layer": layer, "head": head, "query": query}
         page.evaluate("state => pellucid.model.store.set(state)", state)
         settle(page)
         weights = record.layers(kind)[layer].probabilities[head, query]  # type: ignore[arg-type]
@@ -65,8 +65,30 @@ def test_the_sentence_names_the_strongest_key_of_the_row_in_view(
         assert sentence(page) == f"{when}, this head looks at “{key}”: {shown}."
 
 
+@pytest.mark.parametrize("locale", ["en", "ko"])
+def test_the_page_opens_on_the_whole_model_between_its_text_and_its_answer(
+    opened: Open, locale: str
+) -> None:
+    page = opened(viewport={"width": 1400, "height": 900}, locale=locale)
+    assert page.locator("#tab-whole").get_attribute("aria-selected") == "true"
+    assert page.get_by_role("textbox").first.input_value() == "가나다라"
+    tops = [page.locator(each).bounding_box() for each in ("h1", "#ask-text", ".course", ".mouth")]
+    readout = page.locator(".river-readout").bounding_box()
+    assert readout
+    assert readout["y"] + readout["height"] <= 900
+    assert all(tops)
+    ys = [top["y"] for top in tops if top]
+    assert ys == sorted(ys)
+    assert tops[-1]
+    assert tops[-1]["y"] + tops[-1]["height"] <= readout["y"]
+    assert page.locator(".mouth .token").first.text_content() == "라"
+    names = page.locator(".station-name")
+    assert names.evaluate_all("all => all.every(e => e.scrollHeight <= e.clientHeight)")
+    assert opened("#query=2").locator("#panel-attention").is_visible(), "a cell is named"
+
+
 def test_a_guess_hides_the_map_and_is_answered(opened: Open, picture: view.Picture) -> None:
-    page = opened()
+    page = opened("#tab=attention")
     map_ = page.locator(".large")
     page.get_by_role("button", name="Guess one yourself").click()
     assert "blur" in map_.evaluate("e => getComputedStyle(e).filter")
@@ -135,7 +157,8 @@ def test_a_single_stack_has_a_korean_sentence(
     browser: Browser, tmp_path: Path, task: Callable[[], Any]
 ) -> None:
     page = browser.new_page(viewport=WIDE, locale="ko-KR")
-    page.goto(view.attention(task(), "가나").save(tmp_path / "korean.html").as_uri())
+    path = view.attention(task(), "가나").save(tmp_path / "korean.html")
+    page.goto(f"{path.as_uri()}#tab=attention")
     settle(page)
     assert "이 헤드는" in sentence(page)
     page.close()

@@ -480,7 +480,9 @@ def test_the_difference_of_two_logits_adds_up(opened: Open, task: Seq2SeqTask) -
 @pytest.mark.parametrize("edit", ["score", "weight", "step"])
 def test_a_link_opens_the_token_the_other_one_and_the_edit(opened: Open, edit: str) -> None:
     page = opened()
-    page.locator(".try-typing .said").nth(1).click()
+    least = page.evaluate("pellucid.trial.token")
+    chosen = 1 if least == 0 else 0
+    page.locator(".try-typing .said").nth(chosen).click()
     settle(page)
     page.locator(".try-decided .choices button").nth(1).click()
     settle(page)
@@ -508,7 +510,7 @@ def test_a_link_opens_the_token_the_other_one_and_the_edit(opened: Open, edit: s
         return { token, rather, look, edit: { ...edit, by: null }, value, said };
     }"""
     before = page.evaluate(seen)
-    assert before["token"] == 1
+    assert before["token"] == chosen
     assert before["rather"] is not None
     page.wait_for_function("() => location.hash.includes('by=')")
     address = page.url
@@ -519,10 +521,43 @@ def test_a_link_opens_the_token_the_other_one_and_the_edit(opened: Open, edit: s
     page.locator("#language").click()  # the parts are built anew
     settle(page)
     assert page.evaluate("document.getElementById('edit-by').value") == before["value"]
-    page.locator(".try-typing .said").nth(0).click()
+    page.locator(".try-typing .said").nth(least).click()
     settle(page)
     assert "rather=" not in page.url
     assert "token=" not in page.url
+
+
+def test_the_least_sure_token_of_an_answer_is_chosen_first(opened: Open, task: Seq2SeqTask) -> None:
+    page = opened()
+
+    def least(text: str, answer: str | None = None) -> int:
+        record = view.attention(task, text, answer).record
+        return int(np.argmin([step.probability for step in record.steps]))
+
+    for text in ("가나 b", "다나가 bc", "마바사"):
+        page.locator("#try-text").fill(text)
+        settle(page)
+        assert page.evaluate("pellucid.trial.token") == least(text)
+    page.get_by_label("Expected answer").fill("나나 가b")
+    page.get_by_label("Expected answer").press("Enter")
+    settle(page)
+    assert page.evaluate("pellucid.trial.token") == least("마바사", "나나 가b") != 0
+    page.locator(".try-typing .said").first.click()
+    page.evaluate("pellucid.trial.take()")
+    assert page.evaluate("pellucid.trial.token") == 0, "a choice outlives a step"
+    pressed = page.locator(".try-typing .said[aria-pressed=true]")
+    assert pressed.count() == 1
+
+
+def test_paper_has_no_choices_of_the_tab(opened: Open) -> None:
+    page = opened()
+    named = (".try-decided .choices", ".segmented:has(~ .try-ranking)", ".try-modes .segmented")
+    assert all(page.locator(each).first.is_visible() for each in named)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert not any(page.locator(each).first.is_visible() for each in named)
+    shown = page.locator(".segmented button:not([aria-pressed=true])")
+    assert shown.evaluate_all("all => all.filter(e => e.checkVisibility()).length") == 0
 
 
 def test_the_curve_and_the_gradients_of_a_difference(opened: Open, task: Seq2SeqTask) -> None:

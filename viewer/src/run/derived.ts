@@ -4,7 +4,7 @@
 import { GATES, activationOf } from "../activations.ts";
 import { unpackHead } from "../record.ts";
 import type { Derivation, Derived, PackedArray, Part, Rows, Side } from "../record.ts";
-import { furthest, indices, loss, rowOf, spread } from "./forward.ts";
+import { furthest, indices, largest, loss, rowOf, spread } from "./forward.ts";
 import { lastOf } from "./model.ts";
 import type { Linear, Norm } from "./model.ts";
 import { lazy } from "./recorded.ts";
@@ -40,7 +40,7 @@ export function derivationsOf(fed: Fed, parts: Part[], chosen: { [side in Side]?
       const row = lazy(() => {
         const lengths = unpackHead(part.drows_norms!, 0).values;
         const own = chosen[side] ?? 0;
-        return lengths[own] ? own : lengths.reduce((most, x, i) => (x > lengths[most]! ? i : most), 0);
+        return lengths[own] ? own : largest(lengths);
       });
       if (role === "norm") {
         const norm = place as Norm;

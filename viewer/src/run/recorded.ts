@@ -7,7 +7,7 @@ import { gradients } from "./backward.ts";
 import { derivationsOf } from "./derived.ts";
 import { flowsOf } from "./flows.ts";
 import { expectedOf } from "./edit.ts";
-import { added, indices, loss, norms } from "./forward.ts";
+import { added, indices, largest, loss, norms } from "./forward.ts";
 import type { Run, Runner } from "./forward.ts";
 import type { Gradients } from "./backward.ts";
 import { lastOf } from "./model.ts";
@@ -246,7 +246,7 @@ export function cellOf(maps: AttentionMap[], within?: { kind: string; layer: num
       if (information <= best) continue;
       const first = kind === "decoder" && queries > 1 ? 1 : 0; // a first query sees itself alone
       const own = weights.subarray((head * queries + first) * keys, (head + 1) * queries * keys);
-      const at = own.reduce((most, w, i) => (w > own[most]! ? i : most), 0);
+      const at = largest(own);
       best = information;
       cell = { kind, layer: layer - 1, head, query: first + Math.floor(at / keys), key: at % keys };
     }

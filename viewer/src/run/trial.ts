@@ -1,8 +1,9 @@
 // What was typed and what is switched off, and everything that follows from it; it outlives the
 // page's parts, which are built anew in another language.
 
+import { clamp } from "../dom.ts";
 import type { Label, Rows } from "../record.ts";
-import { NOTHING, Runner, mean } from "./forward.ts";
+import { NOTHING, Runner, largest, mean } from "./forward.ts";
 import type { Answer, Instead, Memory, Off, Run } from "./forward.ts";
 import { apart } from "./backward.ts";
 import type { Between } from "./backward.ts";
@@ -126,6 +127,8 @@ export class Trial {
   private listener: () => void = () => {};
   private watcher: () => void = () => {};
   private turn = 0;
+  /** Whether the token is one of the answer to this text. */
+  private chosen = false;
   private untouched: Float32Array[] | null = null;
 
   /** Without `tensors` the weights are those of the record. */
@@ -177,9 +180,10 @@ export class Trial {
 
   /** Without `measures` no part is switched off in turn: a model that is being trained changes too soon. */
   read(text: string, measures = true): void {
+    if (text !== this.text) this.chosen = false;
     this.text = text;
     this.passage = passageOf(text, this.runner.record.passage, this.source, this.longest);
-    this.at = Math.max(0, Math.min(this.at, this.passage.pieces.length - 1));
+    this.at = clamp(this.at, this.passage.pieces.length);
     this.ids = this.encode(this.piece);
     this.off = new Set([...this.off].filter((part) => this.fits(part, this.whole !== null)));
     this.effects = [];
@@ -199,7 +203,8 @@ export class Trial {
     this.ms = performance.now() - start;
     this.runner.instead = this.whole && this.instead(this.whole);
     if (this.whole) {
-      this.token = Math.min(this.token, this.whole.answer.losses.length - 1);
+      this.token = this.chosen ? clamp(this.token, this.whole.answer.losses.length) : this.leastSure;
+      this.chosen = true;
       if (measures) void this.measure();
     }
     this.rerun();
@@ -213,7 +218,7 @@ export class Trial {
   /** Look at another piece. */
   turnTo(piece: number): void {
     this.at = piece;
-    this.token = 0;
+    this.chosen = false;
     this.expected = "";
     this.read(this.text);
   }
@@ -242,7 +247,7 @@ export class Trial {
   /** Look at another answer than the model's own; "" is its own again. */
   expect(answer: string): void {
     this.expected = answer;
-    this.token = 0;
+    this.chosen = false;
     this.read(this.text);
   }
 
@@ -296,6 +301,11 @@ export class Trial {
   /** What the ranking measures: −log p of the answer, or how far the other token's logit is above the chosen one's. */
   private lost({ run, ofFirst }: Reading): number {
     return this.rather === null ? sum(ofFirst) : -apart(this.runner, run, this.decides);
+  }
+
+  /** The token of the answer that the model is least sure of: the one that is chosen first. */
+  get leastSure(): number {
+    return largest(this.whole?.answer.losses ?? []);
   }
 
   /** Where the chosen token of the answer is decided, and against which. */

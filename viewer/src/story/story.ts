@@ -9,7 +9,7 @@ import { clamp, el, number, percent, svg, token } from "../dom.ts";
 import { pixels } from "../matrix.ts";
 import type { Label, Rows } from "../record.ts";
 import { gradientsOf } from "../run/edit.ts";
-import { norms } from "../run/forward.ts";
+import { largest, norms } from "../run/forward.ts";
 import { stacksOf } from "../run/model.ts";
 import type { StackName } from "../run/model.ts";
 import { entropies } from "../run/recorded.ts";
@@ -329,7 +329,7 @@ export class Story {
       idea: () => {
         const { labels, weights } = this.gaze;
         const row = weights[chosen()]!;
-        const most = row.indexOf(Math.max(...row));
+        const most = largest(row);
         return oneHead(labels[chosen()]![0], this.typed.labels[most]![0], percent(row[most]!));
       },
       draw: () => {
@@ -452,7 +452,7 @@ export class Story {
       idea: () => {
         const { labels, lengths } = this.passed().at(-1)!;
         const last = lengths.at(-1)!;
-        const most = last.indexOf(Math.max(...last));
+        const most = largest(last);
         return this.t.backward(labels[most]![0], percent(last[most]! / (sum(last) || 1)));
       },
       draw: () =>

@@ -13,7 +13,7 @@ from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.worker import BusyError
 from pellucid.apps.view.page import as_json, dumps
-from pellucid.apps.view.record import Kind, Language, select_cell
+from pellucid.apps.view.record import Kind, Language
 from pellucid.tasks.generation import Answer
 from pellucid.tasks.passage import Passage
 
@@ -65,8 +65,8 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
             sampled = _sample(served, asked, length)
             answer, ends = sampled.tokens, sampled.finished
     drawn = view.attention(pipeline, asked.text, answer, search=search, ends=ends).record
-    cell = select_cell(drawn, asked.kind, asked.layer, asked.head) if drawn.maps else None
-    return Made(drawn.title, dumps(as_json(drawn, cell, asked.language)))
+    named = asked.kind, asked.layer, asked.head
+    return Made(drawn.title, dumps(as_json(drawn, named, asked.language)))
 
 
 def _sample(served: Served, asked: RecordRequest, length: int) -> Answer:

@@ -16,6 +16,7 @@ from pellucid.apps.view.record import (
     KINDS,
     Array,
     Cell,
+    Kind,
     Language,
     Map,
     Part,
@@ -104,20 +105,20 @@ def _escaped(text: str) -> str:
 
 def as_json(
     record: Record,
-    cell: Cell | None = None,
+    named: tuple[Kind | None, int | None, int | None] = (None, None, None),
     language: Language | None = None,
     precision: Precision | None = None,
     numbers: bool = True,
 ) -> dict[str, Any]:
     """Convert a record to JSON values for the page: lists, strings and numbers.
 
-    cell: the weight that the page shows first. precision: default, the finest that keeps the page
-    below `LARGEST`, or else the coarsest. The rows of the forward pass and the gradients of the
-    layers' inputs are added as far as there is room. With `numbers=False` the arrays of maps and
-    parts are left out: the page then holds the model and computes them itself.
+    named: the kind, layer and head of the map that the page opens on, counted from 1; without one
+    it opens on the whole model. precision: default, the finest that keeps the page below `LARGEST`,
+    or else the coarsest. The rows of the forward pass and the gradients of the layers' inputs are
+    added as far as there is room. With `numbers=False` the arrays of maps and parts are left out:
+    the page then holds the model and computes them itself.
     """
-    if cell is None and record.maps:
-        cell = select_cell(record)
+    cell = select_cell(record, *named) if record.maps else None
     check = record.check
     values = {
         "format": FORMAT,
@@ -128,7 +129,8 @@ def as_json(
         "notes": [note.en for note in record.notes],
         "korean": {"model": record.model.ko, "notes": [note.ko for note in record.notes]},
         "language": language,
-        "opens": None if cell is None else cell._asdict(),
+        "tab": "whole" if set(named) == {None} and record.parts else "attention",
+        "opens": cell and cell._asdict(),
         "code": code(),
         "check": check and check._asdict() | {"cell": check.cell._asdict()},
         "source": record.source,

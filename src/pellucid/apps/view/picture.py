@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pellucid.apps.view import page
-from pellucid.apps.view.record import TITLES, Kind, Language, Record, select_cell, select_maps
+from pellucid.apps.view.record import TITLES, Kind, Language, Record, select_maps
 from pellucid.core.errors import UsageError
 from pellucid.system.files import write_atomically
 
@@ -65,17 +65,16 @@ class Picture:
     ) -> str:
         """Return the HTML page: one file that works offline and makes no network requests.
 
-        It opens on the map named; by default on the head whose keys depend most on the query.
-        language: of the page; default, Korean in a Korean browser, else English. With a `model` the
-        reader can type other texts and switch parts off. Numbers have float32's precision if the
-        file stays below 15 MB, else less; the page states the error of its weights. Layers and
-        heads are counted from 1. Raises `UsageError` for a kind, layer or head that the model
-        lacks.
+        It opens on the map named; by default on the whole model, and on the head whose keys depend
+        most on the query. language: of the page; default, Korean in a Korean browser, else English.
+        With a `model` the reader can type other texts and switch parts off. Numbers have float32's
+        precision if the file stays below 15 MB, else less; the page states the error of its
+        weights. Layers and heads are counted from 1. Raises `UsageError` for a kind, layer or head
+        that the model lacks.
         """
         record, model = self.record, self.model
-        cell = select_cell(record, kind, layer, head) if record.maps else None
         computed = model is not None and model["text"]  # by the page itself
-        own = page.as_json(record, cell, language, numbers=not computed)
+        own = page.as_json(record, (kind, layer, head), language, numbers=not computed)
         other = None if self.other is None else page.as_json(self.other)
         whole = page.filled(record.title, page.dumps(own), run=model, other=other)
         if len(whole) > page.LARGEST:
