@@ -162,36 +162,31 @@ export function scoreGradient(weights: Float32Array, dw: Matrix): Matrix {
 
 /** dV = Wᵀ dZ. */
 export function valueGradient(weights: Matrix, dz: Rows): Rows {
-  return transposedProduct(weights, dz, 1);
+  return product(weights, dz, 1, true);
 }
 
 /** dQ = c dA K. */
 export function queryGradient(da: Matrix, k: Rows, scale: number): Rows {
-  const values = new Float32Array(da.rows * k.width);
-  for (let i = 0; i < da.rows; i++) {
-    for (let j = 0; j < da.columns; j++) {
-      const a = scale * da.values[i * da.columns + j]!;
-      for (let d = 0; d < k.width; d++) values[i * k.width + d]! += a * k.values[j * k.width + d]!;
-    }
-  }
-  return { values, count: da.rows, width: k.width };
+  return product(da, k, scale, false);
 }
 
 /** dK = c dAᵀ Q. */
 export function keyGradient(da: Matrix, q: Rows, scale: number): Rows {
-  return transposedProduct(da, q, scale);
+  return product(da, q, scale, true);
 }
 
-/** scale · mᵀ x */
-function transposedProduct(m: Matrix, x: Rows, scale: number): Rows {
-  const values = new Float32Array(m.columns * x.width);
+/** scale · m x, or scale · mᵀ x. */
+function product(m: Matrix, x: Rows, scale: number, transposed: boolean): Rows {
+  const count = transposed ? m.columns : m.rows;
+  const values = new Float32Array(count * x.width);
   for (let i = 0; i < m.rows; i++) {
     for (let j = 0; j < m.columns; j++) {
       const a = scale * m.values[i * m.columns + j]!;
-      for (let d = 0; d < x.width; d++) values[j * x.width + d]! += a * x.values[i * x.width + d]!;
+      const [to, from] = transposed ? [j, i] : [i, j];
+      for (let d = 0; d < x.width; d++) values[to * x.width + d]! += a * x.values[from * x.width + d]!;
     }
   }
-  return { values, count: m.columns, width: x.width };
+  return { values, count, width: x.width };
 }
 
 /** A number of one head's attention that a finite difference moves: w_ij, a_ij, q_id, k_jd, v_jd. */

@@ -1,5 +1,8 @@
 // Tables of 256 colours made from the page's style, so that light and dark follow it.
 
+import { token } from "./dom.ts";
+import type { Label } from "./record.ts";
+
 export type Table = Uint32Array;
 
 export interface Colours {
@@ -55,6 +58,15 @@ export function readableOn(colour: number): string {
   });
   const light = 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
   return 1.05 / (light + 0.05) > (light + 0.05) / 0.05 ? "#fff" : "#000";
+}
+
+/** A token on the colour of a weight. */
+export function weighed(label: Label, w: number, { weight }: Colours): HTMLElement {
+  const chip = token(label);
+  const shade = weight[weightIndex(w)]!;
+  chip.style.setProperty("--shade", css(shade));
+  chip.style.setProperty("--on-shade", readableOn(shade));
+  return chip;
 }
 
 function table(stops: [number, number, number][]): Table {

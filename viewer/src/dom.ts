@@ -91,6 +91,45 @@ export function segmented<T extends string>(
   return { root, buttons, press };
 }
 
+/** Mark the chosen one of a list, the only one that Tab reaches; the focus goes with it. */
+export function choose(all: Iterable<Element>, chosen: number): void {
+  const list = [...all] as HTMLElement[];
+  const focused = list.some((one) => one === document.activeElement);
+  list.forEach((one, i) => {
+    one.setAttribute("aria-selected", String(i === chosen));
+    one.tabIndex = i === chosen ? 0 : -1;
+  });
+  if (focused) list[chosen]?.focus();
+}
+
+/** Arrow keys, Home and End move within a list; `now` is where, of how many. */
+export function moving(list: HTMLElement, now: () => [at: number, count: number], move: (to: number) => void): void {
+  list.addEventListener("keydown", (event) => {
+    const [at, count] = now();
+    const to = { ArrowLeft: at - 1, ArrowUp: at - 1, ArrowRight: at + 1, ArrowDown: at + 1, Home: 0, End: count - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    move(clamp(to, count));
+  });
+}
+
+/** A line for a text of the reader's, which no browser corrects. */
+export function textField(id: string, value: string, more: Attributes): HTMLInputElement {
+  return el("input", { id, value, type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false", ...more });
+}
+
+/** `read` hears what is typed in a field when no key has come for a while, and of Hangul when its letters are joined. */
+export function hears(field: HTMLInputElement, read: (text: string) => void): HTMLInputElement {
+  let waits: ReturnType<typeof setTimeout>;
+  const now = () => read(field.value);
+  field.addEventListener("input", (event) => {
+    clearTimeout(waits);
+    if (!(event as InputEvent).isComposing) waits = setTimeout(now, PAUSE);
+  });
+  field.addEventListener("compositionend", now);
+  return field;
+}
+
 /** How far a region can still be scrolled, in pixels. */
 interface Hidden {
   down: number;
@@ -113,6 +152,8 @@ export function announcing(region: HTMLElement, words: (hidden: Hidden) => strin
   return el("div", { class: "announcing" }, region, more);
 }
 
+/** Milliseconds after a key. */
+const PAUSE = 250;
 const DIGITS = 4;
 const MOST_DIGITS = 15;
 

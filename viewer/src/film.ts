@@ -1,8 +1,8 @@
 // The film of a run: the record of one text at several steps of its training, and a slider through
 // them. A frame is a record like any other: it takes the place of the one in view.
 
-import { css, readableOn, weightIndex } from "./colours.ts";
-import { clamp, el, number, svg, token } from "./dom.ts";
+import { weighed } from "./colours.ts";
+import { clamp, el, number, svg } from "./dom.ts";
 import type { Model } from "./model.ts";
 import { dataOf } from "./record.ts";
 import type { PageRecord } from "./record.ts";
@@ -216,20 +216,14 @@ export class Film {
       );
       chips.hidden = record.steps.length > CHIPS;
       chips.replaceChildren(
-        ...record.steps.map(({ label, probability }) => {
-          const chip = token(label);
-          const shade = model.colours.weight[weightIndex(probability)]!;
-          chip.style.setProperty("--shade", css(shade));
-          chip.style.setProperty("--on-shade", readableOn(shade));
-          return chip;
-        }),
+        ...record.steps.map(({ label, probability }) => weighed(label, probability, model.colours)),
       );
       curve.mark(frame);
     };
-    model.store.listen((state, changed) => {
-      if (state.tab === "run") stop();
-      if (changed.has("frame") || changed.has("colours")) update();
+    model.store.listen(({ tab }) => {
+      if (tab === "run") stop();
     });
+    model.store.listen(update, "frame", "colours");
     update();
     return el(
       "section",

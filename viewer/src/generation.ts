@@ -1,8 +1,8 @@
 // How the answer came about: token by token with what else was likely, and the search as a tree.
 
 import { sees } from "./attention.ts";
-import { css, readableOn, weightIndex } from "./colours.ts";
-import { clamp, el, number, percent, token } from "./dom.ts";
+import { weighed } from "./colours.ts";
+import { choose, el, moving, number, percent, token } from "./dom.ts";
 import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import type { PageRecord } from "./record.ts";
@@ -30,7 +30,7 @@ export class Generation {
       role: "listbox",
       "aria-label": model.guesses ? t.guessedTokens : t.answerTokens,
     });
-    this.tokens.addEventListener("keydown", (event) => this.key(event));
+    moving(this.tokens, () => [model.state.step, model.record.steps.length], (step) => store.set({ step }));
     const tree = (this.tree = record.tree.length > 0 ? new Tree(model) : null);
     if (record.steps.length === 0) {
       this.root = el(
@@ -93,12 +93,7 @@ export class Generation {
     const step = record.steps[state.step];
     if (!step) return;
     if (this.shown !== record) this.fill(record);
-    [...this.tokens.children].forEach((child, i) => {
-      const chosen = i === state.step;
-      child.setAttribute("aria-selected", String(chosen));
-      (child as HTMLElement).tabIndex = chosen ? 0 : -1;
-      if (chosen && this.tokens.contains(document.activeElement)) (child as HTMLElement).focus();
-    });
+    choose(this.tokens.children, state.step);
     const guessed = this.model.pooled ? t.likeliestLabel : t.likeliestToken(step.place + 1);
     this.title.textContent = this.model.guesses ? guessed : t.likeliest(state.step + 1);
     const rest = 1 - step.candidates.reduce((sum, [, , p]) => sum + p, 0);
@@ -146,31 +141,11 @@ export class Generation {
     this.looks.replaceChildren(
       ...keys.map((label, s) => {
         const w = weights[s]!;
-        const chip = token(label);
+        const chip = weighed(label, w, colours);
         chip.title = t.weightTip(w.toFixed(3));
         chip.classList.toggle("ahead", !sees(place, s, keys.length, head.rule));
-        const shade = colours.weight[weightIndex(w)]!;
-        chip.style.setProperty("--shade", css(shade));
-        chip.style.setProperty("--on-shade", readableOn(shade));
         return chip;
       }),
     );
-  }
-
-  private key(event: KeyboardEvent): void {
-    const { step } = this.model.state;
-    const count = this.model.record.steps.length;
-    const moves: { [name: string]: number } = {
-      ArrowLeft: step - 1,
-      ArrowUp: step - 1,
-      ArrowRight: step + 1,
-      ArrowDown: step + 1,
-      Home: 0,
-      End: count - 1,
-    };
-    const to = moves[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    this.model.store.set({ step: clamp(to, count) });
   }
 }

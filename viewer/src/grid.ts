@@ -1,7 +1,7 @@
 // Every layer and head of one kind at a glance, as a list to choose from.
 
 import { weightIndex } from "./colours.ts";
-import { clamp, el } from "./dom.ts";
+import { choose, clamp, el } from "./dom.ts";
 import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { pixels } from "./matrix.ts";
@@ -43,11 +43,9 @@ export class Grid {
       el("p", { class: "hint" }, ...explained(t.barMeaning)),
     );
     this.build();
-    model.store.listen((_, changed) => {
-      if (changed.has("kind")) this.build();
-      else if (["scale", "colours", "frame"].some((name) => changed.has(name as "scale"))) this.refresh();
-      if (changed.has("layer") || changed.has("head")) this.mark();
-    });
+    model.store.listen(() => this.build(), "kind");
+    model.store.listen(() => this.refresh(), "scale", "colours", "frame");
+    model.store.listen(() => this.mark(), "layer", "head");
   }
 
   private build(): void {
@@ -83,12 +81,8 @@ export class Grid {
 
   private mark(): void {
     const { layer, head } = this.model.state;
-    for (const one of this.thumbnails) {
-      const chosen = one.layer === layer && one.head === head;
-      one.root.setAttribute("aria-selected", String(chosen));
-      one.root.tabIndex = chosen ? 0 : -1;
-      if (chosen && this.list.contains(document.activeElement)) one.root.focus();
-    }
+    const chosen = this.thumbnails.findIndex((one) => one.layer === layer && one.head === head);
+    choose(this.thumbnails.map(({ root }) => root), chosen);
   }
 
   /** Draw all anew: as many in each picture as its time allows, so that a slider stays smooth. */

@@ -5,7 +5,6 @@ import { css, weightIndex } from "./colours.ts";
 import type { Colours } from "./colours.ts";
 import { MapView } from "./mapview.ts";
 import type { Cell, MapEvents } from "./mapview.ts";
-import { font } from "./matrix.ts";
 import type { Label } from "./record.ts";
 import type { View } from "./surface.ts";
 import { t } from "./text.ts";
@@ -85,18 +84,19 @@ export class LinesView extends MapView {
     const key = (i: number) => this.place(i, this.columns) - view.y;
     this.drawAll(context, view, from, to, query, key);
     this.drawChosen(context, from, to, query, key);
+    const size = Math.min(13, this.row - 1);
     context.textBaseline = "middle";
     const seen = (y: number) => y > -this.row && y < view.height + this.row;
     context.textAlign = "right";
     this.rows.forEach((label, i) => {
       if (!seen(query(i))) return;
-      this.style(context, label, i === this.cursor.query);
+      this.style(context, label, i === this.cursor.query, size);
       context.fillText(label[0], from - 8, query(i), side - 12);
     });
     context.textAlign = "left";
     this.columns.forEach((label, i) => {
       if (!seen(key(i))) return;
-      this.style(context, label, i === this.cursor.key);
+      this.style(context, label, i === this.cursor.key, size);
       context.fillText(label[0], to + 8, key(i), side - 12);
     });
   }
@@ -157,11 +157,5 @@ export class LinesView extends MapView {
       context.fillStyle = css(this.colours.weight[weightIndex(w)]!);
       context.fillRect(to, end - this.row / 2 + 2, 5, this.row - 4);
     }
-  }
-
-  private style(context: CanvasRenderingContext2D, label: Label, chosen: boolean): void {
-    context.font = font(Math.min(13, this.row - 1), chosen ? 700 : 400);
-    const plain = label[1] === "text" ? this.colours.ink : this.colours.muted;
-    context.fillStyle = chosen ? this.colours.accent : plain;
   }
 }

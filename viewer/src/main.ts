@@ -3,7 +3,7 @@
 import { address, addressed, addressedChoice, addressedTrial, turnTo } from "./address.ts";
 import { Backward } from "./backward.ts";
 import { chapters } from "./chapters.ts";
-import { clamp, el, offer, segmented, select } from "./dom.ts";
+import { choose, el, hears, moving, offer, segmented, select, textField } from "./dom.ts";
 import { Film, TEXTS as FILM, frameAt } from "./film.ts";
 import { Generation } from "./generation.ts";
 import { glossary } from "./glossary.ts";
@@ -30,8 +30,6 @@ import { preferred, speak, t } from "./text.ts";
 import { Tour } from "./tour.ts";
 
 const FORMAT = 3;
-/** Milliseconds after a key before the whole page follows. */
-const PAUSE = 250;
 /** Hundredths of a second of a film's frame in a GIF. */
 const PACE = 32;
 const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
@@ -62,9 +60,7 @@ function header(model: Model, tour: Tour): HTMLElement {
   theme.addEventListener("click", () => {
     model.chooseTheme(THEMES[(THEMES.indexOf(model.state.theme) + 1) % THEMES.length]!);
   });
-  store.listen((_, changed) => {
-    if (changed.has("theme")) name();
-  });
+  store.listen(name, "theme");
   name();
   const language = el(
     "button",
@@ -153,26 +149,13 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
   );
   const update = () => {
     panels.whole.hidden = panels.run.hidden = true;
-    shown.forEach((tab, i) => {
-      const chosen = tab === model.state.tab;
-      buttons[i]!.setAttribute("aria-selected", String(chosen));
-      buttons[i]!.tabIndex = chosen ? 0 : -1;
-      panels[tab].hidden = !chosen;
-    });
+    for (const tab of shown) panels[tab].hidden = tab !== model.state.tab;
+    choose(buttons, shown.indexOf(model.state.tab));
     document.body.dataset["tab"] = model.state.tab;
   };
   const list = el("div", { role: "tablist", "aria-label": t.views }, ...buttons);
-  list.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (step === undefined) return;
-    event.preventDefault();
-    const to = clamp(shown.indexOf(model.state.tab) + step, shown.length);
-    store.set({ tab: shown[to]! });
-    buttons[to]!.focus();
-  });
-  store.listen((_, changed) => {
-    if (changed.has("tab")) update();
-  });
+  moving(list, () => [shown.indexOf(model.state.tab), shown.length], (to) => store.set({ tab: shown[to]! }));
+  store.listen(update, "tab");
   update();
   return list;
 }
@@ -198,9 +181,7 @@ function choices(model: Model): HTMLElement {
     offer(head, all[0]!.map((_, i) => String(i + 1)), state.head);
     kinds.press(state.kind);
   };
-  store.listen((_, changed) => {
-    if (changed.has("kind") || changed.has("layer") || changed.has("head")) update();
-  });
+  store.listen(update, "kind", "layer", "head");
   update();
   return el("div", { class: "choices" }, kinds.root, layers, heads);
 }
@@ -247,8 +228,8 @@ function show(record: PageRecord, state: State): void {
     embedded() ? wholePage(state.language) : "",
   );
   document.documentElement.toggleAttribute("data-embed", embedded());
-  model.store.listen((_, changed) => {
-    if (!changed.has("tab") || !runs) return;
+  model.store.listen(() => {
+    if (!runs) return;
     if (model.state.tab !== "run") {
       follow(model);
       return;
@@ -266,17 +247,17 @@ function show(record: PageRecord, state: State): void {
       },
       links: true,
     }));
-  });
+  }, "tab");
   // The model's tab draws in the theme's colours too, and for paper in those of paper.
-  model.store.listen((_, changed) => {
-    if (changed.has("colours") && panels.run.firstChild) trial?.choose({});
-    if (changed.has("colours")) story?.draw();
-  });
+  model.store.listen(() => {
+    if (panels.run.firstChild) trial?.choose({});
+    story?.draw();
+  }, "colours");
   let written = state; // what the address says
-  model.store.listen((_, changed) => {
-    if (IN_ADDRESS.some((name) => changed.has(name) && model.state[name] !== written[name])) {
+  model.store.listen((now) => {
+    if (IN_ADDRESS.some((name) => now[name] !== written[name])) {
       address(model, trial);
-      written = { ...model.state };
+      written = now;
     }
   });
   model.store.redraw();
@@ -308,27 +289,13 @@ function show(record: PageRecord, state: State): void {
 /** Type on any tab: all of them show the text that the model has read. */
 function asking(model: Model): HTMLElement {
   const said = el("p", { class: "hint", role: "status" });
-  let waits: ReturnType<typeof setTimeout>;
-  const input = el("input", {
-    id: "ask-text",
-    type: "text",
-    autocomplete: "off",
-    autocapitalize: "off",
-    spellcheck: "false",
-    value: trial?.text ?? "",
-    oninput: (event: Event) => {
-      clearTimeout(waits);
-      if (!(event as InputEvent).isComposing) waits = setTimeout(read, PAUSE);
-    },
-  });
-  const read = () => {
+  const input = hears(textField("ask-text", trial?.text ?? "", {}), (text) => {
     const trial = readTrial();
     trial.expected = "";
-    trial.read(input.value, false);
+    trial.read(text, false);
     said.textContent = trial.whole ? "" : unread(trial, model.state.language);
     follow(model);
-  };
-  input.addEventListener("compositionend", read);
+  });
   return el("div", { class: "card asking" }, el("div", { class: "live-line" }, el("label", { for: "ask-text" }, RUN[model.state.language].ask), input), said);
 }
 

@@ -65,6 +65,13 @@ export abstract class MapView {
   /** How many rows are in view. */
   protected abstract get page(): number;
 
+  /** How a label is written, in pixels of height. */
+  protected style(context: CanvasRenderingContext2D, [, kind]: Label, chosen: boolean, size: number): void {
+    const { accent, ink, muted } = this.colours;
+    context.font = font(size, chosen ? 700 : 400);
+    context.fillStyle = chosen ? accent : kind === "text" ? ink : muted;
+  }
+
   private key(event: KeyboardEvent, events: MapEvents): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { query, key } = this.cursor;
@@ -85,4 +92,11 @@ export abstract class MapView {
     }
     if (move || events.pressed(event.key)) event.preventDefault();
   }
+}
+
+let family = "";
+
+export function font(size: number, weight = 400): string {
+  family ||= getComputedStyle(document.body).fontFamily;
+  return `${weight} ${size}px ${family}`;
 }

@@ -3,7 +3,7 @@
 import type { Matrix, Rule } from "./attention.ts";
 import { span } from "./attention.ts";
 import type { Colours, Table } from "./colours.ts";
-import { MapView } from "./mapview.ts";
+import { MapView, font } from "./mapview.ts";
 import type { Cell, MapEvents } from "./mapview.ts";
 import type { Label } from "./record.ts";
 import type { Zoom } from "./store.ts";
@@ -242,22 +242,4 @@ export class MatrixView extends MapView {
     const last = all ? Math.ceil((scrolled + room) / this.cell) : cursor + 1;
     for (let i = first; i < Math.min(last, labels.length); i++) visit(labels[i]!, i);
   }
-
-  private style(
-    context: CanvasRenderingContext2D,
-    label: Label,
-    chosen: boolean,
-    size: number,
-  ): void {
-    context.font = font(size, chosen ? 700 : 400);
-    const plain = label[1] === "text" ? this.colours.ink : this.colours.muted;
-    context.fillStyle = chosen ? this.colours.accent : plain;
-  }
-}
-
-let family = "";
-
-export function font(size: number, weight = 400): string {
-  family ||= getComputedStyle(document.body).fontFamily;
-  return `${weight} ${size}px ${family}`;
 }

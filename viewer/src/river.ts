@@ -2,7 +2,7 @@
 // embedding down to its prediction. Attention carries from token to token, the encoder's streams run
 // on beside the decoder's, and every station unfolds where it is.
 
-import { clamp, el, number, percent, segmented, svg, token } from "./dom.ts";
+import { choose, clamp, el, moving, number, percent, segmented, svg, token } from "./dom.ts";
 import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { Detail, letters, lowered, nameOf, one } from "./part.ts";
@@ -142,14 +142,7 @@ export class River {
         el("div", { role: "option", class: "choice", title: label[0], onclick: () => model.chooseToken(side, i) }, token(label)),
       ),
     );
-    list.addEventListener("keydown", (event) => {
-      const at = model.tokens[side];
-      const count = model.record[side].length;
-      const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: count - 1 }[event.key];
-      if (to === undefined) return;
-      event.preventDefault();
-      model.chooseToken(side, clamp(to, count));
-    });
+    moving(list, () => [model.tokens[side], model.record[side].length], (to) => model.chooseToken(side, to));
     this.springs[side] = list;
     this.widths[side] = el("p", { class: "widths" });
     return el("div", { class: "spring" }, el("h3", {}, t.whole.stacks[stack]), this.widths[side], list);
@@ -213,14 +206,7 @@ export class River {
     }
     this.heads.buttons.get("head")!.textContent = t.whole.ofHead(model.state.head + 1);
     this.heads.press(this.mean ? "mean" : "head");
-    for (const side of this.sides) {
-      [...this.springs[side]!.children].forEach((child, i) => {
-        const chosen = i === model.tokens[side];
-        child.setAttribute("aria-selected", String(chosen));
-        (child as HTMLElement).tabIndex = chosen ? 0 : -1;
-        if (chosen && this.springs[side]!.contains(document.activeElement)) (child as HTMLElement).focus();
-      });
-    }
+    for (const side of this.sides) choose(this.springs[side]!.children, model.tokens[side]);
     for (const station of this.stations) {
       const opened = station === this.open;
       const { to } = this.flowing(station);

@@ -117,11 +117,7 @@ export class ScalePanel {
       ),
     );
     this.update();
-    store.listen((_, changed) => {
-      if (["scale", "kind", "layer", "head", "frame"].some((name) => changed.has(name as "scale"))) {
-        this.update();
-      }
-    });
+    store.listen(() => this.update(), "scale", "kind", "layer", "head", "frame");
   }
 
   /** d_k */

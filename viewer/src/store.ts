@@ -1,6 +1,6 @@
 // What the reader has chosen. Every part of the page draws itself from it and changes only it.
 
-import type { Kind } from "./record.ts";
+import type { Cell } from "./record.ts";
 import type { Language } from "./text.ts";
 
 export type Tab = "whole" | "attention" | "steps" | "backward" | "generation" | "run";
@@ -9,14 +9,9 @@ export type Beside = "weights" | "scores" | "change" | "head" | "other";
 /** Cell width in pixels, or large enough to read, or the whole map in view. */
 export type Zoom = number | "readable" | "whole";
 
-export interface State {
+/** Layer, head, query and key count from 0 here and from 1 on the page. */
+export interface State extends Cell {
   tab: Tab;
-  kind: Kind;
-  /** Layer, head, query and key count from 0 here and from 1 on the page. */
-  layer: number;
-  head: number;
-  query: number;
-  key: number;
   /** The chosen token of the side that the attention in view does not read. */
   other: number;
   /** The part of the whole model in view, from 0. */
@@ -51,7 +46,7 @@ type Listener = (state: State, changed: ReadonlySet<keyof State>) => void;
 
 export class Store {
   state: State;
-  private listeners: Listener[] = [];
+  private listeners: { listener: Listener; of: readonly (keyof State)[] }[] = [];
   private changed = new Set<keyof State>();
   private scheduled = false;
 
@@ -82,14 +77,17 @@ export class Store {
     if (this.scheduled) this.notify();
   }
 
-  listen(listener: Listener): void {
-    this.listeners.push(listener);
+  /** Call the listener after every change, or after those of some choices. */
+  listen(listener: Listener, ...of: readonly (keyof State)[]): void {
+    this.listeners.push({ listener, of });
   }
 
   private notify(): void {
     const changed = this.changed;
     this.changed = new Set();
     this.scheduled = false;
-    for (const listener of this.listeners) listener(this.state, changed);
+    for (const { listener, of } of this.listeners) {
+      if (of.length === 0 || of.some((name) => changed.has(name))) listener(this.state, changed);
+    }
   }
 }

@@ -63,9 +63,7 @@ export class Tour {
       else if (event.key === "ArrowRight") this.go((model.state.tour ?? 0) + 1);
       else if (event.key === "ArrowLeft") this.go((model.state.tour ?? 0) - 1);
     });
-    model.store.listen((_, changed) => {
-      if (changed.has("tour") || changed.has("tab")) this.show();
-    });
+    model.store.listen(() => this.show(), "tour", "tab");
     this.show();
   }
 

@@ -1,6 +1,6 @@
 // The search as a tree: what was kept at each step, where each came from, which answers ended.
 
-import { announcing, el, number, percent, svg } from "./dom.ts";
+import { announcing, choose, el, number, percent, svg } from "./dom.ts";
 import { explained } from "./glossary.ts";
 import { path, place } from "./layout.ts";
 import type { Placed } from "./layout.ts";
@@ -158,12 +158,7 @@ export class Tree {
     const { tree } = this.model.record;
     let { node } = this.model.state;
     while (!this.nodes.has(node)) node = tree[node]![0];
-    for (const [index, element] of this.nodes) {
-      const chosen = index === node;
-      element.setAttribute("aria-selected", String(chosen));
-      element.setAttribute("tabindex", chosen ? "0" : "-1");
-      if (chosen && this.picture.contains(document.activeElement)) element.focus();
-    }
+    choose(this.nodes.values(), [...this.nodes.keys()].indexOf(node));
     const [, text, , p, logP, state, rank] = tree[node]!;
     const words = [...path(tree, node)].reverse().map((index) => tree[index]![1]);
     const ends = {

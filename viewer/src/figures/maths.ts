@@ -1,6 +1,8 @@
 // The pages of pellucid.ops once more, in float64 and for one row: each forward with its backward.
 // tests/website/test_figures.py compares every function with the library's.
 
+import { GOLDEN, mix } from "../learn/random.ts";
+
 export { ACTIVATIONS, erf } from "../activations.ts";
 
 export type Row = readonly number[];
@@ -109,14 +111,6 @@ export function crossEntropy(x: Row, t: Row): number {
 /** dx = p − t: softmax and the logarithm together. */
 export function crossEntropyBackward(x: Row, t: Row): number[] {
   return softmax(x).map((p, v) => p - t[v]!);
-}
-
-const GOLDEN = 0x9e3779b9;
-
-function mix(h: number): number {
-  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
-  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
-  return (h ^ (h >>> 16)) >>> 0;
 }
 
 /** The elements that dropout keeps of one row: bit for bit those of `pellucid.Rng(seed)`. */

@@ -14,7 +14,6 @@ const [ROW, FOOT, NAMES] = [46, 30, 84];
 const [NARROWEST, WIDEST] = [16, 64];
 /** Part of a column that the widest ribbon takes, and of it what is too thin to draw. */
 const [WIDTH, THIN] = [0.7, 0.002];
-const MATTER = ["tab", "step", "rather"] as const;
 /** Tokens that are offered instead of the chosen one. */
 const OTHERS = 5;
 
@@ -112,9 +111,9 @@ export class Ribbon {
     new ResizeObserver(() => {
       if (this.region.clientWidth !== this.drawn && this.stages.length > 0) this.draw();
     }).observe(this.region);
-    store.listen((now, changed) => {
-      if (now.tab === "backward" && MATTER.some((name) => changed.has(name))) this.update();
-    });
+    store.listen((now) => {
+      if (now.tab === "backward") this.update();
+    }, "tab", "step", "rather");
   }
 
   private get flows(): Flow[] {

@@ -1,6 +1,6 @@
 // The tab in which the model runs: type, switch parts off, see what the answer needs.
 
-import { clamp, el, percent, segmented, token } from "../dom.ts";
+import { el, moving, percent, segmented, textField, token } from "../dom.ts";
 import type { Colours } from "../colours.ts";
 import type { Language } from "../text.ts";
 import { editing } from "./editing.ts";
@@ -68,25 +68,13 @@ export function trialPanel(trial: Trial, { language, colours, changed, drawn, hi
 /** The text, and the answers with everything and without what is off. */
 function typing(trial: Trial, names: Names, hint: string): Card {
   const { t } = names;
-  const input = el("input", {
-    id: "try-text",
-    type: "text",
-    autocomplete: "off",
-    autocapitalize: "off",
-    spellcheck: "false",
-    value: trial.text,
+  const input = textField("try-text", trial.text, {
     oninput: () => {
       trial.expected = expected.value = "";
       trial.read(input.value);
     },
   });
-  const expected = el("input", {
-    id: "try-expected",
-    type: "text",
-    autocomplete: "off",
-    autocapitalize: "off",
-    spellcheck: "false",
-    value: trial.expected,
+  const expected = textField("try-expected", trial.expected, {
     placeholder: t.itsOwn,
     list: "try-labels",
     onchange: () => trial.expect(expected.value.trim()),
@@ -206,14 +194,7 @@ function row(trial: Trial, { t }: Names, name: string, answer: Answer, first: bo
     );
   });
   const list = el("div", first ? { class: "answer", role: "group", "aria-label": t.answerTokens } : { class: "answer" }, ...chips);
-  if (first) {
-    list.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (step === undefined) return;
-      event.preventDefault();
-      trial.choose({ token: clamp(trial.token + step, chips.length), rather: null });
-    });
-  }
+  if (first) moving(list, () => [trial.token, chips.length], (token) => trial.choose({ token, rather: null }));
   return el(
     "div",
     { class: "try-row" },

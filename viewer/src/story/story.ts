@@ -5,7 +5,7 @@ import { PLAIN } from "../attention.ts";
 import { bands } from "../bands.ts";
 import { signedIndex, weightIndex } from "../colours.ts";
 import type { Colours } from "../colours.ts";
-import { clamp, el, number, percent, svg, token } from "../dom.ts";
+import { clamp, el, hears, number, percent, svg, textField, token } from "../dom.ts";
 import { pixels } from "../matrix.ts";
 import type { Label, Rows } from "../record.ts";
 import { gradientsOf } from "../run/edit.ts";
@@ -20,8 +20,8 @@ import type { Language } from "../text.ts";
 import { TEXTS } from "./text.ts";
 
 const SCREENS = 8;
-/** Milliseconds after a key before the model reads; tokens offered in a place; height of a stage of the gradient. */
-const [PAUSE, OFFERED, STAGE] = [250, 6, 22];
+/** Tokens offered in a place; height of a stage of the gradient. */
+const [OFFERED, STAGE] = [6, 22];
 /** The screen from which on an answer may be given that is right. */
 const ASKS = 5;
 /** Ribbons' widest, in columns. */
@@ -75,27 +75,14 @@ export class Story {
   constructor(trial: Trial, screen: number, host: Host) {
     [this.trial, this.screen, this.host] = [trial, screen, host];
     const t = (this.t = TEXTS[host.language]);
-    let waits: ReturnType<typeof setTimeout>;
-    const field = (id: string, value: string, typed: (text: string) => void, placeholder = "") => {
-      const read = () => typed(input.value.trim());
-      const input = el("input", {
-        id, value, placeholder, type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
-        oninput: (event: Event) => {
-          clearTimeout(waits);
-          if (!(event as InputEvent).isComposing) waits = setTimeout(read, PAUSE);
-        },
-        oncompositionend: read,
-      });
-      return input;
-    };
-    const text = field("story-text", trial.text, (text) => {
+    const text = hears(textField("story-text", trial.text, {}), (text) => {
       trial.expected = this.right.value = "";
-      this.read(text);
+      this.read(text.trim());
     });
-    this.right = field("story-right", trial.expected, (right) => {
-      trial.expected = right;
+    this.right = hears(textField("story-right", trial.expected, { placeholder: t.itsOwn }), (right) => {
+      trial.expected = right.trim();
       this.read(trial.text);
-    }, t.itsOwn);
+    });
     this.asked = el("span", { class: "live-line" }, el("label", { for: "story-right" }, t.right), this.right);
     this.dots = t.short.map((words, i) =>
       el("button", { type: "button", onclick: () => this.go(i) }, el("b", {}, String(i + 1)), " ", el("span", {}, words)),
