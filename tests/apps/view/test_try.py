@@ -542,7 +542,7 @@ def test_the_least_sure_token_of_an_answer_is_chosen_first(opened: Open, task: S
     page.get_by_label("Expected answer").press("Enter")
     settle(page)
     assert page.evaluate("pellucid.trial.token") == least("마바사", "나나 가b") != 0
-    page.locator(".try-typing .said").first.click()
+    page.locator(".try-typing button.said").first.click()
     page.evaluate("pellucid.trial.take()")
     assert page.evaluate("pellucid.trial.token") == 0, "a choice outlives a step"
     pressed = page.locator(".try-typing .said[aria-pressed=true]")
