@@ -50,7 +50,7 @@ def answers(page: Page, tab: str) -> list[tuple[str, list[str], str]]:
         ask.click()
         question = panel.locator(".sentence").text_content() or ""
         choices = panel.locator(".guesses button").all_text_contents()
-        blurred = panel.locator(":scope > :last-child")
+        blurred = panel.locator(":scope > :not(.opening)").last
         assert "blur" in blurred.evaluate("e => getComputedStyle(e).filter")
         panel.locator(".guesses button").first.click()
         settle(page)
