@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from pellucid import nn
-from pellucid.core.array import Array, float32, host
+from pellucid.core.array import float32
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import ClassifierConfig
@@ -67,16 +67,5 @@ class Classifier(Model):
     def predicting(self, batch: Batch, rng: Rng | None, inference: bool = False) -> Predicting:
         """Return the hidden states to classify, their labels, and backward."""
         rows, rows_backward = self.labelled_rows(batch.source, rng, inference)
-        return rows, wanted(batch), rows_backward
-
-
-def wanted(batch: Batch) -> Array:
-    """Return the labels of a batch: all target tokens except the first and last of each target.
-
-    >>> wanted(Batch(Packed.of([[5]]), Packed.of([[1, 6, 2], [1, 4, 2]])))
-    array([6, 4])
-    """
-    target = batch.target
-    inside = host.ones(len(target.tokens), bool)
-    inside[target.cu_seqlens[:-1]] = inside[target.cu_seqlens[1:] - 1] = False
-    return target.tokens[inside]
+        labels = batch.target.without_first().without_last()  # less begin and end
+        return rows, labels.tokens, rows_backward
