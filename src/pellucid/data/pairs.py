@@ -120,6 +120,18 @@ def split_by_hash(
     return Splits(tuple(sides["train"]), tuple(sides["valid"]), tuple(sides["test"]))
 
 
+def split_text(text: str, held_out: float) -> Splits:
+    """Hold out the end of a text, cut between lines; a side without lines has no pair.
+
+    >>> [pair.targets for pair in split_text("a\\nb\\n", 0.5).valid], split_text("a", 1.0).train
+    ([()], ())
+    """
+    lines = text.splitlines(keepends=True)
+    cut = round(len(lines) * (1 - held_out))
+    first, last = (TextPair("".join(part), ()) for part in (lines[:cut], lines[cut:]))
+    return Splits((first,) * bool(first.source), (last,) * bool(last.source))
+
+
 def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
     """Log a warning that counts the held-out pairs that another part of the data has too.
 

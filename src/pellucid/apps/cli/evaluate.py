@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from pellucid.apps.cli.language import printed_language
 from pellucid.apps.cli.options import Flat, ModelOptions, named_model, parse
-from pellucid.apps.cli.plot import FORMATS
+from pellucid.apps.cli.plot import picture_file
 from pellucid.apps.teach.pictures import confused, save
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.files import is_file_of_pairs
@@ -116,9 +116,8 @@ def _draw(scores: Scores, path: Path) -> None:
     record = scores.as_json()
     if "confusion" not in record:
         raise UsageError("--confusion is for a model of labels, scored by the metric labels")
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"--confusion must end in {', '.join(FORMATS)}; got {path.name!r}")
-    save(confused(list(record["labels"]), np.array(record["confusion"]), chosen_language()), path)
+    file = picture_file(path, "--confusion")
+    save(confused(list(record["labels"]), np.array(record["confusion"]), chosen_language()), file)
 
 
 def _settings_of(

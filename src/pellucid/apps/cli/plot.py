@@ -14,6 +14,14 @@ CURVES = "curves"
 FORMATS = (".svg", ".png", ".pdf")
 
 
+def picture_file(path: Path, option: str) -> Path:
+    """Return the file that an option names; make its folder. Raises `UsageError` for its suffix."""
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"{option} must end in {', '.join(FORMATS)}; got {path.name!r}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def plot(
     picture: str = "",
     runs: tuple[Path, ...] = (),
@@ -41,10 +49,7 @@ def plot(
             if picture == CURVES
             else f"{picture} is not drawn from runs: leave {runs[0]} out"
         )
-    path = output or Path(f"{picture}.svg")
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"--output must end in {', '.join(FORMATS)}; got {path.name!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = picture_file(output or Path(f"{picture}.svg"), "--output")
     language = chosen_language()
     if picture == CURVES:
         records = {str(run): read_metrics(run) for run in runs}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
-from pellucid.apps.cli.plot import FORMATS
+from pellucid.apps.cli.plot import picture_file
 from pellucid.apps.teach.worksheet import SHEETS, pages, write
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import check_known
@@ -31,10 +31,7 @@ def worksheet(
     check_known("worksheet", name, SHEETS)
     if seed < 0:
         raise UsageError(f"--seed must be 0 or more; got {seed}")
-    path = output or Path(f"{name}-{seed}.pdf")
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"--output must end in {', '.join(FORMATS)}; got {path.name!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = picture_file(output or Path(f"{name}-{seed}.pdf"), "--output")
     for written in write(pages(name, seed, chosen_language()), path):
         Output().say(tr("wrote {}").format(written))
     return 0

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 from pellucid.core.errors import optional
 from pellucid.data.corpora.sources import Contents
-from pellucid.data.pairs import Splits, TextPair, split_by_hash
+from pellucid.data.pairs import Splits, TextPair, split_by_hash, split_text
 
 HELD_OUT = 0.05
 """Share of the long text's lines that is held out: the last ones."""
@@ -22,7 +22,4 @@ def read_manual(contents: Contents, split: str) -> Splits:
     The last 5 % of its lines are the validation text. Raises `UserError` if this Python lacks it.
     """
     pages = optional("pydoc_data.topics", "the manual is Python's own, which this Python lacks")
-    lines = "\n".join(pages.topics.values()).splitlines(keepends=True)
-    cut = round(len(lines) * (1 - HELD_OUT))
-    first, last = ("".join(part) for part in (lines[:cut], lines[cut:]))
-    return Splits((TextPair(first, ()),), (TextPair(last, ()),))
+    return split_text("\n".join(pages.topics.values()), HELD_OUT)
