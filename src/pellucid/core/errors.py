@@ -4,7 +4,8 @@ import importlib
 import re
 import shlex
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
@@ -17,6 +18,15 @@ class UserError(Exception):
 
 class UsageError(UserError):
     """Wrong use of a command or of a setting. The command line exits with code 2."""
+
+
+@contextmanager
+def raised_as(error: type[UserError], *caught: type[Exception], where: str = "") -> Iterator[None]:
+    """Raise the errors `caught` in a `with` as another one; where: what goes before the message."""
+    try:
+        yield
+    except caught as cause:
+        raise error(f"{where}: {cause}" if where else str(cause)) from None
 
 
 EXTRAS = {

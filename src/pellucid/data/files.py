@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, raised_as
 from pellucid.core.settings import nearest
-from pellucid.data.pairs import Splits, TextPair, entry, split_by_hash
+from pellucid.data.pairs import Splits, TextPair, entry, split_by_hash, split_text
 from pellucid.data.quality import kept
 from pellucid.system.files import check_file
 from pellucid.system.language import plural
@@ -165,10 +165,7 @@ def read_split(
             f"{twins:,}", f"{len(sources):,}",
         )  # fmt: skip
     if stream:
-        lines = pairs[0].source.splitlines(keepends=True)
-        cut = round(len(lines) * (1 - held_out))
-        first, last = (TextPair("".join(part), ()) for part in (lines[:cut], lines[cut:]))
-        split = Splits((first,) * bool(first.source), (last,) * bool(last.source))
+        split = split_text(pairs[0].source, held_out)
     else:
         split = split_by_hash(pairs, valid=held_out, same=same)
     if not split.train or (held_out > 0 and not split.valid):
@@ -452,10 +449,8 @@ def json_pairs(path: Path, rows: Sequence[Row], columns: tuple[str, ...]) -> Ite
     """
     for number, (line,) in rows:
         where = f"{path}, line {number}"
-        try:
+        with raised_as(UserError, ValueError, RecursionError, where=f"{where}: not valid JSON"):
             record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: not valid JSON: {error}") from None
         example = "{" + ", ".join(f'"{name}": "…"' for name in columns) + "}"
         if not isinstance(record, dict):
             raise UserError(f"{where}: expected an object like {example}")

@@ -22,7 +22,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from pellucid.core.errors import UsageError, UserError, optional
+from pellucid.core.errors import UsageError, UserError, optional, raised_as
 from pellucid.core.settings import check_known
 from pellucid.data.appearance import WHITE, Reading, one_spaced
 from pellucid.models.prefix import Spelled, Spelling
@@ -368,12 +368,11 @@ class Tokenizer(TokenizerLike):
                 f"byte-level BPE with {', '.join(SPECIALS)} as ids 0 to 3"
             )
         made_by = _pieces().Pieces if KINDS[kind].bytewise else Tokenizer
-        try:
+        # The library raises bare Exception for every error in the file.
+        with raised_as(UserError, Exception, where=f"{path}: is damaged, copy it again"):
             made: Tokenizer = made_by(file, kind)
             made.normalisers  # noqa: B018 - raises for other steps, which could multiply a text
-            return made
-        except Exception as error:  # the library raises bare Exception for every error in the file
-            raise UserError(f"{path}: is damaged ({error}); copy it again") from None
+        return made
 
 
 def spelled_by(core: Any, silent: Collection[int] = ()) -> Spelled:

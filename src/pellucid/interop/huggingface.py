@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from safetensors.numpy import save
 
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, raised_as
 from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import Constraints, SearchConfig
 from pellucid.interop.families import CLASSIFIERS, FAMILIES, Family, Foreign, Theirs
@@ -85,12 +85,10 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Model:
     theirs, family = _settings(folder)
     tensors = theirs.arrays = _named_as_bare(_tensors(folder, path), family)
     tokenizer = _tokenizer(folder)
-    try:
+    with raised_as(UserError, UsageError, where=str(theirs.path)):  # the file is at fault
         config = _with_own_output(family.config(theirs), family, theirs, tensors)
         if family.model in (CausalLM, Seq2Seq):
             config = _with_choices(config, theirs)
-    except UsageError as error:  # the file is at fault, not a setting of the user's
-        raise theirs.fault(str(error)) from None
     layers = sum(getattr(config, depth) for depth in config.depths.values())
     if layers > len(tensors):  # their names alone would fill the memory
         raise theirs.fault(
@@ -117,10 +115,8 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Model:
         if name not in asked and not any(part in name for part in family.unused):
             _log.warning("%s: %s is not used by the model and was left out", path, name)
     model: Model = family.model(config, dtype=dtype)
-    try:
+    with raised_as(UserError, StateError, where=f"{path}: does not fit its {CONFIG}"):
         model.load_state_dict(state)
-    except StateError as error:
-        raise UserError(f"{path}: does not fit its {CONFIG}: {error}") from None
     return model.eval()
 
 
@@ -254,7 +250,7 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
     alpha = min(max(wanted, -float(MOST_PENALTY)), float(MOST_PENALTY))
     if alpha != wanted:
         _log.warning("%s: length_penalty = %s is taken as %s", path, wanted, alpha)
-    try:
+    with raised_as(UserError, UsageError, where=str(path)):
         return SearchConfig(
             beam=given.whole("num_beams", 1),
             max_length=given.whole("max_new_tokens", given.whole("max_length", 128)),
@@ -264,8 +260,6 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
                 forced_bos_token_id=given.maybe_whole("forced_bos_token_id"),
             ),
         )
-    except UsageError as error:
-        raise given.fault(str(error)) from None
 
 
 def _with_own_output(
@@ -343,10 +337,8 @@ def _single(folder: Path) -> Path:
 def _whole(file: Path) -> dict[str, Array]:
     """Read the arrays of a file; int8 weights become float32."""
     stored = read_weights(file)
-    try:
+    with raised_as(UserError, QuantizeError, where=str(file)):
         return dequantize(stored) if file.name == INT8_WEIGHTS else stored
-    except QuantizeError as error:
-        raise UserError(f"{file}: {error}") from None
 
 
 def _shards(folder: Path) -> list[str]:
@@ -417,10 +409,9 @@ def scattered(array: Array, theirs: Theirs, lengths: Sequence[int]) -> list[Arra
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file with a JSON object. Raises `UserError` naming it if that fails."""
-    try:
+    wrong = f"{path}: is damaged, copy it again"
+    with raised_as(UserError, ValueError, RecursionError, where=wrong):
         values = json.loads(read_file(path, MOST_BYTES).decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is damaged ({error}); copy it again") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: is damaged (not a JSON object); copy it again")
     return values

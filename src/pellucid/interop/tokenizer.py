@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pellucid.core.errors import UserError, optional, pip_install
+from pellucid.core.errors import UserError, optional, pip_install, raised_as
 from pellucid.data.tokenizers import TokenizerLike, library, read_json_text, spelled_by
 from pellucid.models.prefix import Spelled, Spelling
 
@@ -47,10 +47,9 @@ class ForeignTokenizer(TokenizerLike):
         begins: whether texts that are read alone get a begin token; None: as the file says.
         """
         text, read = read_json_text(path), library().Tokenizer.from_str
-        try:
+        # The library raises bare Exception for every fault in the file.
+        with raised_as(UserError, Exception, where=f"{path}: is damaged, copy it again"):
             return ForeignTokenizer(read(text), begins=begins)
-        except Exception as error:  # the library raises bare Exception for every fault in the file
-            raise UserError(f"{path}: is damaged ({error}); copy it again") from None
 
     @staticmethod
     def of_vocabulary(folder: Path, settings: Mapping[str, Any]) -> ForeignTokenizer | None:
@@ -64,7 +63,8 @@ class ForeignTokenizer(TokenizerLike):
         if not (words.is_file() or (pieces.is_file() and merges.is_file())):
             return None
         of = library()
-        try:
+        # The library raises bare Exception.
+        with raised_as(UserError, Exception, where=f"{folder}: the vocabulary is damaged"):
             if words.is_file():
                 core = of.Tokenizer(of.models.WordPiece.from_file(str(words)))
                 core.normalizer = of.normalizers.BertNormalizer(
@@ -81,8 +81,6 @@ class ForeignTokenizer(TokenizerLike):
                 core.pre_tokenizer = of.pre_tokenizers.ByteLevel(add_prefix_space=before)
                 core.decoder = of.decoders.ByteLevel()
                 begin, end, *others = "<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"
-        except Exception as error:  # the library raises bare Exception
-            raise UserError(f"{folder}: the vocabulary is damaged ({error})") from None
         known = [x for x in (begin, end, *others) if core.token_to_id(x) is not None]
         core.add_special_tokens(
             [of.AddedToken(x, lstrip=x == "<mask>", special=True) for x in known]
@@ -162,10 +160,9 @@ class SentencePieceTokenizer(TokenizerLike):
             "sentencepiece",
             f"{model.name} needs the package sentencepiece: {pip_install('sentencepiece')}",
         )
-        try:
+        wrong = f"{model}: is damaged, copy it again"
+        with raised_as(UserError, OSError, RuntimeError, where=wrong):
             self._core = library.SentencePieceProcessor(model_file=str(model))
-        except (OSError, RuntimeError) as error:
-            raise UserError(f"{model}: is damaged ({error}); copy it again") from None
         self._ids, self._end = vocabulary, end
         self._written = {i: piece for piece, i in vocabulary.items()}
         self._unknown = vocabulary.get("<unk>", 0)

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from pellucid.core.array import LARGEST
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UserError, raised_as
 from pellucid.system.files import read_file
 
 Array = np.ndarray
@@ -73,11 +73,10 @@ def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
     Raises `UserError` if the bytes are not a complete safetensors file, or for an unknown element
     type.
     """
-    try:
+    wrong = f"{source}: not a whole safetensors file"
+    with raised_as(UserError, SafetensorError, ValueError, where=wrong):
         entries = deserialize(content)  # type: ignore[no-untyped-call]
         header, _ = _header(content)
-    except (SafetensorError, ValueError) as error:
-        raise UserError(f"{source}: not a whole safetensors file ({error})") from None
     tensors = {name: _array(f"{source}: {name}", **entry) for name, entry in entries}
     metadata = header.get("__metadata__") or {}  # null, where a writer has none
     aliases = {

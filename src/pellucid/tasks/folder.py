@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, raised_as
 from pellucid.core.parts import GIVE, imports
 from pellucid.core.settings import from_mapping, nearest
 from pellucid.data.tokenizers import Tokenizer
@@ -192,10 +192,8 @@ def _load(folder: Path, accept_changes: bool) -> Task:
         raise UserError(f"{folder / CONFIG}: {error}")
     paths, tokenizers = _read_tokenizers(folder, task.tokenizer_sizes(config), made_with)
     stored = read_weights(folder / WEIGHTS)
-    try:
+    with raised_as(UserError, QuantizeError, where=f"{folder / WEIGHTS}"):
         state = dequantize(stored)
-    except QuantizeError as error:
-        raise UserError(f"{folder / WEIGHTS}: {error}") from None
     arithmetic: Arithmetic = "float32"  # what the weights are to be multiplied in
     if any(array.dtype == np.int8 for array in stored.values()):
         arithmetic = "int8"
@@ -211,10 +209,8 @@ def _load(folder: Path, accept_changes: bool) -> Task:
         config = without_unknown(config, tokenizers[-1])
     model = task.model_class(config)
     check_weights(state, folder / WEIGHTS)
-    try:
+    with raised_as(UserError, StateError, where=f"{folder / WEIGHTS}"):
         model.load_state_dict(state)
-    except StateError as error:
-        raise UserError(f"{folder / WEIGHTS}: {error}") from None
     if not accept_changes:  # last: an error above says more
         _check_unchanged(folder, files)
     own: Task = task.of(model.eval(), tokenizers, search, arithmetic)
@@ -319,10 +315,8 @@ def _from_json(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
 
     Raises `UserError` naming the file for wrong values.
     """
-    try:
+    with raised_as(UserError, UsageError):  # the error is in the file, not in the command
         return from_mapping(kind, values, str(path))
-    except UsageError as error:  # the error is in the file, not in the command
-        raise UserError(str(error)) from None
 
 
 def _json(values: Mapping[str, Any]) -> bytes:

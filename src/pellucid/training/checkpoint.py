@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, raised_as
 from pellucid.core.settings import check_ranges, flat, from_mapping
 from pellucid.optim.step import Tally
 from pellucid.system.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
@@ -90,15 +90,13 @@ def _read_state(values: Mapping[str, Any], source: str) -> SavedState:
     until_now, count = f"[0, {state.step}]", state.pass_.steps
     finite = dict.fromkeys(("first_loss", "running_loss", "best_score"), "(-inf, inf)")
     counts = {f.name: "[0, inf)" for f in fields(Tally)} | {"nats": "(-inf, inf)"}
-    try:
+    with raised_as(UsageError, UsageError, where=source):
         check_ranges(saved, metrics_lines="[0, 1e15)", scored_since=until_now)
         check_ranges(state, seconds="[0, inf)", useful_tokens="[0, inf)")
         check_ranges(state, epoch=until_now, not_improved=until_now, best_step=until_now, **finite)
         check_ranges(state, batch=f"[{count}, {count}]")
         for tally in tallies:
             check_ranges(tally, **counts)
-    except UsageError as error:
-        raise UsageError(f"{source}: {error}") from None
     if not all(0 < step <= state.step for step in state.checkpoints):
         raise UsageError(f"{source}: checkpoints must be steps from 1 to {state.step}")
     return saved
@@ -151,12 +149,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     checkpoint of this format, or was renamed.
     """
     files = _whole_files(path)
-    try:
+    kinds = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+    with raised_as(UserError, *kinds, where=f"{path / STATE}: not a Pellucid checkpoint"):
         values = json.loads(files[STATE])
         settings = tomllib.loads(files[SETTINGS].decode())
         made_by, step = values.pop("format"), values.pop("step")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path / STATE}: not a Pellucid checkpoint ({error})") from None
     if made_by != FORMAT:
         raise UserError(
             f"{path}: checkpoint format {made_by}, this Pellucid reads {FORMAT}; "

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 import tomli_w
 
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, raised_as
 from pellucid.core.settings import changes, flat, from_mapping, to_mapping
 from pellucid.kernels.backend.machine import environment
 from pellucid.kernels.device import CPU
@@ -72,10 +72,8 @@ class Remembered:
         Raises `UserError` if the file is damaged.
         """
         path = run / REMEMBERED
-        try:
+        with raised_as(UserError, UsageError):  # the error is in the file, not in the command
             return from_mapping(cls, read_toml(path) if path.exists() else {}, str(path))
-        except UsageError as error:  # the error is in the file, not in the command
-            raise UserError(str(error)) from None
 
     def file(self) -> dict[str, bytes]:
         """Return {"remembered.toml": its content}."""
@@ -337,10 +335,8 @@ def read_settings(path: Path) -> dict[str, Any] | None:
 
     Raises `UserError` if it is damaged.
     """
-    try:
+    with raised_as(UserError, UsageError):  # the error is in the file, not in the command
         return read_toml(path / CONFIG) if (path / CONFIG).exists() else None
-    except UsageError as error:  # the error is in the file, not in the command
-        raise UserError(str(error)) from None
 
 
 def check_resumed(path: Path, settings: Mapping[str, Any]) -> bool:
@@ -376,13 +372,10 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     naming a damaged line, or a file that cannot be read.
     """
     path, records = run / METRICS, list[dict[str, Any]]()
+    lines = read_file(path).split(b"\n") if path.exists() else []
     try:
-        for line in path.read_bytes().split(b"\n")[:-1]:
+        for line in lines[:-1]:
             records.append(json.loads(line))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise UserError(f"{path}, line {len(records) + 1}: not valid JSON: {error}") from None
     return records

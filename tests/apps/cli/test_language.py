@@ -228,6 +228,10 @@ def errors_raised() -> set[str]:
                 found |= (
                     {template(message) + ": {}"} if isinstance(message, ast.JoinedStr) else set()
                 )
+            elif isinstance(node, ast.keyword) and node.arg == "where":
+                text = node.value
+                text = text if isinstance(text, ast.JoinedStr) else ast.JoinedStr([text])
+                found.add(template(text) + ": {}")
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "check_known":
                 what = node.args[0]
                 what = template(what if isinstance(what, ast.JoinedStr) else ast.JoinedStr([what]))

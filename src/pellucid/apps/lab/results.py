@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.core.errors import UserError
-from pellucid.system.files import saving
+from pellucid.system.files import read_file, saving
 from pellucid.training.lock import InUseError, Lock
 
 FORMAT = 1
@@ -54,15 +54,9 @@ def read_results(path: Path) -> dict[str, Line]:
     lines of one run that are both "done" with different metrics.
     """
     _refuse_folder(path)
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except (FileNotFoundError, NotADirectoryError):
+    if not path.exists():
         return {}
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read: {error.strerror}; fix the permissions, or choose another "
-            "results file"
-        ) from None
+    lines = read_file(path).split(b"\n")
     found: dict[str, Line] = {}
     if not _is_whole(lines[-1]):
         lines.pop()

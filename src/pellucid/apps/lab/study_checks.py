@@ -11,7 +11,7 @@ from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.study import Bound, Contrast, Plan, Reference, Study, Trial, run_id
 from pellucid.apps.lab.trial import data_digest, other_data
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError, raised_as
 from pellucid.core.settings import check_known
 from pellucid.data.pairs import Splits
 from pellucid.models.config import Seq2SeqConfig
@@ -95,10 +95,8 @@ def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
             pairs = read_data(config)
             read[key(config)] = pairs, data_digest(pairs)
         pairs = read[key(config)][0]
-        try:
+        with raised_as(UsageError, UsageError, where=change):
             check_scores(config, pairs)
-        except UsageError as error:
-            raise UsageError(f"{change}: {error}") from None
         parts = [part for part in ("valid", "test") if getattr(pairs, part)]
         check_held_out(study.plan.metrics, change, config.data, parts)
     lines = read_results(results)

@@ -22,10 +22,11 @@ from typing import Any
 from pellucid.apps.lab.study import FORMAT, Change, Plan, Study
 from pellucid.apps.lab.study_checks import check_name, check_study
 from pellucid.apps.lab.trial import file_tokenizers
-from pellucid.core.errors import UsageError, UserError, optional, pip_install
+from pellucid.core.errors import UsageError, UserError, optional, pip_install, raised_as
 from pellucid.core.parts import read
 from pellucid.core.settings import check_known, flat, from_mapping
-from pellucid.system.files import MOST_BYTES, check_file, read_toml
+from pellucid.data.tokenizers import read_json_text
+from pellucid.system.files import read_toml
 from pellucid.training.config import RunConfig, load_recipe
 
 PACKAGE = Path(__file__).parents[2]
@@ -114,13 +115,11 @@ def read_study(path: Path) -> Study:
                 )
             changes[name], variants[name] = Change(), config
     named = frozenset(variants) - ({plan.base, *tables} if sets is None else set())
-    try:
+    with raised_as(UsageError, UsageError, where=str(path)):
         tokenizer = _read_tokenizer(path.parent / plan.tokenizer, plan) if plan.tokenizer else ""
         source = path.read_text("utf-8")
         study = Study(path.stem, plan, changes, variants, named, tokenizer, source, str(path))
         check_study(study)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
     return study
 
 
@@ -174,18 +173,10 @@ def _check_table(values: Any, where: str, example: str) -> None:
 
 def _read_tokenizer(file: Path, plan: Plan) -> str:
     """Return the text of a tokenizer.json after checking it. Raises `UsageError`."""
-    try:
-        check_file(file, MOST_BYTES)
-        text = file.read_text(encoding="utf-8")
+    with raised_as(UsageError, UserError, where="tokenizer"):
+        text = read_json_text(file)
         file_tokenizers(text, plan.frame_source)
-        return text
-    except OSError as error:
-        wrong = str(error.strerror)
-    except UnicodeDecodeError as error:
-        wrong = f"not UTF-8 text (byte {error.start}); expected a tokenizer.json of Hugging Face's"
-    except UserError as error:
-        wrong = str(error)
-    raise UsageError(f"tokenizer: {file}: {wrong}")
+    return text
 
 
 Point = Mapping[str, Any]

@@ -25,7 +25,7 @@ from pellucid.apps.lab.processes import PATIENCE
 from pellucid.apps.lab.results import FORMAT, LineError, parse_line
 from pellucid.apps.lab.study import Plan, Trial, flat_settings
 from pellucid.core.batch import Batch
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UserError, raised_as
 from pellucid.core.parts import read, use
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
@@ -184,12 +184,11 @@ def file_tokenizers(text: str, frame_source: bool) -> tuple[Tokenizer, Tokenizer
     All kinds that Hugging Face's library reads are allowed. Raises `UserError` if the text is
     damaged, or unless ids 0 to 3 are padding, begin, end and unknown.
     """
-    try:
+    # The library raises bare Exception for every error in the file.
+    with raised_as(UserError, Exception, where="the study's tokenizer is damaged, copy it again"):
         file = json.loads(text)
         # "bpe" here says only that no list of unknown characters can be made from the vocabulary.
         source, target = (FramedTokenizer if frame_source else Pieces)(file), Pieces(file)
-    except Exception as error:  # the library raises bare Exception for every error in the file
-        raise UserError(f"the study's tokenizer is damaged ({error}); copy it again") from None
     found = source.vocabulary[: len(SPECIALS)]
     if found != list(SPECIALS):
         raise UserError(
