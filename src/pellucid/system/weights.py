@@ -73,8 +73,8 @@ def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
     Raises `UserError` if the bytes are not a complete safetensors file, or for an unknown element
     type.
     """
-    wrong = f"{source}: not a whole safetensors file"
-    with raised_as(UserError, SafetensorError, ValueError, where=wrong):
+    broken = (SafetensorError, ValueError)
+    with raised_as(UserError, *broken, where=f"{source}: not a whole safetensors file"):
         entries = deserialize(content)  # type: ignore[no-untyped-call]
         header, _ = _header(content)
     tensors = {name: _array(f"{source}: {name}", **entry) for name, entry in entries}
