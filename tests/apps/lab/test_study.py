@@ -228,7 +228,7 @@ def test_a_base_without_a_name_is_called_recipe(tmp_path: Path) -> None:
         ),
         # tokenizers
         (PROBES, "frame_source = true", "frame_source needs a tokenizer"),
-        (PROBES, 'tokenizer = "no.json"', "no.json: No such file"),
+        (PROBES, 'tokenizer = "no.json"', "no.json: cannot be read: No such file"),
         (PROBES, 'tokenizer = "pairs.tsv"', "pairs.tsv: the study's tokenizer is damaged"),
         (PROBES, 'tokenizer = "latin.json"', "latin.json: is damaged (not UTF-8)"),
     ],

@@ -175,6 +175,7 @@ def _read_tokenizer(file: Path, plan: Plan) -> str:
     """Return the text of a tokenizer.json after checking it. Raises `UsageError`."""
     with raised_as(UsageError, UserError, where="tokenizer"):
         text = read_json_text(file)
+    with raised_as(UsageError, UserError, where=f"tokenizer: {file}"):
         file_tokenizers(text, plan.frame_source)
     return text
 
