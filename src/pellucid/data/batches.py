@@ -20,7 +20,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.rng import Rng, random_bits
 from pellucid.data.pairs import TextPair
-from pellucid.data.tokenizers import BOS, EOS, TokenizerLike
+from pellucid.data.tokenizers import BOS, EOS, UNK, TokenizerLike
 from pellucid.system.language import plural
 
 WINDOW = 100
@@ -110,14 +110,11 @@ def encode_pairs(
     encoded: list[tuple[list[int], list[int]]]
     if source is None:
         unit, where = "text", " (`data.max_tokens`)"
-        report_unknown(target, targets, "text")
-        encoded = [([], ids) for ids in target.encode_all(targets)]
+        encoded = [([], ids) for ids in _encoded(target, targets, "text")]
     else:
         unit, where = "pair", " on both sides (`data.max_tokens`)"
-        sources = [text for text, _ in rows]
-        report_unknown(source, sources, "source")
-        report_unknown(target, targets, "target")
-        encoded = list(zip(source.encode_all(sources), target.encode_all(targets), strict=True))
+        sources = _encoded(source, [text for text, _ in rows], "source")
+        encoded = list(zip(sources, _encoded(target, targets, "target"), strict=True))
     longest = sys.maxsize if blocks else max_tokens
     kept = [
         (s, t)
@@ -242,12 +239,14 @@ def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
     return EpochBatches(indices, lambda _, index: examples.batch(index, numbers=index))
 
 
-def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> None:
-    """Log a warning that lists up to ten units of texts without a token, if there are any.
+def _encoded(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> list[list[int]]:
+    """Tokenize texts; log a warning that lists up to ten units without a token, if there are any.
 
     side: the noun for the texts in the message, such as "source".
     """
-    if unknown := tokenizer.unknown(texts):
+    encoded = tokenizer.encode_all(texts)
+    # Units are counted only then: that takes as long as to tokenize.
+    if any(UNK in ids for ids in encoded) and (unknown := tokenizer.unknown(texts)):
         _log.warning(
             "no token for %d of the %s in the %ss; the tokenizer was trained without: %s%s",
             len(unknown),
@@ -256,6 +255,7 @@ def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) ->
             " ".join(f"{c!r} ({n})" for c, n in islice(unknown.items(), 10)),
             " …" if len(unknown) > 10 else "",
         )
+    return encoded
 
 
 def _shuffled(rng: Rng, n: int) -> np.ndarray:

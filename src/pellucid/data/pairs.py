@@ -139,8 +139,11 @@ def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
     if `same` maps their sources to one text, and a target of each to one text.
     """
 
+    held = {same(pair.source) for pair in (*pairs.valid, *pairs.test)}
+
     def forms(pair: TextPair) -> set[tuple[str, str]]:
-        return {(same(pair.source), same(target)) for target in pair.targets}
+        source = same(pair.source)  # most training pairs have another source than any held out
+        return {(source, same(target)) for target in pair.targets if source in held}
 
     seen = {form for pair in pairs.train for form in forms(pair)}
     for side, name, where in (

@@ -311,7 +311,8 @@ class Tokenizer(TokenizerLike):
 
     def _normal(self, text: str) -> str:
         """Apply the reading and the normalisers to a text."""
-        return normaliser(self._steps)(self._read(text))
+        text = self._read(text)
+        return normaliser(self._steps)(text) if self._steps else text
 
     def _read(self, text: str) -> str:
         """Apply the `Reading` to a text. Raises `UserError` for text that is not Unicode."""
