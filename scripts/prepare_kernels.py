@@ -54,6 +54,7 @@ def use_kernels() -> Iterator[bytes]:
     from pellucid.kernels.backend import bfloat16
     from pellucid.kernels.precision import bfloat16_products
     from pellucid.models import Seq2Seq, Seq2SeqConfig
+    from pellucid.optim.config import OptimizerConfig
     from pellucid.optim.model import ModelOptimizer
     from pellucid.optim.step import train_step
     from pellucid.training.config import TrainingConfig
@@ -64,9 +65,10 @@ def use_kernels() -> Iterator[bytes]:
     batch = Batch(sources, Packed.of([[1, *[7, 13] * 5, 2], [1, 3, 2]]))
     for settings in MODELS:
         model = Seq2Seq(Seq2SeqConfig(17, 19, d_model=32, num_attention_heads=2, **settings))
-        training = TrainingConfig(steps=1)
-        optimizer = ModelOptimizer(model.named_parameters(), training.optimizer)
-        train_step(model, optimizer, batch, training, step=1, lr=1e-3)
+        for name in ("muon", "adam"):
+            training = TrainingConfig(steps=1, optimizer=OptimizerConfig(name))
+            optimizer = ModelOptimizer(model.named_parameters(), training.optimizer)
+            train_step(model, optimizer, batch, training, step=1, lr=1e-3)
         if bfloat16.AVAILABLE:
             with bfloat16_products():
                 train_step(model, optimizer, batch, training, step=2, lr=1e-3)

@@ -55,6 +55,12 @@ MUTANTS = {
         "-= _f(1.0)",
         "kernel linear_cross_entropy (no bias, smoothed)",
     ),
+    "the square of the Gram matrix is left out": (
+        "kernels/muon.py",
+        "_B * gram[i, j] + _C * square[i, j]",
+        "_B * gram[i, j]",
+        "kernel muon, global_norm (matrices)",
+    ),
     "the loss of smoothing lacks its mean": (
         "kernels/linear_cross_entropy.py",
         "smoothing * (right - mean)",

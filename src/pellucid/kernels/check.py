@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,13 +29,14 @@ from pellucid.ops import rules
 from pellucid.ops.rule import EVERYTHING
 from pellucid.ops.rules.function import Applied
 from pellucid.ops.rules.soft_cap import SoftCap
+from pellucid.optim import OPTIMIZERS
 from pellucid.optim.config import OptimizerConfig
 from pellucid.optim.model import ModelOptimizer, global_norm
 
 ROWS, E, F, V = 331, 53, 67, 71
 BFLOAT16 = "linear (bfloat16)"
-_SIZES = {"many": ROWS, "few": 7}
-"""The first is more than one task has."""
+_SIZES = {"layers.0.many.weight": ROWS, "layers.0.few.weight": 7}
+"""The first is more than one task has. By these names muon steps them too."""
 
 
 class _Compared(NamedTuple):
@@ -52,9 +53,13 @@ _Results = tuple[list[Any], list[Any], list[Any]]
 class StepCase:
     """A check of three steps of an optimizer, with gradients divided by their global norm."""
 
-    op: ClassVar[str] = "adam, global_norm"
     note: str
     config: OptimizerConfig
+
+    @property
+    def op(self) -> str:
+        """The names of the kernels."""
+        return f"{OPTIMIZERS[self.config.name].step.__name__}, global_norm"
 
     @property
     def name(self) -> str:
@@ -88,6 +93,7 @@ def kernel_cases() -> list[OpCase | StepCase]:
     steps = {
         "decay": OptimizerConfig("adam", weight_decay=0.1),
         "decoupled": OptimizerConfig("adamw", (0.9, 0.98), eps=1e-3),
+        "matrices": OptimizerConfig("muon"),
     }
     return [*ops_rows, *_many_rows(), *(StepCase(*each) for each in steps.items())]
 

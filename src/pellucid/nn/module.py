@@ -73,8 +73,9 @@ class Parameter(Buffer):
     `data` is zero until the module's `initialise` sets it to `init(generator, shape)`.
     `requires_grad = False` freezes it: gradients are discarded, and an optimizer skips parameters
     without a gradient. `fixed_row` is a row of a table that gets no gradient, even if several
-    layers share the table. `master`, if set, is the full-precision array that is learned and saved;
-    `data` is then a copy in a narrower dtype, used for computing.
+    layers share the table. `packed` has the numbers of rows of the matrices that it holds, one
+    above the other; empty, it is one. `master`, if set, is the full-precision array that is learned
+    and saved; `data` is then a copy in a narrower dtype, used for computing.
     Raises `TypeError` for a dtype that `refuse_dtype` refuses, `ValueError` for a size that is
     negative or no whole number.
     """
@@ -92,6 +93,7 @@ class Parameter(Buffer):
         self.master: Array | None = None
         self.requires_grad = True
         self.fixed_row: int | None = None
+        self.packed: tuple[int, ...] = ()
 
     @property
     def learnt(self) -> Array:

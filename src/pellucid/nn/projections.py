@@ -53,6 +53,7 @@ class Projected(Module):
         self.v_proj_weight: Parameter | None = None
         if c.kdim in (None, e) and c.vdim in (None, e):
             self.in_proj_weight = Parameter((q + 2 * kv, e), xavier_uniform, dtype)
+            self.in_proj_weight.packed = self._widths
         else:
             self.q_proj_weight = Parameter((q, e), xavier_uniform, dtype)
             self.k_proj_weight = Parameter((kv, c.kdim or e), xavier_uniform, dtype)

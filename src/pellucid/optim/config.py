@@ -27,16 +27,17 @@ class OptimizerConfig:
     """The optimizer, with torch's names and defaults, and the limit of the gradient norm."""
 
     name: OptimizerName = "adam"
-    """adam (weight decay is added to the gradient) or adamw (it shrinks the weights directly)."""
+    """adam (weight decay is added to the gradient), adamw (it shrinks the weights directly) or muon
+    (layers' matrices along their orthogonalised momentum, all else by adamw)."""
     betas: tuple[float, float] = None  # type: ignore[assignment]
     """How slowly the running means of the gradient and of its square forget; unset: 0.9 and
     0.999."""
     momentum: float | None = None
-    """For an optimizer of your own; adam and adamw do not read it."""
+    """μ of muon, or of an optimizer of your own; unset: 0.95 for muon. Adam does not read it."""
     eps: float = 1e-8
     """Added to the root of the mean square."""
     weight_decay: float | None = None
-    """λ; unset: the optimizer's own, 0 for adam, 0.01 for adamw."""
+    """λ; unset: the optimizer's own, 0 for adam, 0.01 for adamw, 0.1 for muon."""
     clip: float = 1.0
     """Largest global gradient norm; inf for no limit."""
 
@@ -51,12 +52,13 @@ class OptimizerConfig:
             raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that this optimizer takes, with its defaults for those that are None.
+        """Return the settings of this optimizer and its `others`; its defaults for those of None.
 
         >>> OptimizerConfig("adamw").settings()["weight_decay"]
         0.01
         """
-        defaults = OPTIMIZERS[self.name].settings
+        own = OPTIMIZERS[self.name]
+        defaults = {**(own.others.settings if own.others else {}), **own.settings}
         given = {name: getattr(self, name) for name in defaults}
         return {name: defaults[name] if x is None else x for name, x in given.items()}
 

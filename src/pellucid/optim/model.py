@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from pellucid.core.errors import UserError
 from pellucid.core.settings import changes
 from pellucid.core.vjp import Call, Declined, check_gradient
 from pellucid.nn.module import Parameter
-from pellucid.optim import OPTIMIZERS
+from pellucid.optim import OPTIMIZERS, Optimizer
 from pellucid.optim.config import OptimizerConfig
 
 
@@ -68,6 +69,8 @@ class _Slot:
     """A parameter with the optimizer's states and its number of steps so far."""
 
     parameter: Parameter
+    owner: Optimizer
+    """The optimizer that steps it."""
     states: tuple[Array, ...]
     step: int = 0
 
@@ -79,6 +82,16 @@ class _Slot:
         assert parameter.grad is not None  # only parameters with a gradient are stepped
         theta = parameter.learnt
         return theta, _whole(parameter.grad, theta.dtype)
+
+    def pieces(self) -> list[tuple[Array, Array, tuple[Array, ...], int]]:
+        """Return views of (θ, gradient, states), and the step, of what is stepped by itself."""
+        theta, gradient = self.arrays()
+        ends = list(accumulate(self.parameter.packed)) if self.owner.apart else []
+        places: list[Any] = [slice(*each) for each in pairwise([0, *ends])] or [...]
+        return [
+            (theta[at], gradient[at], tuple(state[at] for state in self.states), self.step)
+            for at in places
+        ]
 
 
 def _warn_of_equal(parameters: Iterable[tuple[str, Parameter]]) -> None:
@@ -126,7 +139,8 @@ class ModelOptimizer:
         for name, parameter in dict(parameters).items():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                self._slots[name] = _Slot(parameter, self.optimizer.initial(parameter.learnt))
+                owner = self.optimizer.of(name, parameter.shape)
+                self._slots[name] = _Slot(parameter, owner, owner.initial(parameter.learnt))
         _warn_of_equal((name, slot.parameter) for name, slot in self._slots.items())
 
     def norm(self) -> float:
@@ -159,29 +173,28 @@ class ModelOptimizer:
         alike: dict[Any, list[_Slot]] = {}
         for slot in stepped.values():
             slot.step += 1
-            alike.setdefault(slot.parameter.learnt.dtype, []).append(slot)
+            alike.setdefault((slot.owner.name, slot.parameter.learnt.dtype), []).append(slot)
         for slots in alike.values():
-            self._step(slots, float(lr), float(scale))
+            self._step(slots[0].owner, slots, float(lr), float(scale))
             for slot in slots:
                 if slot.parameter.master is not None:
                     slot.parameter.narrow(slot.parameter.data.dtype)
 
-    def _step(self, slots: list[_Slot], lr: float, scale: float) -> None:
-        """Update parameters of one dtype, by the kernel or by the reference function."""
-        options = {**self.config.settings(), "lr": lr, **self.optimizer.options}
-        thetas, gradients = map(list, zip(*(slot.arrays() for slot in slots), strict=True))
-        states, steps = [slot.states for slot in slots], [slot.step for slot in slots]
-        call = Call(self.optimizer.step, (thetas, gradients, states), {"step": steps, **options})
+    def _step(self, owner: Optimizer, slots: list[_Slot], lr: float, scale: float) -> None:
+        """Update parameters of one dtype and optimizer, by the kernel or the reference function."""
+        settings = self.config.settings()
+        options = {name: settings[name] for name in owner.settings} | {"lr": lr, **owner.options}
+        pieces = [piece for slot in slots for piece in slot.pieces()]
+        thetas, gradients, states, steps = map(list, zip(*pieces, strict=True))
+        call = Call(owner.step, (thetas, gradients, states), {"step": steps, **options})
         call.arguments["scale"] = scale  # only kernels take it: they scale while they read
         if not isinstance(dispatch.fused(call), Declined):
             return
-        for slot, theta, gradient in zip(slots, thetas, gradients, strict=True):
+        for theta, gradient, before, step in pieces:
             gradient = gradient if scale == 1.0 else gradient * scale
-            new, after = self.optimizer.step(
-                theta, gradient, slot.states, step=slot.step, **options
-            )
+            new, after = owner.step(theta, gradient, before, step=step, **options)
             theta[...] = new
-            for state, new_state in zip(slot.states, after, strict=True):
+            for state, new_state in zip(before, after, strict=True):
                 state[...] = new_state
 
     def zero_grad(self) -> None:
@@ -198,7 +211,7 @@ class ModelOptimizer:
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():
-            for kept, array in zip(self.optimizer.states, slot.states, strict=True):
+            for kept, array in zip(slot.owner.states, slot.states, strict=True):
                 state[f"{kept}.{name}"] = to_host(array)
             state[f"step.{name}"] = np.array(slot.step, np.int64)
         return state
@@ -217,6 +230,6 @@ class ModelOptimizer:
                 f"{self.config.name}:\n  {listed}"
             )
         for name, slot in self._slots.items():
-            theta, kept = slot.parameter.learnt, self.optimizer.states
+            theta, kept = slot.parameter.learnt, slot.owner.states
             slot.states = tuple(like(np.array(state[f"{s}.{name}"]), theta) for s in kept)
             slot.step = int(state[f"step.{name}"])

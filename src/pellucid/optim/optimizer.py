@@ -1,5 +1,7 @@
 """The record that describes an optimizer: its update function, its states and its defaults."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +29,18 @@ class Optimizer:
     """The settings of `OptimizerConfig` that `step` takes, with this optimizer's defaults."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Fixed arguments of `step`, so that several optimizers can share one function."""
+    takes: Callable[[str, tuple[int, ...]], bool] = lambda name, shape: True
+    """Whether it steps the parameter with this name and shape."""
+    apart: bool = False
+    """Whether it steps each of the matrices that a parameter holds (`Parameter.packed`) by itself;
+    otherwise a parameter is stepped as a whole."""
+    others: Optimizer | None = None
+    """The optimizer of the parameters that it does not take; settings of the same name are this
+    one's."""
+
+    def of(self, name: str, shape: tuple[int, ...]) -> Optimizer:
+        """Return the optimizer that steps this parameter: itself, or `others`."""
+        return self if self.takes(name, shape) or self.others is None else self.others
 
     def initial(self, theta: Array) -> tuple[Array, ...]:
         """Return the states of a parameter before the first step: zeros."""
