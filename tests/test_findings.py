@@ -382,6 +382,34 @@ def test_the_newer_parts_translate_better_after_as_many_steps(page: str) -> None
     assert "BLEU is higher in six of them" in page
 
 
+def test_tables_n_0_1_learn_worst_and_small_tokens_behind_the_factor_best(page: str) -> None:
+    study, loss = "embedding-init", "train_loss"
+    section = page[page.index("what is the embedding scale √d_model for?") :]
+    losses: dict[str, list[float]] = {}
+    for run in stored(study):
+        losses.setdefault(run["change"], []).append(run["metrics"][loss])
+    assert {name: len(found) for name, found in losses.items() if len(found) != 3} == {
+        "tokens_as_positions": 1
+    }
+    unscaled, scaled = losses["unscaled_xavier"], losses["scaled_xavier"]
+    large, small = losses["tokens_large"], losses["scaled_small"]
+    assert f"({spread(large, 1)} nats per answer; {spread(unscaled, 1)} otherwise)" in section
+    assert f"({spread(small, 2)}; {spread(scaled, 2)} otherwise)" in section
+    assert f"same reason ({spread(losses['positions_small'], 2)})" in section
+    assert max(small) < min(
+        x for name, runs in losses.items() if name != "scaled_small" for x in runs
+    )
+    worst, narrow = losses["both_1"], losses["both_0.02"]
+    assert min(worst) > max(x for name, runs in losses.items() if name != "both_1" for x in runs)
+    assert f"higher than in any run of another variant ({spread(worst, 1)})" in section
+    lower = differences(study, "both_0.02", "unscaled_xavier", loss, pairs=3)
+    assert max(lower) < 0
+    assert (
+        f"lower than with Xavier's tables in each pair (by {spread([-x for x in lower], 1)}), "
+        f"and the runs differ much ({spread(narrow, 1)})"
+    ) in section
+
+
 def test_the_best_factor_of_the_tokens_depends_on_the_positions(page: str) -> None:
     section = page[page.index("which factor of the token vectors is best?", page.index("## ")) :]
     found: dict[tuple[str, int], dict[int, float]] = {}
