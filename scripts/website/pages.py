@@ -672,7 +672,7 @@ def source(path: str) -> str:
     place = ROOT / path
     if place.is_dir():
         rows = []
-        for entry in sorted(place.iterdir()):
+        for entry in sorted(path for path in place.iterdir() if path.name != "__pycache__"):
             name = f"{entry.name}/" if entry.is_dir() else entry.name
             known = entry.relative_to(ROOT).as_posix()
             target = relative(source_page(known), source_page(path)) if known in linked() else ""

@@ -79,6 +79,17 @@ def test_a_page_has_a_card_with_whole_addresses(site: Path, path: str, title: st
     assert (site / found["image"].removeprefix(ADDRESS)).is_file()
 
 
+def test_the_page_of_a_folder_lists_its_files_and_not_what_python_keeps_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "src" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "src" / "softmax.py").touch()
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    monkeypatch.setattr(pages, "linked", lambda: ())
+    assert pages.source("src").splitlines()[-1] == "- softmax.py"
+    assert "__pycache__" not in pages.source("src")
+
+
 def test_every_page_of_the_menu_is_in_both_languages(site: Path) -> None:
     english = {path.relative_to(site) for path in site.glob("*.html")}
     english |= {path.relative_to(site) for path in site.glob("explain/*.html")}

@@ -105,9 +105,13 @@ class Toys:
     def run(self, then: str = "") -> tuple[list[float], list[str]]:
         """Return the kernels' results, and the modules whose kernel was compiled."""
         path = os.pathsep.join([str(self.folder), *filter(None, sys.path)])
+        own = {
+            "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(self.folder / "cache"),
+            # Python takes a module that was edited in the same second for the one that it compiled.
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-c", RUN + then],
-            env=os.environ | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(self.folder / "cache")},
+            [sys.executable, "-c", RUN + then], env=os.environ | own,
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         values, names = done.stdout.splitlines()
