@@ -306,12 +306,22 @@ def _ready() -> None:
 def draws() -> None:
     """Let matplotlib, once it is here, leave the text of its pictures to the browser's fonts.
 
-    So Korean labels need no font in the site.
+    So Korean labels need no font in the site. Formulas stay shapes: their signs are of fonts that
+    the browser has not.
     """
     from matplotlib import font_manager, rcParams
+    from matplotlib.backends.backend_svg import RendererSVG
 
     font_manager.fontManager.addfont(Path(__file__).with_name(WIDTHS))
     rcParams["svg.fonttype"] = "none"
+    as_text = RendererSVG._draw_text_as_text
+
+    def drawn(self: Any, gc: Any, x: float, y: float, s: str, *how: Any, **more: Any) -> None:
+        formula = "$" in s and not re.search("[가-힣]", s)
+        draw: Any = RendererSVG._draw_text_as_path if formula else as_text
+        draw(self, gc, x, y, s, *how, **more)
+
+    RendererSVG._draw_text_as_text = drawn  # type: ignore[method-assign]
 
 
 def _pictures(printed: str) -> list[str]:

@@ -232,6 +232,7 @@ def test_a_korean_picture_needs_no_korean_font(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from matplotlib import font_manager, rc_context
+    from matplotlib.backends.backend_svg import RendererSVG
     from matplotlib.ft2font import FT2Font
 
     fonts = [font for font in font_manager.fontManager.ttflist if "DejaVu" in font.name]
@@ -239,9 +240,14 @@ def test_a_korean_picture_needs_no_korean_font(
     monkeypatch.setattr(font_manager, "findSystemFonts", list)
     monkeypatch.setattr(in_browser, "__file__", str(tmp_path / "in_browser.py"))
     (tmp_path / in_browser.WIDTHS).write_bytes(workbench.widths())
+    monkeypatch.setattr(RendererSVG, "_draw_text_as_text", RendererSVG._draw_text_as_text)
     with rc_context():
         in_browser.draws()
         pictures.save(pictures.softmax("ko"), tmp_path / "softmax.svg")
+        pictures.save(pictures.variance("ko"), tmp_path / "variance.svg")
+    variance = (tmp_path / "variance.svg").read_text(encoding="utf-8")
+    assert ">점수의 분산</text>" in variance
+    assert not re.search("<text.*(?:Display|STIX)|√", re.sub("<!--.*?-->", "", variance))
     (address,) = in_browser._pictures(f"그림: {tmp_path / 'softmax.svg'}\n")
     kind, _, data = address.partition(",")
     svg = base64.b64decode(data).decode("utf-8")
