@@ -213,7 +213,8 @@ def test_the_page_is_opened_where_and_in_the_language_asked_for(
     page = tmp_path / "attention.html"
     assert opened == [page.as_uri()]
     html = page.read_text(encoding="utf-8")
-    assert '"language":"ko","opens":{"kind":"encoder","layer":0,"head":2,' in html
+    opens = '"tab":"attention","opens":{"kind":"encoder","layer":0,"head":2,'
+    assert f'"language":"ko",{opens}' in html
     assert main(["view", model, "가나", "--open", "--output", "a.txt"]) == 2
     assert "--open shows a page, but --output names no .html file" in capsys.readouterr().err
     assert len(opened) == 1
