@@ -57,6 +57,7 @@ KINDS = {
     "flash": "attention",
     "attention_weights": "attention",
     "adam": "optimiser",
+    "muon": "optimiser",
     "global_norm": "optimiser",
 }
 """Kind of work of each file of `kernels`; all others are elementwise."""

@@ -288,7 +288,7 @@ for kind in names:
 # %%
 sentences = ("너는 자랑하고 있어", "가십을 말해줘.", "AI가 뭐지?", "주식 시장", "너는 최악이야")
 records = [attention(chatbot, sentence).record for sentence in sentences]
-print(f"\n{'레이어':<25} 헤드  퍼져 있는 키      자신    앞 토큰")
+print(f"\n{'layer':<28} 헤드  퍼져 있는 키      자신    앞 토큰")
 for index, name in enumerate(layer.name for layer in records[0].maps):
     if name.endswith("multihead_attn"):
         continue

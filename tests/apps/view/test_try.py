@@ -445,6 +445,8 @@ def test_an_expected_answer_is_looked_at_in_place_of_the_models_own(
 
 def test_the_difference_of_two_logits_adds_up(opened: Open, task: Seq2SeqTask) -> None:
     page = opened()
+    page.locator(".try-typing .said").first.click()  # it opens on the least sure token
+    settle(page)
     source = task.source.encode("가나 b")
     own, _ = greedy(task, [], source)
     page.locator(".try-decided .choices button").first.click()
@@ -562,6 +564,8 @@ def test_paper_has_no_choices_of_the_tab(opened: Open) -> None:
 
 def test_the_curve_and_the_gradients_of_a_difference(opened: Open, task: Seq2SeqTask) -> None:
     page = opened()
+    page.locator(".try-typing .said").first.click()  # it opens on the least sure token
+    settle(page)
     source = task.source.encode("가나 b")
     own, _ = greedy(task, [], source)
     page.locator(".try-decided .choices button").first.click()
