@@ -247,13 +247,10 @@ def _encoded(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> list[
     encoded = tokenizer.encode_all(texts)
     # Units are counted only then: that takes as long as to tokenize.
     if any(UNK in ids for ids in encoded) and (unknown := tokenizer.unknown(texts)):
+        some = " ".join(f"{c!r} ({n})" for c, n in islice(unknown.items(), 10))
         _log.warning(
-            "no token for %d of the %s in the %ss; the tokenizer was trained without: %s%s",
-            len(unknown),
-            tokenizer.unit,
-            side,
-            " ".join(f"{c!r} ({n})" for c, n in islice(unknown.items(), 10)),
-            " …" if len(unknown) > 10 else "",
+            f"no token for {len(unknown)} of the {tokenizer.unit} in the {side}s; the tokenizer "
+            f"was trained without: {some}{' …' if len(unknown) > 10 else ''}"
         )
     return encoded
 

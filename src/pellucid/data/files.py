@@ -160,10 +160,10 @@ def read_split(
         return Splits(pairs, read(valid), tested)
     if held_out and (twins := len(sources) - len(set(map(entry, sources)))):
         _log.info(
-            "%s of %s sources are another one with other capitals, blanks, invisible characters, "
-            "composition or, as word(2), a number; they are on the same side of the split",
-            f"{twins:,}", f"{len(sources):,}",
-        )  # fmt: skip
+            f"{twins:,} of {len(sources):,} sources are another one with other capitals, blanks, "
+            "invisible characters, composition or, as word(2), a number; they are on the same side "
+            "of the split"
+        )
     if stream:
         split = split_text(pairs[0].source, held_out)
     else:
@@ -209,9 +209,9 @@ def with_more(
     kept = [pair for pair in more if same(pair.source) not in held_out]
     if len(kept) < len(more):
         _log.warning(
-            "left out %s of %s further pairs: a held-out pair has the same source",
-            f"{len(more) - len(kept):,}", f"{len(more):,}",
-        )  # fmt: skip
+            f"left out {len(more) - len(kept):,} of {len(more):,} further pairs: a held-out pair "
+            "has the same source"
+        )
     return replace(pairs, train=(*pairs.train, *kept))
 
 

@@ -153,12 +153,8 @@ def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
         found = [forms(pair) for pair in side]
         if known := sum(not seen.isdisjoint(some) for some in found):
             _log.warning(
-                "%s of %s %s pairs are in the %s data too, so their score says little about new "
-                "pairs; give pairs that are in no other set",
-                f"{known:,}",
-                f"{len(side):,}",
-                name,
-                where,
+                f"{known:,} of {len(side):,} {name} pairs are in the {where} data too, so their "
+                "score says little about new pairs; give pairs that are in no other set"
             )
         seen.update(*found)
 
@@ -184,11 +180,8 @@ def as_texts(pairs: Splits, same: Callable[[str], str] = str, repeated: bool = F
         seen.update(map(same, new))
         if len(new) < len(every):
             _log.warning(
-                "left out %s of %s %s texts: the %s data has them too",
-                f"{len(every) - len(new):,}",
-                f"{len(every):,}",
-                name,
-                where,
+                f"left out {len(every) - len(new):,} of {len(every):,} {name} texts: the {where} "
+                "data has them too"
             )
         return tuple(TextPair("", (text,)) for text in new)
 

@@ -485,9 +485,7 @@ def train_tokenizer(
         )
     made: Tokenizer = _pieces().learn(way.file({}, normalise) | read, texts, vocab_size)
     if made.vocab_size < vocab_size:
-        _log.info(
-            "the texts give %d tokens, fewer than vocab_size = %d", made.vocab_size, vocab_size
-        )
+        _log.info(f"the texts give {made.vocab_size} tokens, fewer than vocab_size = {vocab_size}")
     return made
 
 
@@ -517,13 +515,10 @@ def _vocabulary(kind: TokenizerKind, texts: Iterable[str], size: int | None) -> 
     units = [unit for unit, _ in by_frequency(counts) if unit not in SPECIALS]
     kept = units[: None if size is None else size - len(SPECIALS)]
     if len(kept) < len(units):
+        some = " ".join(map(repr, units[len(kept) :][:20]))
         _log.warning(
-            "no token for %d of %d %s (vocab_size %d): %s",
-            len(units) - len(kept),
-            len(units),
-            kind.unit,
-            size,
-            " ".join(map(repr, units[len(kept) :][:20])),
+            f"no token for {len(units) - len(kept)} of {len(units)} {kind.unit} (vocab_size "
+            f"{size}): {some}"
         )
     return {token: i for i, token in enumerate((*SPECIALS, *kept))}
 

@@ -191,20 +191,15 @@ def make_tokenizers(config: RunConfig, pairs: Splits) -> tuple[Tokenizer, Tokeni
     for (texts, kind), setting in zip(sides, ("kind", "target_kind"), strict=False):
         if kind == "word" and (noted := [text for text in texts if COMMENT.search(text)]):
             _log.warning(
-                "%s of %s texts have what looks like a comment, which is learnt as any other word: "
-                "%s; take comments out of the file",
-                f"{len(noted):,}",
-                f"{len(texts):,}",
-                noted[0],
+                f"{len(noted):,} of {len(texts):,} texts have what looks like a comment, which is "
+                f"learnt as any other word: {noted[0]}; take comments out of the file"
             )
         words = kind == "word" and len(set(texts)) > len(texts) // share
         if words and not any(len(text.split()) > 1 for text in texts):
             _log.warning(
-                "none of %s texts has a space, so each is one token, %s different ones: put spaces "
-                "between the symbols, or set tokenizer.%s to char",
-                f"{len(texts):,}",
-                f"{len(set(texts)):,}",
-                setting,
+                f"none of {len(texts):,} texts has a space, so each is one token, "
+                f"{len(set(texts)):,} different ones: put spaces between the symbols, or set "
+                f"tokenizer.{setting} to char"
             )
     whole = task in ("answer", "label")
     readings = [reading_of(sides[0][0], whole) if own.typed else None, None]
@@ -264,8 +259,7 @@ def train_run(
     if not dispatch.AVAILABLE:
         _log.warning(
             "Numba is not installed: every op runs as its reference, in several times the "
-            "time; to install it: %s",
-            install("kernels"),
+            f"time; to install it: {install('kernels')}"
         )
     theirs = start is not None and start.config.model_type
     files = {} if theirs else tokenizer_files(trained)
@@ -290,9 +284,8 @@ def train_run(
                 result = trainer.fit()
         if result.interrupted == "SIGPIPE":
             _log.warning(
-                "the output is no longer read; step %d is saved, resume from it: %s",
-                result.step,
-                run.resume_command,
+                f"the output is no longer read; step {result.step} is saved, resume from it: "
+                f"{run.resume_command}"
             )
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         scores = None if result.interrupted else prepared.final_scores()

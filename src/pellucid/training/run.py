@@ -294,9 +294,8 @@ class RunFolder:
         usual = {"device": CPU, "precision": "float32"}  # which `device` leaves out
         if moved := changes(usual | state.environment, usual | self.environment):
             logger.warning(
-                "the environment changed since the checkpoint was written (%s): results will no "
-                "longer be the same bit for bit",
-                "; ".join(moved),
+                f"the environment changed since the checkpoint was written ({'; '.join(moved)}): "
+                "results will no longer be the same bit for bit"
             )
 
     def _check(self, resume: bool) -> None:

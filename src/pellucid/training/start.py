@@ -173,12 +173,8 @@ def new_tokens(trained: Task, pairs: Sequence[TextPair]) -> list[Tokenizer]:
     for before, (where, texts) in zip(trained.tokenizers, sides, strict=False):
         after = before.with_new(texts, trained.kind in ("continue", "fill"))
         if added := after.vocabulary[before.vocab_size :]:
-            _log.warning(
-                "%d new tokens in the %s have rows of their own: %s",
-                len(added),
-                where,
-                shorten(" ".join(map(repr, added)), 99, placeholder=" …"),
-            )
+            some = shorten(" ".join(map(repr, added)), 99, placeholder=" …")
+            _log.warning(f"{len(added)} new tokens in the {where} have rows of their own: {some}")
         made.append(after)
     return made
 
@@ -237,9 +233,8 @@ def warn_of_other_data(data: DataConfig, others: Iterable[Path]) -> None:
             own = load_recipe(str(path)).data if (path / "config.toml").is_file() else None
         if own is None or split(own) != split(data) or (own.train and own.sha256 != data.sha256):
             _log.warning(
-                "%s: not known to have been trained on the same split of the same data; if it has "
-                "seen some of what is held out here, the scores are too good",
-                path,
+                f"{path}: not known to have been trained on the same split of the same data; if it "
+                "has seen some of what is held out here, the scores are too good"
             )
 
 

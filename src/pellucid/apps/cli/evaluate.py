@@ -137,9 +137,8 @@ def _settings_of(
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
     elif not is_run and trained.kind == "answer" and config.evaluation.metric == "none":
         _log.warning(
-            "the loss alone: %s was trained without a metric; give --metric %s",
-            path,
-            "|".join(METRICS),
+            f"the loss alone: {path} was trained without a metric; give --metric "
+            f"{'|'.join(METRICS)}"
         )
     if config.evaluation.metric != "none":
         METRICS[config.evaluation.metric].check()
@@ -198,9 +197,8 @@ def _check_split(trained: Task, pairs: Splits, config: RunConfig, run: Path) -> 
         )
     if known:
         _log.warning(
-            "%s: not scored on what it held out when it was trained, since its data files have "
-            "changed: do not compare the scores with earlier ones",
-            run,
+            f"{run}: not scored on what it held out when it was trained, since its data files have "
+            "changed: do not compare the scores with earlier ones"
         )
 
 

@@ -39,11 +39,8 @@ def families_for(text: str) -> list[str]:
     families, missing = _families(text)
     if missing:
         hangul = any("HANGUL" in unicodedata.name(chr(c), "") for c in missing)
-        _log.warning(
-            "no installed font has %s; they are drawn as boxes%s",
-            " ".join(map(_named, sorted(missing))),
-            HANGUL if hangul else "",
-        )
+        named, hint = " ".join(map(_named, sorted(missing))), HANGUL if hangul else ""
+        _log.warning(f"no installed font has {named}; they are drawn as boxes{hint}")
     return families
 
 
