@@ -209,6 +209,9 @@ def test_constraints_prefixes_and_sampling_match_the_model() -> None:
 
 def test_a_shortest_length_matches_the_model() -> None:
     model, source = seq2seq(), Packed.of(sources(n=7))
+    forced = Constraints(forced_bos_token_id=2, min_length=3)  # the end: it goes before the rest
+    for (found, *_), _ in same_answers(model, source, SearchConfig(constraints=forced)):
+        assert (found.tokens, found.finished) == ((), True)
     model.output.bias.data[2] += 9.0  # answers end at once
     for beam in (1, 3):
         ruled = SearchConfig(beam=beam, max_length=17, constraints=Constraints(min_length=11))

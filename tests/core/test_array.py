@@ -135,3 +135,9 @@ def test_erf_of_float32_is_near() -> None:
     x = np.linspace(-5, 5, 10_007).astype(np.float32)
     exact = np.array([math.erf(v) for v in x.astype(float)])
     assert np.abs(erf(x) - exact).max() < 3e-7
+
+
+def test_scatter_add_refuses_a_negative_index() -> None:
+    for index in ([-1, 2], [2, -1, -1], [-2]):
+        with pytest.raises(IndexError, match="from 0 to 2, got -"):
+            scatter_add(np.array(index), np.ones((len(index), 2)), 3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.ops.libraries import back, every_library, same_library, to
 
-from pellucid.core.batch import Batch, Packed, pack_rows, pad_rows
+from pellucid.core.batch import Batch, Packed, pack_rows, pad_rows, selected
 
 SEQUENCES = [[5, 6, 7], [], [8], [9, 10, 11, 12, 13]]
 
@@ -106,9 +106,13 @@ def test_a_negative_index_selects_from_the_end() -> None:
     found = batch.select([-1, 0, -2])
     assert found.padded(0).tolist() == [[8, 9, 3], [5, 6, 0], [7, 0, 0]]
     assert found.examples.tolist() == [17, 11, 13]
+    rows, cu_seqlens = selected(batch.cu_seqlens, np.array([-1, 0, -2]))
+    assert (rows.tolist(), cu_seqlens.tolist()) == ([3, 4, 5, 0, 1, 2], [0, 3, 5, 6])
     for outside in (3, -4):
         with pytest.raises(IndexError):
             batch.select([outside])
+        with pytest.raises(IndexError):
+            selected(batch.cu_seqlens, np.array([outside]))
 
 
 def test_a_mask_selects_and_numbers_that_are_not_whole_do_not() -> None:

@@ -4,12 +4,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 import tomli_w
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import flat, from_mapping, to_mapping
+from pellucid.core.settings import check_ranges, flat, from_mapping, to_mapping
 from pellucid.system.files import read_toml
+
+
+@dataclass(frozen=True)
+class Ranged:
+    width: int | None = 12
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_ranges(self, width="[1, inf]", share="[0, 1)")
 
 
 @dataclass(frozen=True)
@@ -189,3 +199,16 @@ def test_nested_tables_become_dotted_names() -> None:
     nested = {"a": {"b": {"c": 2}, "d": [3]}, "e": 5, "f": {}}
     assert flat(nested) == {"a.b.c": 2, "a.d": [3], "e": 5}
     assert list(flat(nested)) == ["a.b.c", "a.d", "e"]
+
+
+def test_a_value_of_another_type_is_refused_in_words() -> None:
+    for wrong, message in (
+        ({"width": "12"}, "width must be a whole number, got '12'"),
+        ({"width": 12.0}, "width must be a whole number, got 12.0"),
+        ({"share": "x"}, "share must be a number, got 'x'"),
+        ({"share": [0.5]}, r"share must be a number, got \[0.5\]"),
+    ):
+        with pytest.raises(UsageError, match=f"^{message}$"):
+            Ranged(**wrong)  # type: ignore[arg-type]
+    assert Ranged(np.int64(3), np.float32(0.5)).width == 3  # type: ignore[arg-type]
+    assert Ranged(None, 0).width is None

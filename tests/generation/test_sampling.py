@@ -131,6 +131,9 @@ def test_no_answer_is_longer_than_the_room_of_its_own_text() -> None:
         vocab_size=11, d_model=12, num_attention_heads=3, ffn_dim=17, max_position_embeddings=9
     )
     model, texts = CausalLM(config, 3).eval(), Packed.of([[3], [3, 4, 5], [4, 5]])
+    for wrong in ([17, 17], [17] * 4):
+        with pytest.raises(ValueError, match="expected a max_length for each of 3 inputs, got"):
+            limits_of(model, texts, wrong)
     limits = limits_of(model, texts, 17)
     assert len(set(limits.tolist())) == 3
     longest = np.zeros(3, int)

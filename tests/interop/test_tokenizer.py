@@ -195,8 +195,13 @@ def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:
         ({"length_penalty": -11.0}, SearchConfig(length_penalty=-10), "-11.0 is taken as -10"),
         (
             {"min_length": 5, "do_sample": True, "repetition_penalty": 1.3},
-            SearchConfig(),
-            "not followed here: do_sample, min_length, repetition_penalty",
+            SearchConfig(constraints=Constraints(min_length=4)),  # there the begin token counts
+            "not followed here: do_sample, repetition_penalty",
+        ),
+        (
+            {"min_length": 5, "min_new_tokens": 7},
+            SearchConfig(constraints=Constraints(min_length=7)),
+            None,
         ),
         (
             {"stop_strings": ["###"], "renormalize_logits": True},  # Marian's files have it
@@ -222,6 +227,15 @@ def test_settings_of_generation_are_followed_or_named(
     assert read_search(tmp_path) == found
     assert len(caplog.messages) == (warning is not None)
     assert (warning or "") in caplog.text
+
+
+def test_a_shortest_length_that_counts_the_prompt_too_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for settings, least in (({"min_length": 5}, 0), ({"min_new_tokens": 5}, 5)):
+        (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+        assert read_search(tmp_path, alone=True).constraints.min_length == least
+    assert caplog.text.count("not followed here: min_length") == len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("family", ["llama", "bart"])

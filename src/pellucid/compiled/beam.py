@@ -128,13 +128,13 @@ def begin(log_p, i, generated, row, length, left, state, beginnings):
 def constrain(log_p, i, generated, row, length, beam):
     """Apply the constraints to row i of log p, as `models.decoding.constrain` does, in place.
 
-    `begin` takes care of prefixes. `generated[row, :length]` are the tokens so far. Unlike there, a
-    minimum length also forbids the end token where it is the forced first token.
+    `begin` takes care of prefixes. `generated[row, :length]` are the tokens so far.
     """
     if beam.forced >= 0 and length == 0:
         for token in range(log_p.shape[1]):
             log_p[i, token] = -np.inf
         log_p[i, beam.forced] = _ZERO
+        return
     if length < beam.least:
         log_p[i, beam.eos] = -np.inf
     if beam.repetition != _ONE:

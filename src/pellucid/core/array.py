@@ -230,6 +230,8 @@ def scatter_add(index: Array, updates: Array, rows: int) -> Array:
         total = np.zeros(shape, updates.dtype)
         if len(index):  # one sum for each index: several times faster than np.add.at
             order = np.argsort(index, kind="stable")
+            if index[order[0]] < 0:
+                raise IndexError(f"expected indices from 0 to {rows - 1}, got {index[order[0]]}")
             first = np.flatnonzero(np.diff(index[order], prepend=-1))
             total[index[order[first]]] = np.add.reduceat(updates[order], first, axis=0)
         return total

@@ -63,11 +63,6 @@ class Packed:
         return np.diff(self.cu_seqlens)
 
     @cached_property
-    def _numbers(self) -> np.ndarray:
-        """The indices of the sequences, 0 … N − 1, (N,)."""
-        return np.arange(len(self))
-
-    @cached_property
     def positions(self) -> np.ndarray:
         """The position of each token inside its sequence, from 0, (T,)."""
         return positions_of(self.cu_seqlens)
@@ -117,7 +112,7 @@ class Packed:
         `index` works as in NumPy: negative numbers count from the end, a bool mask selects.
         Raises `IndexError` for numbers that are out of range or not whole.
         """
-        index = self._numbers[index if isinstance(index, np.ndarray) else list(index)]
+        index = index if isinstance(index, np.ndarray) else list(index)
         rows, cu_seqlens = selected(self.cu_seqlens, index)
         return Packed(self.tokens[rows], cu_seqlens, self.examples[index])
 
@@ -179,14 +174,15 @@ def positions_of(cu_seqlens: np.ndarray) -> np.ndarray:
 def selected(cu_seqlens: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the row indices of the sequences `index`, in that order, and the new cu_seqlens.
 
-    index: integers from 0; unlike in `Packed.select`, negative ones give a wrong result.
+    index: as in `Packed.select`; negative numbers count from the end.
 
     >>> selected(np.array([0, 2, 5]), np.array([1, 0]))
     (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
     """
-    lengths = cu_seqlens[1:][index] - cu_seqlens[:-1][index]  # a batch of a corpus asks for few
+    starts = cu_seqlens[:-1][index]
+    lengths = cu_seqlens[1:][index] - starts  # a batch of a corpus asks for few
     cu = np.concatenate([[0], np.cumsum(lengths)])
-    return repeat(cu_seqlens[index] - cu[:-1], lengths) + np.arange(cu[-1]), cu
+    return repeat(starts - cu[:-1], lengths) + np.arange(cu[-1]), cu
 
 
 def followed(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from numbers import Integral, Real
 from pathlib import Path
 from typing import (
     Any,
@@ -32,6 +33,8 @@ from pellucid.core.errors import UsageError
 from pellucid.core.parts import GIVE, Registry
 
 T = TypeVar("T")
+
+_hints = cache(get_type_hints)  # it takes longer than making a dataclass
 
 
 class _Text(type):
@@ -113,7 +116,7 @@ def from_mapping(
     >>> from_mapping(Model, {"width": 64}, "my.toml")
     Model(width=64)
     """
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     known = [field for field in fields(cast(Any, kind)) if field.init]
     names = [field.name for field in known]
     tags = _tags(kind)
@@ -143,7 +146,7 @@ def from_mapping(
 
 
 def check_ranges(settings: Any, **ranges: str) -> None:
-    """Raise `UsageError` for a field that is out of range, or is not one of its allowed words.
+    """Raise `UsageError` for a field out of range, of another type, or not of its allowed words.
 
     ranges: an interval for each field, such as "[0, 1)": at least 0 and below 1. None
     is in every range. Words are checked for fields whose type is a `Literal` or `Name`, and texts
@@ -164,12 +167,16 @@ def check_ranges(settings: Any, **ranges: str) -> None:
         checked = alone or isinstance(value, str)
         if checked and value not in (words := words_of(hint, value) or ()):
             raise UsageError(f"{name} must be one of {', '.join(words)}; got {value!r}")
+    hints = _hints(type(settings))
     for name, interval in ranges.items():
-        value = getattr(settings, name)
+        value, whole = getattr(settings, name), int in (hints[name], *get_args(hints[name]))
         low, high = map(float, interval[1:-1].split(","))
-        if value is None or low < value < high:
+        if value is None:
             continue
-        if (value == low and interval[0] == "[") or (value == high and interval[-1] == "]"):
+        if not isinstance(value, Integral if whole else Real):
+            raise UsageError(f"{name} must be {_describe(hints[name])}, got {value!r}")
+        inside = low < value < high or (value == low and interval[0] == "[")
+        if inside or (value == high and interval[-1] == "]"):
             continue
         allowed = f"at least {low:g}" if interval[0] == "[" else f"above {low:g}"
         if high < math.inf:
@@ -183,7 +190,7 @@ def check_ranges(settings: Any, **ranges: str) -> None:
 @cache
 def _worded(kind: type) -> list[tuple[str, Any, bool]]:
     """Return the fields that allow only certain words: name, type, and whether it has no other."""
-    hints = get_type_hints(kind).items()
+    hints = _hints(kind).items()
     each = ((name, part, part is hint) for name, hint in hints for part in (hint, *get_args(hint)))
     return [(name, part, alone) for name, part, alone in each if words_of(part) is not None]
 

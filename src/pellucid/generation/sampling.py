@@ -1,6 +1,5 @@
 """Sampling: draw each next token from the model's distribution."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -38,11 +37,9 @@ class SampleConfig:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        if not 0 < self.temperature < math.inf:
-            raise UsageError(
-                f"temperature must be above 0 and finite, got {self.temperature}; for the "
-                "likeliest token use greedy search"
-            )
+        check_ranges(self, temperature="[0, inf)")
+        if self.temperature == 0:
+            raise UsageError("temperature must be above 0; greedy search takes the likeliest token")
         check_ranges(self, top_k="[0, inf]", top_p="(0, 1]", min_p="[0, 1)")
         check_ranges(self, max_length="[1, inf]", seed="[0, inf]", samples="[1, 4096]")
 

@@ -45,7 +45,7 @@ TARGET_VOCABULARY = "target_vocab.json"
 CHOICES = ("eos_token_id", "decoder_start_token_id", "bad_words_ids", "suppress_tokens")
 """Settings for which generation_config.json has priority over config.json, as in `transformers`."""
 UNREAD = {
-    "do_sample": False, "min_length": 0, "min_new_tokens": 0, "repetition_penalty": 1.0,
+    "do_sample": False, "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "diversity_penalty": 0.0,
     "begin_suppress_tokens": [], "forced_decoder_ids": [], "exponential_decay_length_penalty": None,
     "sequence_bias": None, "guidance_scale": 1.0, "stop_strings": [], "renormalize_logits": False,
@@ -229,11 +229,11 @@ def read_arithmetic(folder: Path) -> Arithmetic:
 
 
 def read_search(folder: Path, alone: bool = False) -> SearchConfig:
-    """Read a folder's search settings: beam, length, penalty, n-grams, first token.
+    """Read a folder's search settings: beam, lengths, penalty, n-grams, first token.
 
     They are in generation_config.json or, in old folders, in config.json. A length penalty outside
     −10 to 10 is moved to the nearer end, with a warning; its formula is that of `SearchConfig`, not
-    that of `transformers`. The length counts the answer alone. Another warning lists the settings
+    that of `transformers`. The lengths count the answer alone. Another warning lists the settings
     of `UNREAD` that have an effect, and bad words of several tokens, which are not followed here.
     Raises `UserError` for a value that is not allowed. alone: whether the model is a decoder alone;
     for one with `no_repeat_ngram_size`, a warning says that only n-grams of the answer are counted.
@@ -241,6 +241,7 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
     given = Foreign(read_json(path), path)
     others = [x for x, off in UNREAD.items() if given.values.get(x) not in (None, off)]
+    others += ["min_length"] * (alone and given.whole("min_length", 0) > 0)
     others += ["bad_words_ids"] * any(len(word) > 1 for word in _bad_words(given))
     if others:
         _log.warning("%s: these settings are not followed here: %s", path, ", ".join(others))
@@ -250,6 +251,8 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
     alpha = min(max(wanted, -float(MOST_PENALTY)), float(MOST_PENALTY))
     if alpha != wanted:
         _log.warning("%s: length_penalty = %s is taken as %s", path, wanted, alpha)
+    # There the begin token counts in min_length, and in a decoder alone the text before the answer.
+    least = 0 if alone else max(given.whole("min_length", 0) - 1, 0)
     with raised_as(UserError, UsageError, where=str(path)):
         return SearchConfig(
             beam=given.whole("num_beams", 1),
@@ -258,6 +261,7 @@ def read_search(folder: Path, alone: bool = False) -> SearchConfig:
             constraints=Constraints(
                 no_repeat_ngram=given.whole("no_repeat_ngram_size", 0),
                 forced_bos_token_id=given.maybe_whole("forced_bos_token_id"),
+                min_length=given.whole("min_new_tokens", least),
             ),
         )
 

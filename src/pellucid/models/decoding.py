@@ -37,8 +37,10 @@ def limits_of(
     begin, for a prefix that needs more tokens than its answer may have, and for a list of
     max_lengths or of prefixes with more or fewer than one for each input (no prefixes is allowed).
     """
-    if prefixes and len(prefixes) != len(source):
-        raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
+    asked = [max_length] * len(source) if isinstance(max_length, int) else max_length
+    for what, given in (("max_length", asked), ("prefix", prefixes or asked)):
+        if (count := len(given)) != len(source):
+            raise ValueError(f"expected a {what} for each of {len(source)} inputs, got {count}")
 
     room = np.asarray(model.room(source))
     if len(room) and room.min() < 0:
@@ -46,7 +48,6 @@ def limits_of(
             f"a text of {int(source.lengths[room.argmin()])} tokens leaves no room for an answer "
             f"among the model's {model.config.max_position_embeddings} positions; shorten it"
         )
-    asked = [max_length] * len(source) if isinstance(max_length, int) else max_length
     again = [0 if one is None else one.rewritten for one in prefixes] or [0] * len(source)
     most = [min(n, np.iinfo(room.dtype).max // 2) + m for n, m in zip(asked, again, strict=True)]
     limits: Array = np.minimum(room, np.array(most, room.dtype))
@@ -126,9 +127,7 @@ class Constraints:
     @property
     def active(self) -> bool:
         """Whether any constraint differs from its default; with all at their defaults none acts."""
-        forced = self.forced_bos_token_id is not None
-        lengths = self.no_repeat_ngram > 0 or self.min_length > 0
-        return forced or lengths or self.repetition_penalty != 1.0
+        return self != Constraints()
 
     def forced(self, entries: int) -> int | None:
         """Return `forced_bos_token_id`; None if no token is forced.
@@ -162,7 +161,8 @@ class SearchConfig:
         """Raise `UsageError` for a value out of range."""
         penalties = f"[-{MOST_PENALTY}, {MOST_PENALTY}]"
         check_ranges(self, beam=f"[1, {WIDEST}]", max_length="[1, inf]", length_penalty=penalties)
-        if not 1 <= self.best <= self.beam:
+        check_ranges(self, best="[1, inf]")
+        if self.best > self.beam:
             raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
 
 

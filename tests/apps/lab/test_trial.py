@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from pellucid.apps.lab.metrics import value_of
 from pellucid.apps.lab.study import Trial
 from pellucid.apps.lab.study_file import read_study
-from pellucid.apps.lab.trial import data_digest, run_trial
+from pellucid.apps.lab.trial import data_digest, read_probes, run_trial
 from pellucid.training.events import TIME_FIELDS
 from pellucid.training.experiment import read_data, train_run
 from pellucid.training.lock import Lock
@@ -223,6 +223,12 @@ def test_a_run_that_starts_over_has_no_probes_of_the_run_before(
     with probes.open("a") as file:
         file.write(json.dumps({**late, "step": late["step"] + 100}) + "\n")
     assert [probe["step"] for probe in run_trial(trial, folder)["probes"]] == steps
+
+
+def test_a_line_of_probes_without_a_step_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "probes.jsonl"
+    path.write_text('{"step": 5, "a": 1}\n{"a": 2}\n[3]\n{"step": 2}\n{"st', encoding="utf-8")
+    assert read_probes(path) == [{"step": 2}, {"step": 5, "a": 1}]
 
 
 def test_a_folder_in_use_is_no_failure(

@@ -19,6 +19,7 @@ from tests.small import write_model
 
 from pellucid.apps.cli.main import main
 from pellucid.apps.serve.server import listen
+from pellucid.core.errors import UserError
 
 
 @pytest.mark.alone
@@ -243,3 +244,9 @@ def test_a_port_in_use_is_not_shared_on_windows(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(sys, "platform", system)
         with listen("127.0.0.1", 0) as bound:
             assert bool(bound.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)) == wanted
+
+
+@pytest.mark.parametrize("host", ["a\0b", "\udc80", "é" * 70])
+def test_a_name_that_no_host_has_is_refused_in_words(host: str) -> None:
+    with pytest.raises(UserError, match="cannot listen on"):
+        listen(host, 0)

@@ -345,6 +345,6 @@ def read_probes(path: Path) -> list[dict[str, Any]]:
         try:
             one = json.loads(line)
             found[one["step"]] = one
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, KeyError):
             continue
     return [found[step] for step in sorted(found)]

@@ -40,7 +40,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         bound.bind((host, port))
         bound.listen(2048)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError) as error:  # TypeError: a name that no host has
         bound.close()
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} of {host} is in use; choose another: `port`") from None
