@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.apps.cli.main import main
+from pellucid.apps.cli.main import Warnings, main
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.data.pairs import TextPair
@@ -206,6 +207,26 @@ def test_a_metric_of_answers_does_not_score_labels(run: tuple[str, Path], capsys
     assert "is for models of labels" in capsys.readouterr().err
     with pytest.raises(UserError, match="metric = 'blue' is not known"):
         pellucid.load(run[1]).evaluate(rows(run[0])[:2], "blue")
+    for metric in ("bleu", "error_rates"):
+        with pytest.raises(UserError, match=f'metric = "{metric}" is for encoder-decoders'):
+            pellucid.load(run[1]).evaluate(rows(run[0])[:2], metric)
+
+
+def test_what_training_never_saw_is_named_where_texts_are_labelled(
+    run: tuple[str, Path], caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = pellucid.load(run[1])
+    for answer in (trained.labels, trained.generate):
+        caplog.clear()
+        answer(["cat dog", "cat yak dog", "owl hen emu"])
+        assert caplog.messages == ["not seen in training: 'yak' 'emu'"]
+    printed = Warnings()
+    logging.getLogger().addHandler(printed)
+    try:
+        assert main(["generate", str(run[1]), "cat dog", "cat yak dog"]) == 0
+    finally:
+        logging.getLogger().removeHandler(printed)
+    assert capsys.readouterr().err == "pellucid: text 2: not seen in training: 'yak'\n"
 
 
 def test_texts_with_rare_labels_are_repeated_in_training_alone(tmp_path: Path) -> None:

@@ -212,6 +212,11 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: m.attention(["he"]), "attention: expected one text"),
     (lambda m: m.score("he"), r"list of pairs \(text, answer\); got 'he'"),
     (lambda m: m.score([("he", "x", "y")]), "list of pairs"),
+    (lambda m: m.score([5]), r"list of pairs \(text, answer\); got 5"),
+    (lambda m: m.score(5), r"list of pairs \(text, answer\); got 5"),
+    (lambda m: m.evaluate([("he", "h")], "labels"), 'metric = "labels" is for models of labels'),
+    (lambda m: m.evaluate([("he", "h")], "blue"), "metric = 'blue' is not known"),
+    (lambda m: m.generate(["he"], temperature=0.0), "temperature must be above 0; greedy"),
     (lambda m: m.score([("he", "l" * 30)]), "an answer of 30 tokens, more than the"),
     (lambda m: m.score([("h" * 30, "l")]), "30 tokens, more than the"),
 ]
@@ -266,3 +271,28 @@ def test_several_answers_are_drawn_for_each_text(trained: GenerationTask) -> Non
     for i, text in enumerate(texts):
         (alone,) = trained.generate_answers([text], [i], temperature=3.0, seed=5, samples=4)
         assert [answer.tokens for answer in alone] == [answer.tokens for answer in drawn[i]]
+
+
+def test_answers_that_do_not_end_are_counted(
+    trained: GenerationTask, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A decoder alone continues a text, which needs no end."""
+    endless: Any = type(trained.model)(trained.model.config)
+    endless.load_state_dict(trained.model.state_dict())
+    ending = replace(trained, model=endless.eval())
+    endless.output.bias.data[2] += 99
+    ending.generate(["he", "hello"])
+    list(ending.stream("he", max_length=4))
+    assert not caplog.messages
+    endless.output.bias.data[2] -= 999
+    endless.output.bias.data[5] += 999
+    expected = "answers cut at the longest length, before their end: "
+    for count, generate in (
+        (2, lambda: ending.generate(["he", "hello"])),
+        (2, lambda: ending.generate(["he", "hello"], temperature=1.0)),
+        (1, lambda: list(ending.stream("he", max_length=4))),
+    ):
+        caplog.clear()
+        generate()
+        found = [message[: len(expected) + 1] for message in caplog.messages]
+        assert found == ([f"{expected}{count}"] if trained.kind == "answer" else [])

@@ -143,3 +143,13 @@ def test_what_cannot_be_filled_is_said(trained: MaskedLMTask) -> None:
         trained.guesses("the cat")
     with pytest.raises(UserError, match="more than the 21 that this model can read"):
         trained.guesses("x" * 30 + "[MASK]")
+
+
+def test_what_training_never_saw_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    trained = build("char")
+    trained.guesses("the cat [MASK] on the mat")
+    trained.embed(["the cat", "the mat"])
+    assert not caplog.messages
+    trained.guesses("the cät [MASK] on the mat")
+    trained.embed(["the cat", "the möt"])
+    assert caplog.messages == [f"not seen in training: {letter!r}" for letter in "äö"]

@@ -483,6 +483,21 @@ def test_a_run_shorter_than_its_warm_up_says_so(caplog: pytest.LogCaptureFixture
     assert not caplog.text
 
 
+def test_a_run_that_the_clock_ends_inside_its_warm_up_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = count(100.0, 0.25)
+    monkeypatch.setattr("pellucid.training.trainer.time.monotonic", lambda: next(clock))
+    config = replace(SHORT, steps=None, minutes=0.5)
+    for warmup, told in ((100, True), (3, False)):
+        caplog.clear()
+        schedule = ScheduleConfig("cosine", lr=1e-2, warmup=warmup)
+        result, _, _ = fit(replace(config, schedule=schedule))
+        assert 3 < result.step < 100
+        expected = f"the warm-up takes 100 steps and the run {result.step}: the learning rate gets"
+        assert [message[: len(expected)] for message in caplog.messages] == [expected] * told
+
+
 def test_a_run_out_of_patience_stays_so_until_it_has_more(tmp_path: Path) -> None:
     scores = iter([0.1, 0.2, 0.3, 0.2, 0.4])
     config = replace(SHORT, validate_every=2, monitor="rate", patience=2)

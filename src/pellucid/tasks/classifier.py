@@ -43,10 +43,10 @@ class ClassifierTask(Task):
 
         The result has a list per text, with one list of guesses for the text or for each of its
         tokens, likeliest first; ties go to the lower id. `Guess.token` is the label, `Guess.text`
-        the text or token that it belongs to. Texts of similar length are computed together. Raises
-        `UserError` for a text without tokens, with more than `max_source_length`, of which at least
-        half was not seen in training, or with another number of columns than the training data;
-        `UsageError` if `best` is below 1.
+        the text or token that it belongs to. Texts of similar length are computed together. A
+        warning lists what training never saw. Raises `UserError` for a text without tokens, with
+        more than `max_source_length`, of which at least half was not seen in training, or with
+        another number of columns than the training data; `UsageError` if `best` is below 1.
         """
         check_best(best)
         texts = checked_texts(texts, "labels", self.columns)
@@ -59,6 +59,7 @@ class ClassifierTask(Task):
                     f"{text[:40]!r} has {len(row)} tokens; this model reads 1 to "
                     f"{self.max_source_length}"
                 )
+        self.warn_unread(texts)
         whole = self.model.config.labels == "text"
         found: dict[int, list[Blank]] = {}
         for together in similar(ids):
@@ -199,6 +200,6 @@ class ClassifierTask(Task):
             parts.append((found + len(SPECIALS), to_host(wanted), np.exp(log_p.max(axis=1))))
         found, wanted, p = map(np.concatenate, zip(*parts, strict=True))
         answers, references = (self.target.tokens(ids.tolist()) for ids in (found, wanted))
-        scored = METRICS.find(self.usual_metric if metric == "none" else metric, "metric")
+        scored = METRICS[self.usual_metric if metric == "none" else metric]
         measured = scored.compute(answers, [[label] for label in references], intervals)
         return measured, p.astype(np.float64), found == wanted

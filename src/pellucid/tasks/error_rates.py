@@ -1,4 +1,8 @@
-"""Phoneme and word error rates: edit distances between answers and references."""
+"""Error rates of answers by their edit distances to references.
+
+"per" and PER, phoneme error rate, are the names of the first task, pronunciation. The rate counts
+edits per unit of the target's tokenizer; where the units are letters, others call it CER.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

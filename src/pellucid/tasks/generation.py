@@ -278,6 +278,14 @@ class GenerationTask(Task):
         """Return the tokens without text that precede every answer."""
         return ()
 
+    def warn_unfinished(self, count: int) -> None:
+        """Log a warning that this many answers did not end; continued texts need no end."""
+        if count and self.kind == "answer":
+            _log.warning(
+                f"answers cut at the longest length, before their end: {count}; train the model "
+                "longer if they repeat themselves, else raise `max_length`"
+            )
+
     def answer_ids(self, answer: str) -> list[int]:
         """Return the token ids of an answer, without the begin token.
 
@@ -403,8 +411,10 @@ class GenerationTask(Task):
         [-0.1375]
         """
         ids, written = [], []
-        for pair in [pairs] if isinstance(pairs, str) else pairs:
-            if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(x, str) for x in pair):
+        listed = isinstance(pairs, Iterable) and not isinstance(pairs, str)
+        for pair in pairs if listed else [pairs]:
+            texts = pair if isinstance(pair, tuple | list) else ()
+            if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
                 raise UsageError(f"score takes a list of pairs (text, answer); got {pair!r}")
             ids.append(self._pair(*pair))
             written.append(not self.target.unknown([pair[1]]))
@@ -496,17 +506,16 @@ class GenerationTask(Task):
         """Return the best answer to each text, or a sampled one.
 
         settings: changes for these texts, as in `configured`. A tuple is a text of several columns,
-        such as a word and its features. A warning lists what training never saw. Raises `UserError`
-        for a text that cannot be answered, for example because a sentence has more than
-        `max_source_length` tokens; `UsageError` for wrong settings, and if `settings` ask for
-        several answers per text.
+        such as a word and its features. Warnings list what training never saw, and count the
+        answers that did not end. Raises `UserError` for a text that cannot be answered, for example
+        because a sentence has more than `max_source_length` tokens; `UsageError` for wrong
+        settings, and if `settings` ask for several answers per text.
 
         >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
         ['ə t ˈɛ n ʃ ə n']
         """
         texts, task = checked_texts(texts, "generate", self.columns), self.configured(**settings)
-        if new := {part: None for text in texts for part in self.unread(text)}:
-            _log.warning(f"not seen in training: {' '.join(map(repr, new))}")
+        self.warn_unread(texts)
         asked = "best" if task.sampling is None else "samples"
         count = getattr(task.sampling or task.search, asked)
         if count > 1 and settings.keys() & {asked, "num_return_sequences"}:
@@ -514,7 +523,9 @@ class GenerationTask(Task):
                 f"generate returns one answer to each text, got {asked} = {count}; "
                 "generate_answers returns all of them"
             )
-        return [answers[0].text for answers in task.generate_answers(texts)]
+        found = [answers[0] for answers in task.generate_answers(texts)]
+        task.warn_unfinished(sum(not answer.finished for answer in found))
+        return [answer.text for answer in found]
 
     def generate_answers(
         self,
@@ -586,7 +597,7 @@ class GenerationTask(Task):
         draws. `decoder`, `settings` and errors are as in `generate_answers`; also raises
         `UsageError` for beam or best other than 1. Errors are raised when the first part is
         requested. A beam in the task's own `search` is not used, and `samples` above 1 have no
-        effect.
+        effect. A warning says that the answer did not end.
         """
         check_text(text, "stream")
         given = own_names(settings, self.sampling is not None)
@@ -615,6 +626,7 @@ class GenerationTask(Task):
         generated: list[int] = []
         shown = ""
         prompt, first = self.prompts([source], [key])
+        (most,) = limits_of(decoder(), prompt, length, [beginning])
         for new in sample_stream(decoder(), prompt, self.sampling or greedy, [beginning], first):
             generated += [token for _, token in new]
             whole = settled(self.decode(source, generated), self.target)
@@ -623,6 +635,7 @@ class GenerationTask(Task):
                 shown = whole
         if rest := self.decode(source, generated)[len(shown) :]:
             yield rest
+        self.warn_unfinished(len(generated) == most)
 
     def _answers(
         self, decoder: Any, openings: Sequence[Opening], numbers: Sequence[int]

@@ -70,9 +70,9 @@ class MaskedLMTask(Task):
 
         A mask is one token. All masks are predicted at once, so that none sees another's
         prediction. Ties go to the lower id. With another program's tokenizer its own mask, such as
-        <mask>, is read as [MASK] too. Raises `UserError` for a text without [MASK], with more than
-        `max_source_length` tokens, or of which at least half was not seen in training, `UsageError`
-        if `best` is below 1 or the text is not a str.
+        <mask>, is read as [MASK] too. A warning lists what training never saw. Raises `UserError`
+        for a text without [MASK], with more than `max_source_length` tokens, or of which at least
+        half was not seen in training, `UsageError` if `best` is below 1 or the text is not a str.
         """
         check_text(text, "guesses")
         check_best(best)
@@ -83,6 +83,7 @@ class MaskedLMTask(Task):
         places = [i for i, token in enumerate(ids) if token == self.model.config.mask_id]
         if not places:
             raise UserError(f"no {MASK} to fill: write it where a token is to be predicted")
+        self.warn_unread([text])
         rows = to_host(self.model(Packed.of([ids]), inference=True))
         p = np.exp(ops.log_softmax(rows[places])[0])
         order = np.argsort(-p, axis=1, kind="stable")[:, :best]
@@ -95,12 +96,14 @@ class MaskedLMTask(Task):
     def embed(self, texts: Iterable[str], pooling: Pooling = "mean") -> np.ndarray:
         """Embed texts; return an array (N, E) with one vector per text.
 
-        pooling: see `MaskedLM.embeddings`. Texts of similar length are computed together. Raises
-        `UserError` for a text with more than `max_source_length` tokens, or of which at least half
-        was not seen in training; `UsageError` for a single str in place of a list, or what is no
-        text.
+        pooling: see `MaskedLM.embeddings`. Texts of similar length are computed together. A warning
+        lists what training never saw. Raises `UserError` for a text with more than
+        `max_source_length` tokens, or of which at least half was not seen in training; `UsageError`
+        for a single str in place of a list, or what is no text.
         """
-        rows = [self._framed(text) for text in checked_texts(texts, "embed", self.columns)]
+        texts = checked_texts(texts, "embed", self.columns)
+        rows = [self._framed(text) for text in texts]
+        self.warn_unread(texts)
         found = np.zeros((len(rows), self.model.config.d_model), self.model.dtype)
         for together in similar(rows):
             packed = Packed.of([rows[i] for i in together])

@@ -248,7 +248,7 @@ class Seq2SeqTask(GenerationTask):
         """
         if metric == "none":
             return scores
-        measured = self._measuring(pairs, METRICS.find(metric, "metric"))(True)
+        measured = self._measuring(pairs, METRICS[metric])(True)
         return replace(scores, pairs=len(pairs), measured=measured)
 
     def validation(
@@ -287,10 +287,8 @@ class Seq2SeqTask(GenerationTask):
         found = [self._unanswered(pair.source) for pair in pairs]
         if faults := [fault for fault in found if fault]:
             _log.warning(
-                "%s of %s sources cannot be answered, which counts as empty answers; the first: %s",
-                f"{len(faults):,}",
-                f"{len(pairs):,}",
-                faults[0],
+                f"{len(faults):,} of {len(pairs):,} sources cannot be answered, which counts as "
+                f"empty answers; the first: {faults[0]}"
             )
         sources = [pair.source for pair, fault in zip(pairs, found, strict=True) if not fault]
 

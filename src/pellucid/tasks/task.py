@@ -1,5 +1,6 @@
 """Base class of tasks; a task is a model with its tokenizers."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,10 @@ from pellucid.generation import GREEDY, SearchConfig
 from pellucid.models.config import StackConfig
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
+from pellucid.tasks.metrics import check_metric
 from pellucid.tasks.scores import Kind, Scores, held_out_loss
+
+_log = logging.getLogger(__name__)
 
 TEXTS_AT_ONCE = 128
 
@@ -274,18 +278,19 @@ class Task(ABC):
 
         pairs: (source, target) tuples, a table, or a file of pairs, as `pellucid.train` takes them.
         metric: a name in `METRICS`; "none" generates nothing; None: the metric of the training.
-            It is for models that answer or label, and others ignore it; "none" computes the usual
-            one for labels.
+            "none" computes the usual one for labels.
         max_tokens: as in `encode`; None: the model's `max_position_embeddings` less 2.
         batch_tokens: the most tokens in a batch, raised where the longest pair may need more; it
             affects speed, and scores only by rounding.
 
         Raises `UserError` for errors in a file, and if no pair is left, `UsageError` for an unknown
-        metric.
+        metric, and for one of another kind of task.
 
         >>> print(model.evaluate([("attention", "ə t ˈɛ n ʃ ə n")]))  # doctest: +SKIP
         """
-        pairs, metric = pairs_of(pairs), self.metric if metric is None else metric
+        metric = self.metric if metric is None else metric
+        check_metric(metric, self.kind)
+        pairs = pairs_of(pairs)
         max_tokens = max_tokens or self.model.config.max_position_embeddings - 2
         batch_tokens = max(batch_tokens, 2 * max_tokens + 2)
         examples = self.encode(pairs, max_tokens=max_tokens, first_target_only=True)
@@ -331,6 +336,11 @@ class Task(ABC):
     def unread(self, text: str) -> list[str]:
         """Return the parts of a text that have no token: characters or words new to the model."""
         return list(self.source.unknown([text]))
+
+    def warn_unread(self, texts: Iterable[str]) -> None:
+        """Log a warning that lists what training never saw, if there is any in the texts."""
+        if new := {part: None for text in texts for part in self.unread(text)}:
+            _log.warning(f"not seen in training: {' '.join(map(repr, new))}")
 
     def check_seen(self, text: str) -> None:
         """Raise `UserError` if at least half of a text is new to the model.

@@ -24,7 +24,7 @@ from pellucid.system.files import read_toml
 from pellucid.system.language import plural
 from pellucid.tasks import task_of
 from pellucid.tasks.folder import naming_imports
-from pellucid.tasks.metrics import METRICS, higher_is_better
+from pellucid.tasks.metrics import METRICS, check_metric, higher_is_better
 
 # The choices are the registries' own.
 if TYPE_CHECKING:
@@ -178,9 +178,9 @@ class EvaluationConfig:
 
     metric: MetricName = "none"
     """error_rates: edits per character, or per word where the target's tokenizer is one of words
-    (PER), and share of outputs with any edit (WER). bleu: BLEU and chrF by sacreBLEU, for
-    sentences, its tokenizer that of the references' script; bleu-13a, bleu-intl, bleu-zh and
-    bleu-char name one."""
+    (PER; of letters, others call it CER), and share of outputs with any edit (WER). bleu: BLEU and
+    chrF by sacreBLEU, for sentences, its tokenizer that of the references' script; bleu-13a,
+    bleu-intl, bleu-zh and bleu-char name one."""
     pairs: int = 500
     """Held-out pairs decoded at each validation during training; the final score takes all, and so
     does every validation of a model of labels."""
@@ -347,10 +347,7 @@ class RunConfig:
         task = task_of(self.model)
         if self.data.balance and getattr(self.model, "labels", "token") != "text":
             raise UsageError("data.balance is for a model that gives each text a label")
-        scored = METRICS.get(self.evaluation.metric)
-        if scored is not None and scored.kind != task.kind:
-            whose = "models of labels" if scored.kind == "label" else "encoder-decoders"
-            raise UsageError(f'evaluation.metric = "{scored.name}" is for {whose}: leave it out')
+        check_metric(self.evaluation.metric, task.kind)
         if self.tokenizer.target_kind is not None and len(task.vocabularies) == 1:
             raise UsageError(
                 "a model of one text has one tokenizer: leave tokenizer.target_kind out"

@@ -118,6 +118,8 @@ class Trainer:
         self._settled: tuple[float, float] | None = None
         """Share of the budget used, and the time, when the first steps were over."""
         self._output_closed = False
+        # Minutes are no number of steps before the first.
+        self._planned = config.total_steps(step=1, epochs=1 / len(self._batches), seconds=0.0)
         self._report_rate()
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -154,8 +156,8 @@ class Trainer:
         if (run.rescored and state.stopped is None) or other_weights or lost:
             if lost:
                 logger.warning(
-                    "the best checkpoint (step %d) is gone; resetting the best score",
-                    state.best_step,
+                    f"the best checkpoint (step {state.best_step}) is gone; resetting the best "
+                    "score"
                 )
             elif run.rescored == {"held_out"} and not other_weights:
                 logger.warning("the validation data changed; resetting the best score")
@@ -169,16 +171,9 @@ class Trainer:
 
     def _report_rate(self) -> None:
         """Warn if a short run, or changed settings, give an unexpected learning rate."""
-        warmup, step = self.config.schedule.warmup, self.state.step
-        # minutes are no number of steps before the first
-        total = self.config.total_steps(step=1, epochs=1 / len(self._batches), seconds=0.0)
-        if step < total < warmup:
-            share = total / warmup
-            logger.warning(
-                "the warm-up takes %d steps and the run %.0f: the learning rate gets to %.2g of "
-                "its height; set training.schedule.warmup to fewer",
-                *(warmup, total, share),
-            )
+        step = self.state.step
+        if step < self._planned:
+            self._report_warmup(self._planned)
         checkpoint = None if self.run is None else self.run.checkpoint
         if checkpoint is None or self.state.stopped is not None:
             return
@@ -187,9 +182,18 @@ class Trainer:
             was, now = (self._learning_rate(step, x) for x in (before, self.config))
             if max(was, now) > 1.2 * min(was, now):
                 logger.warning(
-                    "at step %d the learning rate was %.2g; by the settings now it is %.2g",
-                    *(step, was, now),
+                    f"at step {step} the learning rate was {was:.2g}; by the settings now it is "
+                    f"{now:.2g}"
                 )
+
+    def _report_warmup(self, total: float) -> None:
+        """Warn if a run of `total` steps ends before the learning rate is at its height."""
+        if total < (warmup := self.config.schedule.warmup):
+            logger.warning(
+                f"the warm-up takes {warmup} steps and the run {total:.0f}: the learning rate gets "
+                f"to {total / warmup:.2g} of its height; set `training.schedule.warmup` to fewer, "
+                "or train longer"
+            )
 
     def fit(self) -> Result:
         """Train to the end; SIGINT and SIGTERM end it after the present step, and save.
@@ -225,6 +229,8 @@ class Trainer:
         if self.run is not None:
             # A kill after the last was written may have left others.
             keep_checkpoints(self.run.checkpoints, self._kept())
+        if self._planned >= self.config.schedule.warmup:  # else that was said before
+            self._report_warmup(state.step)
         self._emit(events.Ended, state.stopped, self.seconds, state.best_step, state.best_score)
         self._choose_weights()
         self.model.eval()

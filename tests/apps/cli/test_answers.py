@@ -175,3 +175,15 @@ def test_texts_are_described_together_as_alone() -> None:
         for answer, each in zip(some, record["answers"], strict=True):
             assert each["text"] == answer.text
             assert sum(each["token_log_p"]) == pytest.approx(answer.log_p, abs=1e-3)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_conversation_tells_of_an_answer_that_does_not_end(
+    beam: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained = speaking(beam=beam)
+    trained.model.output.bias.data[2] -= 999
+    type_in(monkeypatch, ["가"])
+    assert converse(trained) == 0
+    (message,) = caplog.messages
+    assert message.startswith("answers cut at the longest length, before their end: 1;")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.apps.serve.servers import PIPELINES, Running, ask, running, shaken
 from tests.oracles import oracle
 
+from pellucid.apps.cli.serve import _log_requests
 from pellucid.apps.serve.limits import Limits
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.models.classifier import Classifier
@@ -51,6 +53,32 @@ def test_a_text_has_its_labels_with_probabilities_likeliest_first(server: Runnin
     _, _, both = ask(server, "/models/topics", body)
     assert [len(labels) for labels in both] == [1, 1]
     assert both[0][0] == found[0][0]
+
+
+def test_what_training_never_saw_is_in_the_first_label_and_in_no_log(
+    server: Running,
+) -> None:
+    _, _, (plain, strange) = ask(server, "/models/topics", {"inputs": ["hello", "hello жё"]})
+    assert not any("unknown" in label for label in (*plain, *strange[1:]))
+    assert strange[0]["unknown"] == ["ж", "ё"]
+    _, _, tags = ask(server, "/models/tags", {"inputs": "derж"})
+    assert [label.get("unknown") for label in tags] == [["ж"], None, None, None]
+
+
+def test_the_servers_log_has_no_text(caplog: pytest.LogCaptureFixture) -> None:
+    task, log = labelling("text"), logging.getLogger("pellucid.apps.serve")
+    before = logging.getLogger("pellucid.tasks.task").level, log.level, [*log.handlers]
+    task.labels(["hello ж"])
+    assert "ж" in caplog.text
+    caplog.clear()
+    _log_requests()
+    try:
+        task.labels(["hello ж"])
+        assert not caplog.text
+    finally:
+        logging.getLogger("pellucid.tasks.task").setLevel(before[0])
+        log.setLevel(before[1])
+        log.handlers[:], log.propagate = before[2], True
 
 
 def test_tokens_have_a_label_each(server: Running) -> None:

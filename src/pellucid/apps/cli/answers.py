@@ -6,28 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from pellucid.apps.cli.language import tr, translated, warn
+import numpy as np
+
+from pellucid.apps.cli.language import tr, translated
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
 from pellucid.tasks.generation import Answer, GenerationTask, TokenScores, join_answers
 from pellucid.tasks.passage import Passage
-from pellucid.tasks.task import Task
 
 
-def split(trained: GenerationTask, text: str, where: str) -> Passage:
-    """Split a text into pieces, and print on stderr which parts training never saw.
-
-    where: how the message names the text.
-    """
+def split(trained: GenerationTask, text: str) -> Passage:
+    """Split a text into pieces, and print on stderr which parts training never saw."""
     passage = trained.passage(text)
-    report_unread(trained, text, where)
+    trained.warn_unread([text])
     return passage
-
-
-def report_unread(trained: Task, text: str, where: str) -> None:
-    """Print on stderr which parts of a text never occurred in training."""
-    if unknown := trained.unread(text):
-        warn(f"{where}: not seen in training: {' '.join(map(repr, unknown))}")
 
 
 def answer_parts(
@@ -40,11 +32,12 @@ def answer_parts(
     """Answer numbered texts, all together; yield what to print of each: text, or a JSON record.
 
     texts: by number, from 1; samples of a text are drawn by its number. The text to print is one
-    line, unless the text that it answers has several.
+    line, unless the text that it answers has several. A warning counts answers that did not end.
     """
     passages, numbers = list(texts.values()), [number - 1 for number in texts]
     pieces = [piece for own in passages for piece in own.pieces]
     answers = trained.answer_pieces(passages, numbers, decoder)
+    trained.warn_unfinished(sum(not answer.finished for some in answers for answer in some))
     found: Iterator[Any] = iter(described(trained, pieces, answers) if as_json else answers)
     for passage in passages:
         own = list(islice(found, len(passage.pieces)))
@@ -63,30 +56,28 @@ def described(
     ids, reads = [trained.opening(text).source for text in texts], trained.prompt_ids
     every = ((row, a.tokens) for row, some in zip(ids, answers, strict=True) for a in some)
     pairs = [(row, tokens) for row, tokens in every if reads(row)]
-    scores = iter(trained.token_scores(pairs))
+    scores, unread = iter(trained.token_scores(pairs)), TokenScores(np.zeros(0), np.zeros((1, 0)))
     return [
         {
             "source_tokens": trained.source.tokens(row),
-            "answers": [_answer(trained, a, next(scores) if reads(row) else None) for a in some],
+            "answers": [_answer(trained, a, next(scores) if reads(row) else unread) for a in some],
         }
         for row, some in zip(ids, answers, strict=True)
     ]
 
 
-def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None) -> dict[str, Any]:
-    """Describe one answer for JSON; scores: None for an empty text."""
-    record = {
+def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores) -> dict[str, Any]:
+    """Describe one answer for JSON; the scores of an empty text's are empty."""
+    generated = len(answer.tokens) + answer.finished  # the end token, if generated, is the last
+    return {
         "text": answer.text,
         "log_p": round(answer.log_p, 6),
         "score": round(answer.score, 6),
         "finished": answer.finished,
         "tokens": trained.target.tokens(answer.tokens),
+        "token_log_p": [round(float(x), 6) for x in scores.log_p[:generated]],
+        "alignment": scores.alignment,
     }
-    if scores is None:  # an empty text
-        return {**record, "token_log_p": [], "alignment": []}
-    generated = len(answer.tokens) + answer.finished  # the end token, if generated, is the last
-    token_log_p = [round(float(x), 6) for x in scores.log_p[:generated]]
-    return {**record, "token_log_p": token_log_p, "alignment": scores.alignment}
 
 
 def written(answers: Sequence[Answer], scores: bool, several: bool = False) -> str:
@@ -138,7 +129,7 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
     number = 0  # the same text again is sampled with other draws
     for text in typed(tr("Type a text and press Enter; Ctrl-D ends.")):
         try:
-            passage = split(trained, text, "that text")
+            passage = split(trained, text)
         except UserError as error:
             print(translated(f"That is {error}."))
             continue

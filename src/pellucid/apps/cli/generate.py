@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pellucid.apps.cli.answers import answer_parts, converse, report_unread, split, typed
-from pellucid.apps.cli.language import tr, translated, warn
+from pellucid.apps.cli.answers import answer_parts, converse, split, typed
+from pellucid.apps.cli.language import PLACE, tr, translated, warn
 from pellucid.apps.cli.options import Flat, ModelOptions, SamplingOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.files import check_utf8
@@ -54,7 +54,7 @@ class Reading(ModelOptions):
     def answer(
         self,
         texts: tuple[str, ...],
-        prepare: Callable[[str, str], T],
+        prepare: Callable[[str], T],
         answer: Callable[[Mapping[int, T]], Iterable[str | dict[str, Any]]],
         one_by_one: bool = False,
     ) -> int:
@@ -65,7 +65,7 @@ class Reading(ModelOptions):
 
         Args:
             texts: The texts; if there are none, lines are read.
-            prepare: Takes a text and its name in messages; raises `UserError` if it has no answer.
+            prepare: Takes a text; raises `UserError` if it has no answer.
             answer: Takes the prepared texts by number; returns a line for each, or its JSON.
             one_by_one: Answer each text by itself, and not those of a window together.
         """
@@ -83,15 +83,18 @@ class Reading(ModelOptions):
             answers: dict[int, str | dict[str, Any]] = {}
             for number, text in window:
                 sources[number] = text if isinstance(text, str) else None
+                before = PLACE.set(f"{unit} {number}: ")
                 try:
                     if isinstance(text, UserError):
                         raise text
-                    ready[number] = prepare(text, f"{unit} {number}")
+                    ready[number] = prepare(text)
                 except UserError as error:
-                    warn(f"{unit} {number}: {error}")
+                    warn(str(error))
                     failed, answers[number] = True, {"error": str(error)} if self.json else ""
                     if self.strict:
                         break
+                finally:
+                    PLACE.reset(before)
             answers |= zip(ready, answer(ready), strict=True)
             for number, source in sources.items():
                 found = answers[number]
@@ -181,10 +184,8 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
         if reading.at_prompt(text):
             return _fill_at_prompt(trained, best)
 
-        def fill(text: str, where: str) -> list[Blank]:
-            guesses = trained.guesses(text, best) if text else []
-            report_unread(trained, text, where)
-            return guesses
+        def fill(text: str) -> list[Blank]:
+            return trained.guesses(text, best) if text else []
 
         key = "labels" if trained.kind == "label" else "masks"
         written = functools.partial(_record, key) if reading.json else _written

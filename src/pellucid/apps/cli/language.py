@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping
+from contextvars import ContextVar
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ FILLER = "\x01"
 SETTING, OPTIONS = re.compile(r"`([a-z_.]+)`"), {"start": "from"}
 """SETTING: a setting in a message of the library. OPTIONS: settings whose option has another
 name."""
+PLACE: ContextVar[str] = ContextVar("PLACE", default="")
+"""The text that warnings are about, as they begin with it: "line 3: "."""
 HOLE, NEAREST = re.escape("{}"), r"((?: \(did you mean .*?\?\))?)"
 """Regular expressions of a placeholder in an error's template, and of a "did you mean" hint."""
 
@@ -136,7 +139,7 @@ def _line(where: str) -> str:
 
 def warn(message: str) -> None:
     """Print a message on standard error in the user's language."""
-    print(f"pellucid: {translated(message)}", file=sys.stderr)
+    print(f"pellucid: {translated(PLACE.get() + message)}", file=sys.stderr)
 
 
 @functools.cache

@@ -120,3 +120,5 @@ def _log_requests() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
+    texts = logging.getLogger("pellucid.tasks.task")  # its warning quotes them; answers have it
+    texts.setLevel(logging.ERROR)

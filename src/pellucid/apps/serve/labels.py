@@ -43,6 +43,8 @@ async def classify(exchange: Exchange) -> Response:
         return {"entity": guess.token, "score": guess.p, "word": guess.text}
 
     body = [[shown(guess) for token in tokens for guess in token] for tokens in found]
+    for text, labels in zip(texts, body, strict=True):
+        labels[0] |= served.unknown(text)
     # Hugging Face's has a list for each text; of tokens of one text alone the list itself.
     alone = isinstance(asked.inputs, str) and not whole
     return JSONResponse(body[0] if alone else body)
