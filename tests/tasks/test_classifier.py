@@ -83,6 +83,8 @@ def test_a_run_labels_as_its_data(run: tuple[str, Path], capsys: Any) -> None:
     for method in ("generate", "labels"):
         with pytest.raises(UserError, match=rf"{method} takes a list of texts: write {method}\("):
             getattr(model, method)("owl pink")
+    with pytest.raises(UserError, match="best must be at least 1, a whole number; got '2'"):
+        model.labels(["owl pink"], best="2")
     with pytest.raises(UserError, match="best must be at least 1"):
         model.labels(["owl pink"], best=0)
     (blanks,) = model.labels(["owl pink"], best=9)

@@ -216,6 +216,8 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: m.score(5), r"list of pairs \(text, answer\); got 5"),
     (lambda m: m.evaluate([("he", "h")], "labels"), 'metric = "labels" is for models of labels'),
     (lambda m: m.evaluate([("he", "h")], "blue"), "metric = 'blue' is not known"),
+    (lambda m: m.evaluate([("he", "h")], max_tokens=0), "max_tokens must be at least 1"),
+    (lambda m: m.evaluate([("he", "h")], max_tokens=-1), "max_tokens must be at least 1, got -1"),
     (lambda m: m.generate(["he"], temperature=0.0), "temperature must be above 0; greedy"),
     (lambda m: m.score([("he", "l" * 30)]), "an answer of 30 tokens, more than the"),
     (lambda m: m.score([("h" * 30, "l")]), "30 tokens, more than the"),

@@ -37,10 +37,9 @@ class SampleConfig:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        check_ranges(self, temperature="[0, inf)")
+        check_ranges(self, temperature="[0, inf)", top_k="[0, inf]", top_p="(0, 1]", min_p="[0, 1)")
         if self.temperature == 0:
             raise UsageError("temperature must be above 0; greedy search takes the likeliest token")
-        check_ranges(self, top_k="[0, inf]", top_p="(0, 1]", min_p="[0, 1)")
         check_ranges(self, max_length="[1, inf]", seed="[0, inf]", samples="[1, 4096]")
 
 

@@ -134,12 +134,10 @@ class Constraints:
 
         Raises `UsageError` if it is not below `entries`, the size of the vocabulary.
         """
-        if self.forced_bos_token_id is not None and self.forced_bos_token_id >= entries:
-            raise UsageError(
-                f"forced_bos_token_id must be a token of the vocabulary, below {entries}, got "
-                f"{self.forced_bos_token_id}"
-            )
-        return self.forced_bos_token_id
+        token = self.forced_bos_token_id
+        if token is not None and token >= entries:
+            raise UsageError(f"forced_bos_token_id must be a token, below {entries}, got {token}")
+        return token
 
 
 @dataclass(frozen=True)
@@ -159,9 +157,8 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        penalties = f"[-{MOST_PENALTY}, {MOST_PENALTY}]"
-        check_ranges(self, beam=f"[1, {WIDEST}]", max_length="[1, inf]", length_penalty=penalties)
-        check_ranges(self, best="[1, inf]")
+        check_ranges(self, beam=f"[1, {WIDEST}]", best="[1, inf]", max_length="[1, inf]")
+        check_ranges(self, length_penalty=f"[-{MOST_PENALTY}, {MOST_PENALTY}]")
         if self.best > self.beam:
             raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
 

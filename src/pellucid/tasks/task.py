@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from numbers import Integral
 from textwrap import shorten
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -50,9 +51,9 @@ def check_text(text: object, what: str) -> None:
 
 
 def check_best(best: int) -> None:
-    """Raise `UsageError` if the number of guesses is below 1."""
-    if best < 1:
-        raise UsageError(f"best must be at least 1, got {best}")
+    """Raise `UsageError` if the number of guesses is not a whole number, or is below 1."""
+    if not isinstance(best, Integral) or best < 1:
+        raise UsageError(f"best must be at least 1, a whole number; got {best!r}")
 
 
 def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str, columns: int) -> list[str]:
@@ -284,14 +285,17 @@ class Task(ABC):
             affects speed, and scores only by rounding.
 
         Raises `UserError` for errors in a file, and if no pair is left, `UsageError` for an unknown
-        metric, and for one of another kind of task.
+        metric, one of another kind of task, and `max_tokens` below 1.
 
         >>> print(model.evaluate([("attention", "ə t ˈɛ n ʃ ə n")]))  # doctest: +SKIP
         """
         metric = self.metric if metric is None else metric
         check_metric(metric, self.kind)
         pairs = pairs_of(pairs)
-        max_tokens = max_tokens or self.model.config.max_position_embeddings - 2
+        longest: int = self.model.config.max_position_embeddings - 2
+        max_tokens = longest if max_tokens is None else max_tokens
+        if max_tokens < 1:
+            raise UsageError(f"max_tokens must be at least 1, got {max_tokens}")
         batch_tokens = max(batch_tokens, 2 * max_tokens + 2)
         examples = self.encode(pairs, max_tokens=max_tokens, first_target_only=True)
         batches = held_out_batches(examples, batch_tokens)

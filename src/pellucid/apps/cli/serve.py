@@ -120,5 +120,4 @@ def _log_requests() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-    texts = logging.getLogger("pellucid.tasks.task")  # its warning quotes them; answers have it
-    texts.setLevel(logging.ERROR)
+    logging.getLogger("pellucid.tasks.task").setLevel(logging.ERROR)  # it quotes texts
