@@ -112,7 +112,7 @@ class Packed:
         `index` works as in NumPy: negative numbers count from the end, a bool mask selects.
         Raises `IndexError` for numbers that are out of range or not whole.
         """
-        index = index if isinstance(index, np.ndarray) else list(index)
+        index = np.asarray(index, None if len(index) else np.int64)
         rows, cu_seqlens = selected(self.cu_seqlens, index)
         return Packed(self.tokens[rows], cu_seqlens, self.examples[index])
 

@@ -116,7 +116,7 @@ def from_mapping(
     >>> from_mapping(Model, {"width": 64}, "my.toml")
     Model(width=64)
     """
-    hints = _hints(kind)
+    hints = _hints(cast(Any, kind))
     known = [field for field in fields(cast(Any, kind)) if field.init]
     names = [field.name for field in known]
     tags = _tags(kind)
@@ -167,13 +167,14 @@ def check_ranges(settings: Any, **ranges: str) -> None:
         checked = alone or isinstance(value, str)
         if checked and value not in (words := words_of(hint, value) or ()):
             raise UsageError(f"{name} must be one of {', '.join(words)}; got {value!r}")
-    hints = _hints(type(settings))
+    hints = _hints(cast(Any, type(settings)))
     for name, interval in ranges.items():
-        value, whole = getattr(settings, name), int in (hints[name], *get_args(hints[name]))
+        value = getattr(settings, name)
+        kind: Any = Integral if int in (hints[name], *get_args(hints[name])) else Real
         low, high = map(float, interval[1:-1].split(","))
         if value is None:
             continue
-        if not isinstance(value, Integral if whole else Real):
+        if not isinstance(value, kind):
             raise UsageError(f"{name} must be {_describe(hints[name])}, got {value!r}")
         inside = low < value < high or (value == low and interval[0] == "[")
         if inside or (value == high and interval[-1] == "]"):

@@ -411,8 +411,8 @@ class GenerationTask(Task):
         [-0.1375]
         """
         ids, written = [], []
-        listed = isinstance(pairs, Iterable) and not isinstance(pairs, str)
-        for pair in pairs if listed else [pairs]:
+        each: Any = pairs if isinstance(pairs, Iterable) and not isinstance(pairs, str) else [pairs]
+        for pair in each:
             texts = pair if isinstance(pair, tuple | list) else ()
             if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
                 raise UsageError(f"score takes a list of pairs (text, answer); got {pair!r}")
