@@ -635,7 +635,7 @@ class GenerationTask(Task):
                 shown = whole
         if rest := self.decode(source, generated)[len(shown) :]:
             yield rest
-        self.warn_unfinished(len(generated) == most)
+        self.warn_unfinished(int(len(generated) == most))
 
     def _answers(
         self, decoder: Any, openings: Sequence[Opening], numbers: Sequence[int]

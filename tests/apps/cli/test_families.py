@@ -201,7 +201,7 @@ def test_settings_of_another_kind_of_model_are_refused(place: Path) -> None:
         "did you mean pellucid-causal-lm?",
     )  # fmt: skip
     wrong.write_text(SETTINGS.format(KINDS["bert"]) + '[evaluation]\nmetric = "bleu"\n')
-    failed(pellucid("train", wrong), 2, 'evaluation.metric = "bleu" is for encoder-decoders')
+    failed(pellucid("train", wrong), 2, 'metric = "bleu" is for encoder-decoders')
     wrong.write_text(SETTINGS.format(KINDS["bert"]) + "\n[model.x]\ny = 1\n")
     failed(pellucid("train", wrong), 2, "unknown setting model.x")
 

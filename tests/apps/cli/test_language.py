@@ -13,6 +13,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 from rich.cells import cell_len
+from tests.apps.cli.test_main import warnings_printed
 from tests.apps.untranslated import list_english
 
 import pellucid
@@ -353,7 +354,7 @@ def test_errors_in_korean_are_of_errors_that_there_are() -> None:
         (["train", "nope"], "'nope' 레시피나 TOML 파일이 없습니다. 레시피 목록: bert-ko"),
         (["view", "nofolder"], "nofolder: 폴더가 없습니다. 먼저 모델을 학습하거나"),
         (["plot", "softmx"], "'softmx' 그림이 없습니다 (softmax?). 목록: curves"),
-        (["generate", "g2p-en", "a", "--temperature", "0"], "generate: temperature는 0보다 큰"),
+        (["generate", "g2p-en", "a", "--temperature", "0"], "generate: temperature는 0보다 커야"),
         (["train", "g2p-demo", "--training.steps", "0"], "steps의 범위는 0 초과입니다. 입력: 0"),
         (["view", "g2p-en", "a", "--head", "0"], "0번 헤드가 없습니다. 헤드는 1번부터 4번까지"),
     ],
@@ -366,7 +367,8 @@ def test_errors_are_in_korean(typed: list[str], shown: str, capsys: Capture) -> 
 def test_what_generate_and_view_print_next_to_answers_is_in_korean(
     capsys: Capture, tmp_path: Path
 ) -> None:
-    assert main(["--lang", "ko", "generate", "g2p-en", "ab가"]) == 0
+    with warnings_printed():
+        assert main(["--lang", "ko", "generate", "g2p-en", "ab가"]) == 0
     assert "pellucid: 텍스트 1: 학습에 없던 문자: '가'" in capsys.readouterr().err
     path = tmp_path / "map.html"
     assert main(["--lang", "ko", "view", "g2p-en", "ab가", "--output", str(path)]) == 0
