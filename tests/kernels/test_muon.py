@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.test_adam import assert_as_near_as_the_page
 
 from pellucid.core import dispatch
 from pellucid.core.vjp import Call, Declined
@@ -18,32 +19,9 @@ from pellucid.optim.muon import muon
 SHAPES = [(7, 11), (131, 37), (53, 53), (1, 13), (17, 1), (1, 1), (34, 17)]
 
 
-def trained(decay: float, dtype: Any, steps: int = 5) -> list[np.ndarray]:
-    draw = np.random.default_rng(3)
-    parameters = {}
-    for i, shape in enumerate(SHAPES):
-        parameter = Parameter(shape, lambda g, s: np.zeros(s), dtype)
-        parameter.data = draw.standard_normal(shape).astype(np.float32).astype(dtype)
-        parameters[f"layers.{i}.weight"] = parameter
-    parameter.packed = 17, 17
-    optimizer = ModelOptimizer(parameters, OptimizerConfig("muon", weight_decay=decay))
-    for _ in range(steps):
-        for parameter in parameters.values():
-            grad = draw.standard_normal(parameter.shape).astype(np.float32)
-            parameter.grad = grad.astype(dtype)
-        optimizer.step(lr=0.01, scale=0.37)
-    return [p.data for p in parameters.values()] + list(optimizer.state_dict().values())
-
-
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_the_fused_step_is_as_near_to_float64_as_the_plain_one(decay: float) -> None:
-    exact = trained(decay, np.float64)
-    fused = trained(decay, np.float32)
-    with dispatch.reference():
-        plain = trained(decay, np.float32)
-    for true, fast, slow in zip(exact, fused, plain, strict=True):
-        allowed = 2 * np.abs(slow - true).max() + 2 * np.finfo(np.float32).eps * np.abs(true).max()
-        assert np.abs(fast - true).max() <= allowed
+    assert_as_near_as_the_page(OptimizerConfig("muon", weight_decay=decay), SHAPES, (17, 17))
 
 
 def test_a_gradient_of_zeros_moves_nothing() -> None:

@@ -16,6 +16,7 @@ from pellucid.apps.cli.answers import answer_parts, converse, split, typed
 from pellucid.apps.cli.language import PLACE, tr, translated, warn
 from pellucid.apps.cli.options import Flat, ModelOptions, SamplingOptions, named_model, parse
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.vjp import assigned
 from pellucid.data.files import check_utf8
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Blank, ClassifierTask, Guess, MaskedLMTask
@@ -83,18 +84,16 @@ class Reading(ModelOptions):
             answers: dict[int, str | dict[str, Any]] = {}
             for number, text in window:
                 sources[number] = text if isinstance(text, str) else None
-                before = PLACE.set(f"{unit} {number}: ")
-                try:
-                    if isinstance(text, UserError):
-                        raise text
-                    ready[number] = prepare(text)
-                except UserError as error:
-                    warn(str(error))
-                    failed, answers[number] = True, {"error": str(error)} if self.json else ""
-                    if self.strict:
-                        break
-                finally:
-                    PLACE.reset(before)
+                with assigned(PLACE, f"{unit} {number}: "):
+                    try:
+                        if isinstance(text, UserError):
+                            raise text
+                        ready[number] = prepare(text)
+                    except UserError as error:
+                        warn(str(error))
+                        failed, answers[number] = True, {"error": str(error)} if self.json else ""
+                        if self.strict:
+                            break
             answers |= zip(ready, answer(ready), strict=True)
             for number, source in sources.items():
                 found = answers[number]
