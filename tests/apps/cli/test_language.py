@@ -263,8 +263,9 @@ def as_printed(messages: set[str]) -> set[str]:
 
 
 def test_every_warning_has_its_korean() -> None:
-    lacking = warnings_logged() - language._catalogue()["errors"].keys()
-    assert len(warnings_logged()) > 20
+    worded = {text for text in warnings_logged() if re.search("[a-z]", text)}
+    lacking = worded - language._catalogue()["errors"].keys()
+    assert len(worded) > 20
     list_english(sorted(lacking), "apps/cli/korean.toml")
 
 
