@@ -310,6 +310,33 @@ def test_every_error_of_a_command_has_its_korean() -> None:
     list_english(lacking, "apps/cli/korean.toml")
 
 
+def test_a_package_that_is_not_installed_is_named_in_korean() -> None:
+    package, lacking, found = Path(pellucid.__file__).parent, [], 0
+    for path in sorted(package.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = {
+            target.id: node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func) != "optional":
+                continue
+            text = node.args[1]
+            text = named.get(text.id, text) if isinstance(text, ast.Name) else text
+            parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+            says = "".join(str(p.value) if isinstance(p, ast.Constant) else "x" for p in parts)
+            extra = any(word.arg == "extra" for word in node.keywords)
+            with speaking("ko"):
+                shown = language.translated(says + (": pip install 'pellucid[x]'" if extra else ""))
+            lacking += [] if re.search("[가-힣]", shown) else [f"{path}:{node.lineno}: {says}"]
+            found += 1
+    assert found > 15
+    list_english(lacking, "apps/cli/korean.toml")
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -401,6 +428,18 @@ def test_what_generate_and_view_print_next_to_answers_is_in_korean(
         ("a.tsv: no such thing; at all", "a.tsv: no such thing; at all"),
         ("words: there is no such file", "words: 파일이 없습니다"),
         ("a.jsonl, line 7: not valid JSON: x", "a.jsonl, 7행: 올바른 JSON이 아닙니다: x"),
+        (
+            "own.py, line 11: ValueError: no match. 두 모양",
+            "own.py, 11행: ValueError: no match. 두 모양",
+        ),
+        (
+            "pictures need matplotlib, which is not installed: pip install x",
+            "그림에는 matplotlib이 필요한데 설치되어 있지 않습니다: pip install x",
+        ),
+        (
+            "this needs tyro, which is not installed: pip install x",
+            "tyro이(가) 필요한데 설치되어 있지 않습니다: pip install x",
+        ),
         (
             "That is 9 tokens, more than the 8 that this model can read; split it.",
             "토큰이 9개입니다. 이 모델은 8개까지 읽습니다. 나누어 주세요.",

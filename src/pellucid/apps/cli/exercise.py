@@ -153,7 +153,7 @@ def checked(name: str, path: Path) -> list[Result]:
         here = path.with_name(Path(file).name)
         where = f"{here}, line {line}" if line else str(here)
         hint = advice(about)
-        says = f" {hint.to(printed_language())}" if hint else ""
+        says = f". {hint.to(printed_language())}" if hint else ""
         raise UserError(f"{where}: {type(error).__name__}: {about}{says}") from error
     finally:
         sys.path.remove(str(folder))

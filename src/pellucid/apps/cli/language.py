@@ -133,8 +133,8 @@ def as_option(setting: str) -> str:
 
 
 def _line(where: str) -> str:
-    """Translate ", line 3" at the end of a place."""
-    return re.sub(r", line (\d+)(: )?$", r", \1행\2", where)
+    """Translate ", line 3" after a place."""
+    return re.sub(r", line (\d+)(?=: |$)", r", \1행", where)
 
 
 def warn(message: str) -> None:

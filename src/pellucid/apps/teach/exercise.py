@@ -307,7 +307,8 @@ def learnt(name: str, mistake: str) -> Text:
     right = read("learnt").get(name, {}).get(mistake)
     if right is None:
         return Text("", "")
-    return _says("learnt", right=", ".join(right), none=read("learnt")["none"][0])
+    none = read("learnt")["none"][: len(right)]
+    return _says("learnt", right=", ".join(right), none=", ".join(none))
 
 
 def _says(name: str, **values: Any) -> Text:
