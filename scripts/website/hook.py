@@ -42,15 +42,21 @@ SYNONYMS: dict[str, dict[str, str]] = tomllib.loads(
 """Further words by which the search finds a page, by page and language."""
 EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
 LINKS = {
-    "<!-- the model itself -->": ("try.html#tab=run", "Try it here", "여기서 바로 해 보기"),
-    "<!-- the page that learns -->": ("learn.html", "Try it here", "여기서 바로 해 보기"),
+    "<!-- the model itself -->": ("view/try.html#tab=run", "Try it here", "여기서 바로 해 보기"),
+    "<!-- the page that learns -->": ("view/learn.html", "Try it here", "여기서 바로 해 보기"),
+    "<!-- the two columns -->": (
+        "columns.html",
+        "Read it in two columns",
+        "순전파와 역전파를 두 단으로 나란히 읽기",
+    ),
+    "<!-- the other language -->": ("ko/index.html", "한국어", "English"),
     "<!-- the story -->": (
-        "try.html#story=1",
+        "view/try.html#story=1",
         "A Transformer in eight screens",
         "여덟 장으로 보는 트랜스포머",
     ),
 }
-"""Places in docs/ for links to the pages that run a model; address, and words in both languages."""
+"""Places in docs/ for links to pages without a file there; address, and words in both languages."""
 FIGURE = re.compile("<!-- figure (\\w+) -->")
 """Place of an interactive figure of viewer/src/figures in a page of docs/."""
 ARTICLE = re.compile(r"^## (?:Article|글) (\d{3})\b.*$", re.MULTILINE)
@@ -91,9 +97,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         return markdown
     up = "../" if korean else ""
     for comment, (address, *words) in LINKS.items():
-        own = f"{address}&lang=ko" if korean and "#" in address else address
-        place = f'<a href="{up}view/{own}" target="_blank">{words[korean]}</a>'
-        markdown = markdown.replace(comment, place)
+        own, tab = address, ""
+        if address.startswith("view/"):
+            mark = "&" if "#" in address else "#"
+            own, tab = (up + address) + f"{mark}lang=ko" * korean, ' target="_blank"'
+        elif korean and address.startswith("ko/"):
+            own = up + address.removeprefix("ko/")
+        markdown = markdown.replace(comment, f'<a href="{own}"{tab}>{words[korean]}</a>')
     markdown = markdown.replace("<!-- workbench -->", workbench.place(korean))
     for name in FIGURE.findall(markdown):
         place = pages.figure(name, "ko" if korean else "en", page=up + TRY, model=up + MODEL)

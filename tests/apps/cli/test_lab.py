@@ -218,13 +218,13 @@ def test_a_guess_that_cannot_be_kept_is_refused(tmp_path: Path, capsys: Says) ->
         assert (tmp_path / "lab" / "guesses.json").read_text() == text
 
 
-@pytest.mark.parametrize("name", ["lab.md", "lab.ko.md"])
+@pytest.mark.parametrize(("name", "language"), [("lab.md", "en"), ("lab.ko.md", "ko")])
 def test_the_page_shows_a_question_as_it_is_asked(
-    name: str, tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
+    name: str, language: str, tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "80")
-    main(["lab", "guess", "norm-place", "--folder", str(tmp_path)])
+    main(["--lang", language, "lab", "guess", "norm-place", "--folder", str(tmp_path)])
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert f"lab guess norm-place\n{capsys.readouterr().out}```" in text
     questions = sum(len(load_study(study).plan.primary) for study in study_names())
