@@ -564,7 +564,7 @@ const ko: Text = {
     scores: ["∂L/∂A", "기울기 ∂L/∂A", "스케일된 점수에 대한 손실의 기울기"],
     change: ["변화", "W의 변화", "현재 가중치에서 모델의 가중치를 뺀 값"],
     head: ["다른 헤드", "다른 헤드의 가중치", "다른 헤드의 가중치, 같은 커서"],
-    other: ["비교", "비교 대상의 가중치", "다른 모델이나 글의 가중치, 같은 커서"],
+    other: ["비교", "비교 대상의 가중치", "다른 모델이나 텍스트의 가중치, 같은 커서"],
   },
   legends: {
     weights: "모델의 스케일 기준. 주황색: 이 가중치가 커지면 손실이 커집니다",
@@ -781,7 +781,7 @@ const ko: Text = {
   tokenByToken: "토큰별 예측",
   loss: (loss, count) => `손실: 토큰 ${count}개의 −log p를 모두 더하면 ${loss} nat입니다.`,
   labelLoss: (loss) => `손실: 모든 레이블 가운데 이 레이블의 −log p는 ${loss} nat입니다.`,
-  likeliestToken: (n) => `글의 ${n}번째 토큰 후보`,
+  likeliestToken: (n) => `텍스트의 ${n}번째 토큰 후보`,
   likeliestLabel: "텍스트 전체의 후보",
   likeliest: (n) => `${n}번째 자리의 후보`,
   taken: "선택됨",

@@ -26,7 +26,7 @@ const en = {
     "One step, and it has learnt",
   ],
   letters: (text: string, count: number, size: number) =>
-    `A model reads no letters. “${text}” becomes ${count} numbers, each a token’s place in a list of ${size}.`,
+    `A model does not read letters. “${text}” becomes ${count} numbers: each is a token’s place in a list of ${size}.`,
   vectors: (token: string, width: number, near: string, cosine: string) =>
     `Each number picks its row of a table: ${width} numbers, the token’s vector. The row most like that of “${token}” is that of “${near}” (cosine ${cosine}).`,
   vectorsHint: "Orange is above 0, blue below. Nobody wrote these numbers: training found them. Press a token.",
@@ -34,14 +34,14 @@ const en = {
     `To write “${written}”, this head looks most at “${token}”: ${w}. It compares what it asks with what every token offers.`,
   oneHeadHint: "A band is as wide as the weight; the weights of a row add up to 100 %. Press what was written.",
   allHeads: (count: number, sharp: string, wide: string) =>
-    `${count} heads do this, layer upon layer, each with a question of its own. The sharpest sees ${sharp} tokens at a time, the widest ${wide}.`,
+    `${count} heads do this, layer by layer, each with a question of its own. The most focused one looks at ${sharp} tokens at a time, the widest at ${wide}.`,
   allHeadsHint: "Rows look at columns; the darker, the more. What a head finds is added to the token’s vector, and the next layer reads that.",
   answer: (place: number, token: string, p: string) =>
-    `In the end every token that could come has a probability. In place ${place} “${token}” has ${p}.`,
+    `At the end every possible token gets a probability. In place ${place}, “${token}” gets ${p}.`,
   answerHint: "The most likely one is written, read again, and so the answer grows. Press a place.",
   loss: (right: string, loss: string, p: string) =>
     `The loss is −log p of the right answer. For “${right}” it is ${loss}: the model gave it ${p}.`,
-  lossHint: "0 would be certainty. Type another right answer, and see what the model thinks of it.",
+  lossHint: "A loss of 0 would mean that the model was certain. Type another right answer, and see its loss.",
   backward: (token: string, share: string) =>
     `How would the loss change if this number were a little larger? That is its gradient. It runs back through all layers; of what reaches the text, ${share} is at “${token}”.`,
   backwardHint: "A ribbon is as wide as the gradient is long, from the answer on top to the tokens below.",
@@ -68,7 +68,7 @@ const en = {
   end: "That is training: this step, some thousand times, with many texts. With pairs of your own:",
   stacks: { encoder: "encoder", decoder: "decoder" },
   layer: (n: number) => `layer ${n}`,
-  keys: "Arrow keys turn the screens.",
+  keys: "The arrow keys change the screen.",
 };
 
 type Words = typeof en;
@@ -87,7 +87,7 @@ const ko: Words = {
   unread: "모델이 읽을 수 없습니다. 더 짧은 텍스트를 입력해 주십시오.",
   short: ["글자", "벡터", "헤드 하나", "모든 헤드", "답", "손실", "역전파", "한 걸음"],
   titles: [
-    "글이 번호가 됩니다",
+    "텍스트가 번호가 됩니다",
     "번호가 벡터가 됩니다",
     "헤드 하나가 봅니다",
     "모든 헤드가 봅니다",
@@ -96,20 +96,20 @@ const ko: Words = {
     "기울기가 거슬러 갑니다",
     "한 걸음, 그리고 배웠습니다",
   ],
-  letters: (text, count, size) => `모델은 글자를 읽지 않습니다. “${text}”는 번호 ${count}개가 됩니다. 번호는 ${size}칸짜리 목록에서 토큰이 있는 자리입니다.`,
+  letters: (text, count, size) => `모델은 글자를 그대로 읽지 않습니다. 텍스트 “${text}”의 토큰 ${count}개가 저마다 번호가 됩니다. 번호는 토큰 ${size}개의 목록에서 그 토큰이 몇 번째인지입니다.`,
   vectors: (token, width, near, cosine) =>
-    `번호마다 표에서 한 행을 고릅니다. 숫자 ${width}개, 그 토큰의 벡터입니다. “${token}”의 행과 가장 비슷한 것은 “${near}”의 행입니다(코사인 ${cosine}).`,
+    `번호마다 임베딩 테이블에서 한 행을 고릅니다. 그 행의 숫자 ${width}개가 토큰의 벡터입니다. “${token}”의 행과 가장 비슷한 것은 “${near}”의 행입니다(코사인 ${cosine}).`,
   vectorsHint: "주황은 0보다 큰 값, 파랑은 작은 값입니다. 사람이 적은 숫자가 아니라 학습이 찾은 숫자입니다. 토큰을 눌러 보십시오.",
-  oneHead: (written, token, w) => `“${written}”을(를) 쓸 때 이 헤드는 “${token}”을(를) 가장 많이 봅니다. ${w}입니다. 자기가 묻는 것을 토큰마다 내놓은 것과 견줍니다.`,
+  oneHead: (written, token, w) => `“${written}”을(를) 쓸 때 이 헤드는 “${token}”을(를) 가장 많이 봅니다. ${w}입니다. 헤드가 찾는 것(쿼리)을 토큰마다 가진 것(키)과 비교한 결과입니다.`,
   oneHeadHint: "띠의 너비가 가중치이고, 한 행의 가중치를 더하면 100 %입니다. 쓴 토큰을 눌러 보십시오.",
-  allHeads: (count, sharp, wide) => `헤드 ${count}개가 층층이 저마다의 물음으로 봅니다. 가장 또렷한 헤드는 한 번에 토큰 ${sharp}개를, 가장 넓게 보는 헤드는 ${wide}개를 봅니다.`,
+  allHeads: (count, sharp, wide) => `레이어마다 헤드가 있고, 헤드 ${count}개가 저마다 다른 것을 찾습니다. 가장 좁게 보는 헤드는 한 번에 토큰 ${sharp}개를, 가장 넓게 보는 헤드는 ${wide}개를 봅니다.`,
   allHeadsHint: "행이 열을 봅니다. 진할수록 많이 봅니다. 헤드가 찾은 것은 토큰의 벡터에 더해지고, 다음 레이어가 그것을 읽습니다.",
-  answer: (place, token, p) => `마지막에는 올 수 있는 모든 토큰에 확률이 있습니다. ${place}번째 자리에서 “${token}”의 확률은 ${p}입니다.`,
+  answer: (place, token, p) => `마지막에는 다음에 올 수 있는 모든 토큰에 확률이 매겨집니다. ${place}번째 자리에서 “${token}”의 확률은 ${p}입니다.`,
   answerHint: "가장 그럴듯한 것을 쓰고, 그것을 다시 읽으면서 답이 길어집니다. 자리를 눌러 보십시오.",
   loss: (right, loss, p) => `손실은 맞는 답의 −log p입니다. “${right}”의 손실은 ${loss}입니다. 모델이 준 확률은 ${p}입니다.`,
-  lossHint: "확신한다면 0입니다. 다른 맞는 답을 적어, 모델이 그것을 어떻게 보는지 보십시오.",
+  lossHint: "모델이 확신하면 손실은 0입니다. 다른 답을 맞는 답으로 적고 손실이 얼마인지 보십시오.",
   backward: (token, share) =>
-    `이 숫자가 조금 커지면 손실이 얼마나 달라질까요? 그것이 기울기입니다. 모든 레이어를 거슬러 가서, 글에 닿는 것 가운데 ${share}가 “${token}”에 모입니다.`,
+    `이 숫자가 조금 커지면 손실이 얼마나 달라질까요? 그것이 기울기입니다. 모든 레이어를 거슬러 올라가 입력 텍스트에 닿는 기울기 가운데 ${share}가 “${token}”에 모입니다.`,
   backwardHint: "띠의 너비가 기울기의 길이입니다. 맨 위의 답에서 아래의 토큰까지 내려갑니다.",
   before: (count, right, p) => `모델의 숫자 ${count}개가 모두 기울기 반대쪽으로 조금씩 움직입니다. 지금 “${right}”의 확률은 ${p}입니다. 한 걸음 내디뎌 보십시오.`,
   after: (steps, right, before, p) => `${steps}걸음 뒤 “${right}”의 확률은 ${p}입니다. 처음에는 ${before}였습니다.`,
@@ -117,16 +117,16 @@ const ko: Words = {
   forget: "학습된 그대로",
   writes: (answer) => `모델은 “${answer}”라고 씁니다.`,
   alone: {
-    oneHead: (read, token, w) => `“${read}”을(를) 읽을 때 이 헤드는 “${token}”을(를) 가장 많이 봅니다. ${w}입니다. 자기가 묻는 것을 토큰마다 내놓은 것과 견줍니다.`,
-    oneHeadHint: "띠의 너비가 가중치이고, 한 행의 가중치를 더하면 100 %입니다. 위와 아래가 같은 글입니다. 토큰을 눌러 보십시오.",
-    answerHint: "가장 그럴듯한 것이 추측입니다. 모든 자리를 글 전체에서 한꺼번에 추측합니다. 자리를 눌러 보십시오.",
+    oneHead: (read, token, w) => `“${read}”을(를) 읽을 때 이 헤드는 “${token}”을(를) 가장 많이 봅니다. ${w}입니다. 헤드가 찾는 것(쿼리)을 토큰마다 가진 것(키)과 비교한 결과입니다.`,
+    oneHeadHint: "띠의 너비가 가중치이고, 한 행의 가중치를 더하면 100 %입니다. 위와 아래가 같은 텍스트입니다. 토큰을 눌러 보십시오.",
+    answerHint: "가장 그럴듯한 것이 추측입니다. 모든 자리를 텍스트 전체를 보고 한꺼번에 추측합니다. 자리를 눌러 보십시오.",
     label: (place, label, p) => `마지막에는 모든 레이블에 확률이 있습니다. ${place === null ? "" : `${place}번째 자리에서 `}“${label}”의 확률은 ${p}입니다.`,
     labelHint: "가장 그럴듯한 레이블이 답입니다.",
     writes: (answer) => `모델의 답은 “${answer}”입니다.`,
     steps: ["걸음", "맞는 답의 확률", "모델의 답"],
   },
   steps: ["걸음", "맞는 답의 확률", "모델이 쓰는 답"],
-  end: "학습은 이 한 걸음을 여러 글로 수천 번 되풀이하는 것입니다. 여러분의 데이터로 해 보려면:",
+  end: "학습은 이 한 걸음을 여러 텍스트로 수천 번 되풀이하는 것입니다. 여러분의 데이터로 해 보려면:",
   stacks: { encoder: "인코더", decoder: "디코더" },
   layer: (n) => `레이어 ${n}`,
   keys: "방향키로 화면을 넘깁니다.",
