@@ -153,6 +153,26 @@ def test_a_first_line_that_may_be_names_is_a_pair_and_a_warning_quotes_it(
     assert len(caplog.messages) == len(quoted)
 
 
+@pytest.mark.parametrize("first", ["Source,Target", "word, pronunciation", "\ufeffSRC,tgt"])
+def test_usual_names_of_a_source_and_a_target_are_no_pair(
+    first: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, "p.csv", f"{first}\r\nword,wˈɜɹd\r\na,b")
+    pairs = (TextPair("word", ("wˈɜɹd",)), TextPair("a", ("b",)))
+    assert read_pairs(path) == pairs
+    (message,) = caplog.messages
+    assert "line 1 is read as the names of the columns" in message
+    assert read_pairs(path, ("1", "2")) == pairs
+
+
+@pytest.mark.parametrize("first", ["answer,question", "word,b", "a,label"])
+def test_one_usual_name_alone_is_a_pair(
+    first: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert len(read_pairs(write(tmp_path, "p.csv", f"{first}\nc,d\n"))) == 2
+    assert "line 1 is read as a pair" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

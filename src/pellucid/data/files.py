@@ -31,12 +31,10 @@ LONGEST_LINE = 50_000
 COLUMNS = ("source", "target")
 GIVE_MORE = "give a validation file, or another share"
 
-USUAL_NAMES = {
-    *("source", "src", "input", "question", "prompt", "text", "word"),
-    *("target", "tgt", "trg", "output", "answer", "response", "label", "pronunciation"),
-}
-"""Usual names of columns in other files. If the first line of a TSV has one, a warning says that it
-may be a header."""
+SOURCES = {"source", "src", "input", "question", "prompt", "text", "word"}
+TARGETS = {"target", "tgt", "trg", "output", "answer", "response", "label", "pronunciation"}
+"""Usual names of columns in other files, in small letters. A first line with one of each names the
+columns; of a first line with only one a warning says that it may."""
 TITLE = re.compile("[A-Za-z_]{3,}")
 """A word that could be the name of a column. No corpus of Pellucid has exactly one pair of two such
 words."""
@@ -48,12 +46,12 @@ def read_pairs(
     """Read the pairs of one file.
 
     Its name gives the format: .tsv, .csv or .jsonl, also with .gz. TSV (without quoting) and CSV
-    have exactly two columns, or a first line that names the columns. A first line without the names
-    "source" and "target" is a pair, unless `columns` gives names. A warning quotes it if it may be
-    a header after all: in every CSV, and in a TSV whose first line has a name of `USUAL_NAMES`, or
-    that has at least 21 pairs of which only the first is two plain ASCII words. In CSV, blanks
-    before a quoted field are skipped. JSON lines are objects whose target is a text or a list of
-    texts, all of them correct.
+    have exactly two columns, or a first line that names the columns: with "source" and "target", or
+    one of `SOURCES` and one of `TARGETS`, as a warning says. Any other first line is a pair, unless
+    `columns` gives names. A warning quotes it if it may be a header after all: in every CSV, and in
+    a TSV whose first line has one of those names, or that has at least 21 pairs of which only the
+    first is two plain ASCII words. In CSV, blanks before a quoted field are skipped. JSON lines are
+    objects whose target is a text or a list of texts, all of them correct.
 
     columns: the names of the columns or JSON keys to read, which the file must have, default
     "source" and "target"; or their numbers, from 1, in a TSV or CSV without header, which may then
@@ -402,9 +400,15 @@ def _column_pairs(
             + ", ".join(first)
         )
     pairs = [_column_pair(path, row, at, width) for row in rows]
-    usual = not USUAL_NAMES.isdisjoint(map(str.casefold, first))
+    source, target = (shorten(first[i], 40, placeholder="…") for i in (at[0], at[-1]))
+    if source.casefold() in SOURCES and target.casefold() in TARGETS:
+        _log.warning(
+            f"{path}: line 1 is read as the names of the columns, {source!r} and {target!r}; if it "
+            "is a pair, write it on another line"
+        )
+        return pairs[1:]
+    usual = not (SOURCES | TARGETS).isdisjoint(map(str.casefold, first))
     if usual or _format(path) == ".csv" or _begins_with_titles(pairs):
-        source, target = (shorten(first[i], 40, placeholder="…") for i in (at[0], at[-1]))
         _log.warning(
             f"{path}: line 1 is read as a pair, {source!r} to {target!r}; if it names the "
             "columns, give the names of source and target to `data.columns`"
