@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.tasks.error_rates import ERROR_RATES, error_rates
+from pellucid.tasks.error_rates import error_rates
+from pellucid.tasks.metrics import METRICS
 
 
 def edit_distance(a: str, b: str) -> int:
@@ -52,9 +53,16 @@ def test_the_interval_holds_the_rate_and_narrows_with_more_words() -> None:
     assert widths[1] < widths[0] / 5
 
 
-def test_a_validation_draws_no_intervals() -> None:
+@pytest.mark.parametrize(
+    ("metric", "rate"), [("error_rates", "per"), ("letter_error_rates", "cer")]
+)
+def test_a_validation_draws_no_intervals_and_the_metric_names_the_rate(
+    metric: str, rate: str
+) -> None:
     outputs, references = ["ab", "ax"], [["ab"], ["ab"]]
-    whole, plain = (ERROR_RATES.compute(outputs, references, drawn) for drawn in (True, False))
-    assert plain.values == whole.values == {"per": 0.25, "wer": 0.5}
-    assert plain.rows == {"PER": "25.00%", "WER": "50.00%"}
+    compute = METRICS[metric].compute
+    whole, plain = (compute(outputs, references, drawn) for drawn in (True, False))
+    assert plain.values == whole.values == {rate: 0.25, "wer": 0.5}
+    assert plain.rows == {rate.upper(): "25.00%", "WER": "50.00%"}
+    assert {*whole.record} == {rate, "wer", "words", f"{rate}_interval", "wer_interval"}
     assert all("95 %" in row for row in whole.rows.values())

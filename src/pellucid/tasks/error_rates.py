@@ -1,10 +1,11 @@
 """Error rates of answers by their edit distances to references.
 
-"per" and PER, phoneme error rate, are the names of the first task, pronunciation. The rate counts
-edits per unit of the target's tokenizer; where the units are letters, others call it CER.
+The rate counts edits per unit of the target's tokenizer. The setting `evaluation.metric` says what
+the units are, and so the name of the rate: PER of phonemes, CER of letters.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,21 +66,20 @@ def error_rates(
 
 
 def compute(
+    rate: str,
     outputs: Sequence[Sequence[str]],
     references: Sequence[Sequence[Sequence[str]]],
     intervals: bool,
 ) -> Measured:
-    """Compute PER and WER as a metric; see `error_rates`."""
+    """Compute error rates as a metric; rate: the name of the first, "per" or "cer"."""
     rates = error_rates(outputs, references, intervals)
+    record = {name.replace("per", rate): value for name, value in rates._asdict().items()}
     rows = {
-        name: f"{value:.2%}"
+        name.upper(): f"{record[name]:.2%}"
         + (f" (95 %: {interval[0]:.2%} to {interval[1]:.2%})" if interval else "")
-        for name, value, interval in (
-            ("PER", rates.per, rates.per_interval),
-            ("WER", rates.wer, rates.wer_interval),
-        )
+        for name, interval in ((rate, rates.per_interval), ("wer", rates.wer_interval))
     }
-    return Measured({"per": rates.per, "wer": rates.wer}, rates._asdict(), rows)
+    return Measured({name: record[name] for name in (rate, "wer")}, record, rows)
 
 
 def _rapidfuzz() -> Any:
@@ -87,12 +87,14 @@ def _rapidfuzz() -> Any:
     return optional("rapidfuzz.distance", needed, extra="train")
 
 
-ERROR_RATES = Metric(
-    name="error_rates",
-    about="edits per character, or word of a word tokenizer (PER), and share of outputs with any "
-    "edit (WER)",
-    scores={"per": False, "wer": False},
-    compute=compute,
-    by_unit=True,
-    check=_rapidfuzz,
+def _metric(name: str, rate: str, unit: str) -> Metric:
+    """Make the metric whose first score is `rate`, the edits per `unit`."""
+    about = f"edits per {unit} ({rate.upper()}), and share of outputs with any edit (WER)"
+    scores, measure = {rate: False, "wer": False}, partial(compute, rate)
+    return Metric(name, about, scores, measure, by_unit=True, check=_rapidfuzz)
+
+
+ERROR_RATES = (
+    _metric("error_rates", "per", "phoneme, a word of a word tokenizer, else a character"),
+    _metric("letter_error_rates", "cer", "letter"),
 )

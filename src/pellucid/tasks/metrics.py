@@ -7,7 +7,7 @@ from pellucid.tasks.error_rates import ERROR_RATES
 from pellucid.tasks.labels import LABELS
 from pellucid.tasks.metric import Metric
 
-_OURS = (ERROR_RATES, *BLEUS, LABELS)
+_OURS = (*ERROR_RATES, *BLEUS, LABELS)
 METRICS: Registry[Metric] = Registry({each.name: each for each in _OURS})
 
 

@@ -177,10 +177,10 @@ class EvaluationConfig:
     """Scores on held-out pairs besides the loss."""
 
     metric: MetricName = "none"
-    """error_rates: edits per character, or per word where the target's tokenizer is one of words
-    (PER; of letters, others call it CER), and share of outputs with any edit (WER). bleu: BLEU and
-    chrF by sacreBLEU, for sentences, its tokenizer that of the references' script; bleu-13a,
-    bleu-intl, bleu-zh and bleu-char name one."""
+    """error_rates: edits per phoneme (PER), which is a word where the target's tokenizer is one of
+    words, else a character, and share of outputs with any edit (WER). letter_error_rates: the same
+    of answers in letters (CER, WER). bleu: BLEU and chrF by sacreBLEU, for sentences, its tokenizer
+    that of the references' script; bleu-13a, bleu-intl, bleu-zh and bleu-char name one."""
     pairs: int = 500
     """Held-out pairs decoded at each validation during training; the final score takes all, and so
     does every validation of a model of labels."""
@@ -210,7 +210,8 @@ class TrainingConfig(StepConfig):
     checkpoint_every: int | None = None
     """Steps between further checkpoints; unset: only those at validations."""
     monitor: str = "loss"
-    """The held-out score that decides what is best: loss, or one of the metric's, such as per, wer,
+    """The held-out score that decides what is best: loss, or one of the metric's, such as per, cer,
+    wer,
     bleu or f1."""
     higher_is_better: bool = False
     """Whether a higher score is better, for a score that Pellucid does not know."""

@@ -137,7 +137,7 @@ class Progress:
 
 
 def scores(loss: float | None, others: Mapping[str, float]) -> str:
-    """Format scores on one line; PER and WER are percentages.
+    """Format scores on one line; error rates are percentages.
 
     >>> scores(0.51234, {"per": 0.183})
     'loss 0.512, PER 18.3 %'
@@ -145,7 +145,7 @@ def scores(loss: float | None, others: Mapping[str, float]) -> str:
     parts = [] if loss is None else [tr("loss {:.3f}").format(loss)]
     for name, value in others.items():
         label = name.upper() if len(name) <= 4 else name.replace("_", " ")
-        rate = name in ("per", "wer")
+        rate = name in ("per", "cer", "wer")
         parts.append(f"{label} {100 * value:.1f} %" if rate else f"{label} {value:.2f}")
     return ", ".join(parts)
 

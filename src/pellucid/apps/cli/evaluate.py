@@ -74,9 +74,9 @@ def run(arguments: list[str]) -> int:
                 or an encoder alone also one .txt, a text a line.
             columns: Names of the source and target columns, or of two texts and a target; unset:
                 those of the run, else source and target.
-            metric: Decode every source and score the answers; error_rates: edits per character,
-                or word of a word tokenizer (PER), and outputs with any edit (WER); bleu: BLEU and
-                chrF by sacreBLEU; unset: the metric of the run.
+            metric: Decode every source and score the answers; error_rates: edits per phoneme (PER)
+                and outputs with any edit (WER); letter_error_rates: the same of letters (CER);
+                bleu: BLEU and chrF by sacreBLEU; unset: the metric of the run.
             json: Print the scores as one line of JSON.
             confusion: Draw which labels are taken for which: a .svg, .png or .pdf. Needs
                 matplotlib.
