@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.data.given import pairs_of
 from pellucid.training.events import Event, Stepped
 from pellucid.training.run import read_settings
@@ -54,6 +55,29 @@ def test_a_recipe_is_trained_on_a_file_and_is_the_model_of_its_folder(
     assert model.generate(["abc"], beam=2, max_length=3) == same.generate(
         ["abc"], beam=2, max_length=3
     )
+
+
+@pytest.mark.parametrize("given", [5, "", None, b"g2p-demo", ["g2p-demo"]])
+def test_what_is_no_path_is_named(given: Any) -> None:
+    expected = f"{re.escape(repr(given))}$"
+    with pytest.raises(UsageError, match=f"^load: expected the name or path .*, got {expected}"):
+        pellucid.load(given)
+    for name in ("recipe", "run", "start"):
+        if given is not None or name == "recipe":
+            asked = {"recipe": "g2p-small", "train": "pairs.tsv", name: given}
+            with pytest.raises(UsageError, match=f"^train: {name}: expected the .*{expected}"):
+                pellucid.train(**asked)
+
+
+def test_a_path_may_begin_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path("home of 나").absolute()
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    Path("pairs.tsv").rename(home / "pairs.tsv")
+    pellucid.train("g2p-small", train="~/pairs.tsv", run="~/run", steps=5, **SMALL)
+    assert not Path("~").exists()
+    assert pellucid.load("~/run").generate([""]) == [""]
 
 
 def test_a_run_is_trained_longer_where_that_is_accepted() -> None:

@@ -57,15 +57,15 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     >>> layer = nn.Linear(3, 2)  # doctest: +SKIP
     >>> layer.load_state_dict(load("linear.safetensors"))  # doctest: +SKIP
     """
-    from pathlib import Path
+    from pellucid.core.settings import path_of
 
-    if Path(path).suffix == ".safetensors":
+    if (place := path_of(path, "load")).suffix == ".safetensors":
         from pellucid.system.weights import read_weights
 
-        return read_weights(Path(path))
+        return read_weights(place)
     from pellucid.tasks.folder import load_model
 
-    return load_model(Path(path), accept_changes)
+    return load_model(place, accept_changes)
 
 
 def train(
@@ -117,7 +117,7 @@ def train(
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pellucid.core.settings import from_mapping, plain
+    from pellucid.core.settings import from_mapping, path_of, plain
     from pellucid.data.files import COLUMNS
     from pellucid.data.given import lines_of, paths_in
     from pellucid.system.files import write_atomically
@@ -127,10 +127,10 @@ def train(
     from pellucid.training.experiment import train_run
     from pellucid.training.start import changed, folder_of, settings_of
 
-    folder = folder_of(str(recipe)) if run is None else Path(run)
-    base = settings_of(
-        str(recipe), folder, None if start is None else Path(start), resume, accept_changes
-    )
+    named = str(path_of(recipe, "train: recipe"))
+    folder = folder_of(named) if run is None else path_of(run, "train: run")
+    begin = None if start is None else path_of(start, "train: start")
+    base = settings_of(named, folder, begin, resume, accept_changes)
     files, ends = (train, valid, test), {"steps": steps, "epochs": epochs, "minutes": minutes}
     refuse_unknown(tables, base, *own)
     table = tables.get("data")
@@ -138,13 +138,13 @@ def train(
     data, written = dict[str, Any](), dict[Path, str]()
     for name, given in zip(("train", "valid", "test"), files, strict=True):
         if (paths := paths_in(given)) is None:
-            named, lines = lines_of(given, columns, name)
+            names, lines = lines_of(given, columns, name)
             text = "".join(f"{line}\n" for line in lines)
             digest = hashlib.sha256(text.encode()).hexdigest()
             paths = [folder / "data" / f"{name}-{digest[:12]}.jsonl"]
             written[paths[0]] = text
-            if named != COLUMNS or base.data.columns:
-                data["columns"] = named
+            if names != COLUMNS or base.data.columns:
+                data["columns"] = names
         if paths:
             data[name] = paths
     training = {name: value for name, value in ends.items() if value is not None}

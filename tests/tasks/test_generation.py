@@ -195,13 +195,17 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (lambda m: m.generate(["he"], do_sample=False, top_p=0.9), "do_sample = False, but top_p"),
     (
-        lambda m: m.generate(["he"], do_sample=True, num_return_sequences=2, num_beams=2),
+        lambda m: m.generate(["he"], do_sample=True, num_return_sequences=2, num_beams=1),
         "one answer to each text, got samples = 2; generate_answers returns all",
     ),
     (lambda m: m.generate(["he"], beem=4), "did you mean beam"),
     (lambda m: m.generate(["he"], beam="4"), "beam: expected a whole number, got '4'"),
     (lambda m: m.generate(["he"], top_p=2.0), "top_p must be above 0 and at most 1"),
     (lambda m: m.generate(["he"], best=2, top_k=5), "best = 2 is of a search"),
+    (lambda m: m.generate(["he"], num_beams=4, do_sample=True), "beam = 4 is of a search"),
+    (lambda m: m.generate(["he"], length_penalty=2.0, seed=1), "length_penalty = 2.0 is of a se"),
+    (lambda m: m.configured(top_k=5).generate(["he"], beam=4), "beam = 4 is of a search"),
+    (lambda m: m.generate({"text": ["he"]}), "generate takes a list of texts; got dict"),
     (lambda m: m.generate(["he"], beam=3, num_return_sequences=2), "generate_answers returns all"),
     (lambda m: m.generate(["he"], prefix=3), "prefix: expected one text, a str; got int"),
     (
@@ -222,6 +226,14 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: m.score([("he", "l" * 30)]), "an answer of 30 tokens, more than the"),
     (lambda m: m.score([("h" * 30, "l")]), "30 tokens, more than the"),
 ]
+
+
+def test_what_training_never_saw_is_named_by_every_method(
+    trained: GenerationTask, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained.score([("hello", "he"), ("hallo", "he"), ("hillo", "he")])
+    trained.attention("hallo", "he")
+    assert caplog.messages == [f"not seen in training: {new}" for new in ("'a' 'i'", "'a'")]
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG)

@@ -10,6 +10,7 @@ may hold one of several dataclasses, its type is their base class, and each has 
 
 import difflib
 import math
+import os
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -75,6 +76,20 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def path_of(value: Any, what: str) -> Path:
+    """Return the path that a user gave, with the home folder for a ~ at its beginning.
+
+    what: where it was given. Raises `UsageError` for an empty text, and for what is no path.
+
+    >>> path_of("", "load")
+    Traceback (most recent call last):
+    pellucid.core.errors.UsageError: load: expected the name or path of a file or folder, got ''
+    """
+    if isinstance(value, str | os.PathLike) and str(value):
+        return Path(os.path.expanduser(value))  # noqa: PTH111 - the other raises for "~nobody"
+    raise UsageError(f"{what}: expected the name or path of a file or folder, got {value!r}")
 
 
 def check_known(what: str, name: object, names: Iterable[object]) -> None:
@@ -301,7 +316,7 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
     if origin is dict and isinstance(value, Mapping):
         return {k: _read(arguments[1], v, source, _join(key, k), None) for k, v in value.items()}
     if kind is Path and isinstance(value, str):
-        return Path(value)
+        return path_of(value, f"{source}: {key}")
     if kind is float and type(value) is int:
         return float(value)
     if kind in (bool, int, float, str) and type(value) is kind:

@@ -1,11 +1,11 @@
 """Select the precision of matrix products in training on the CPU: float32 or bfloat16."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 
 from pellucid.core import dispatch
 from pellucid.core.errors import UserError, install
+from pellucid.core.vjp import assigned
 from pellucid.kernels.device import CPU, Precision
 
 _rounded = ContextVar("pellucid_rounded_products", default=False)
@@ -42,7 +42,7 @@ def bfloat16_products() -> AbstractContextManager[None]:
             "off: leave out one of the two"
         )
     available()  # asked for before a thread begins that would make Linux refuse it
-    return _inside()
+    return assigned(_rounded, True)
 
 
 def products_for(device: str, precision: Precision) -> AbstractContextManager[None]:
@@ -51,13 +51,3 @@ def products_for(device: str, precision: Precision) -> AbstractContextManager[No
     It is `bfloat16_products` for bfloat16 on `cpu`, and raises its errors; any other does nothing.
     """
     return bfloat16_products() if (device, precision) == (CPU, "bfloat16") else nullcontext()
-
-
-@contextmanager
-def _inside() -> Iterator[None]:
-    """Set `rounded` inside this block."""
-    token = _rounded.set(True)
-    try:
-        yield
-    finally:
-        _rounded.reset(token)

@@ -111,17 +111,23 @@ def own_names(settings: Mapping[str, Any], sampled: bool = False) -> dict[str, A
 
 
 def sampling_of(
-    search: SearchConfig, given: Mapping[str, Any], before: SampleConfig | None = None
+    search: SearchConfig,
+    given: Mapping[str, Any],
+    saved: SearchConfig,
+    before: SampleConfig | None = None,
 ) -> SampleConfig:
     """Make sampling settings, with the length and the constraints of a search.
 
-    given: names and values of `SampleConfig`. before: settings that `given` changes; None: the
-    defaults. Raises `UsageError` for a wrong value, and for a search that returns several answers.
+    given: names and values of `SampleConfig`. saved: the search that the user may have changed.
+    before: settings that `given` changes; None: the defaults. Raises `UsageError` for a wrong
+    value, and for a search whose beam, length penalty or number of answers would have no effect.
     """
-    if search.best > 1:
-        raise UsageError(
-            f"best = {search.best} is of a search; sampling draws several answers with samples"
-        )
+    for name, idle in (("beam", 1), ("best", 1), ("length_penalty", 0)):
+        if (value := getattr(search, name)) not in (idle, getattr(saved, name)):
+            raise UsageError(
+                f"{name} = {value} is of a search, and these answers are sampled: leave it out "
+                "(`samples` draws several answers)"
+            )
     plain = replace(
         before or SampleConfig(), max_length=search.max_length, constraints=search.constraints
     )
@@ -410,14 +416,16 @@ class GenerationTask(Task):
         >>> model.score([("attention", "ə t ˈɛ n ʃ ə n")])  # doctest: +SKIP
         [-0.1375]
         """
-        ids, written = [], []
+        ids, written, read = [], [], list[str]()
         each: Any = pairs if isinstance(pairs, Iterable) and not isinstance(pairs, str) else [pairs]
         for pair in each:
             texts = pair if isinstance(pair, tuple | list) else ()
             if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
                 raise UsageError(f"score takes a list of pairs (text, answer); got {pair!r}")
             ids.append(self._pair(*pair))
+            read.append(pair[0])
             written.append(not self.target.unknown([pair[1]]))
+        self.warn_unread(read)
         return [
             float(scores.log_p.sum()) if known else -math.inf
             for scores, known in zip(self.token_scores(ids), written, strict=True)
@@ -474,7 +482,7 @@ class GenerationTask(Task):
         search = from_mapping(SearchConfig, wanted, "generate", self.search)
         sampling, prefix = before, settings.get("prefix", self.prefix)
         if given[SampleConfig] or sampling is not None:
-            sampling = sampling_of(search, given[SampleConfig], sampling)
+            sampling = sampling_of(search, given[SampleConfig], self.search, sampling)
         check_text(prefix, "prefix")
         return replace(self, search=search, sampling=sampling, prefix=prefix)
 

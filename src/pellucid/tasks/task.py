@@ -25,7 +25,7 @@ from pellucid.nn import Recorder
 from pellucid.tasks.metrics import check_metric
 from pellucid.tasks.scores import Kind, Scores, held_out_loss
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("pellucid.tasks.quoting")  # its messages quote the texts of users
 
 TEXTS_AT_ONCE = 128
 
@@ -73,7 +73,7 @@ def checked_texts(texts: Iterable[str | tuple[str, ...]], method: str, columns: 
                 f"{method}: the table has the columns {', '.join(names)}, and the model reads "
                 f"{columns}; choose {'it' if columns == 1 else 'them'}: {method}(table[[…]])"
             )
-    if not isinstance(texts, Iterable):
+    if not isinstance(texts, Iterable) or isinstance(texts, Mapping):
         raise UsageError(f"{method} takes a list of texts; got {type(texts).__name__}")
     found = []
     for i, text in enumerate(texts):
@@ -324,6 +324,7 @@ class Task(ABC):
         check_text(text, "attention")
         if answer is not None and not self.generates:
             raise UsageError("an encoder alone writes no answer: leave it out")
+        self.warn_unread([text])
         with Recorder() as recorder:
             read = self._read(text, answer)
         tokens = {
@@ -339,6 +340,7 @@ class Task(ABC):
 
     def unread(self, text: str) -> list[str]:
         """Return the parts of a text that have no token: characters or words new to the model."""
+        check_text(text, "unread")
         return list(self.source.unknown([text]))
 
     def warn_unread(self, texts: Iterable[str]) -> None:

@@ -187,3 +187,15 @@ def test_a_conversation_tells_of_an_answer_that_does_not_end(
     assert converse(trained) == 0
     (message,) = caplog.messages
     assert message.startswith("answers cut at the longest length, before their end: 1;")
+
+
+def test_a_run_tells_once_of_answers_that_do_not_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained = speaking()
+    trained.model.output.bias.data[2] -= 999
+    monkeypatch.setattr(generate, "WINDOW", 2)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("가\n나\n다\n라\n마".encode())))
+    assert generate._generate(trained)() == 0
+    (message,) = caplog.messages
+    assert message.startswith("answers cut at the longest length, before their end: 5;")

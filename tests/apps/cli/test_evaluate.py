@@ -105,7 +105,10 @@ def test_a_model_without_its_run_says_how_its_answers_are_scored(
     config.write_text(known.replace('"metric": "error_rates",', ""), encoding="utf-8")  # 0.1.0's
     asked = (*asked, "--accept-changes")
     assert "PER" not in pellucid(*asked, cwd=place).stdout
-    assert "run/model was trained without a metric; give --metric error_rates|bleu" in caplog.text
+    assert (
+        "run/model was trained without a metric; give --metric error_rates|letter_error_rates|bleu"
+        in caplog.text
+    )
     assert "PER" in pellucid(*asked, "--metric", "error_rates", cwd=place).stdout
     config.write_text(known, encoding="utf-8")
 
@@ -156,7 +159,11 @@ def test_a_model_that_may_have_seen_the_held_out_pairs_is_named(
     pellucid("evaluate", "run", "--ensemble", "run/model", cwd=place)
     assert "run/model: not known to have been trained on the same split" in caplog.text
     texts = ("generate", "run", "--ensemble", "run", "ab")
-    failed(pellucid(*texts, cwd=place), 2, "there is no model ab; texts go before --ensemble")
+    failed(
+        pellucid(*texts, cwd=place),
+        2,
+        "--ensemble, which texts go before: ab: there is no such folder",
+    )
 
 
 def test_training_pairs_are_not_scored_as_held_out_after_another_split(

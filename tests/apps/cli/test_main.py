@@ -776,7 +776,7 @@ class TestGenerate:
             ),
             (
                 ["runs/tiny", "a", "--seed", "1", "--beam", "2", "--best", "2"],
-                "best = 2 is of a search; sampling draws several answers with samples",
+                "best = 2 is of a search, and these answers are sampled: leave it out",
             ),
             (["runs/tiny", "a", "--file", "words.tsv"], "not both"),
         ],

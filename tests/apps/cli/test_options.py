@@ -132,18 +132,18 @@ def test_wrong_use_names_the_option(wrong: list[str], capsys: Capture) -> None:
 
 def test_sampling_is_on_if_any_option_of_it_is_given() -> None:
     search = SearchConfig(max_length=7)
-    assert SamplingOptions().config(search) is None
-    config = SamplingOptions(seed=3, top_k=2).config(search)
+    assert SamplingOptions().config(search, search) is None
+    config = SamplingOptions(seed=3, top_k=2).config(search, search)
     assert config is not None
     assert (config.seed, config.top_k, config.max_length, config.samples) == (3, 2, 7, 1)
-    several = SamplingOptions(samples=5).config(search)
+    several = SamplingOptions(samples=5).config(search, search)
     assert several is not None
     assert several.samples == 5
     with pytest.raises(UsageError, match="seed must be at least 0, got -1"):
-        SamplingOptions(seed=-1).config(search)
-    says = "best = 2 is of a search; sampling draws several answers with samples"
+        SamplingOptions(seed=-1).config(search, search)
+    says = "best = 2 is of a search, and these answers are sampled: leave it out"
     with pytest.raises(UsageError, match=says):
-        SamplingOptions(seed=1).config(SearchConfig(beam=2, best=2))
+        SamplingOptions(seed=1).config(SearchConfig(beam=2, best=2), SearchConfig(beam=2))
 
 
 def test_search_options_have_one_name_in_every_command(capsys: Capture) -> None:

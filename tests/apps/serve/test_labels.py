@@ -67,7 +67,7 @@ def test_what_training_never_saw_is_in_the_first_label_and_in_no_log(
 
 def test_the_servers_log_has_no_text(caplog: pytest.LogCaptureFixture) -> None:
     task, log = labelling("text"), logging.getLogger("pellucid.apps.serve")
-    before = logging.getLogger("pellucid.tasks.task").level, log.level, [*log.handlers]
+    before = logging.getLogger("pellucid.tasks.quoting").level, log.level, [*log.handlers]
     task.labels(["hello ж"])
     assert "ж" in caplog.text
     caplog.clear()
@@ -75,8 +75,10 @@ def test_the_servers_log_has_no_text(caplog: pytest.LogCaptureFixture) -> None:
     try:
         task.labels(["hello ж"])
         assert not caplog.text
+        logging.getLogger("pellucid.tasks.task").warning("of no text")
+        assert "of no text" in caplog.text
     finally:
-        logging.getLogger("pellucid.tasks.task").setLevel(before[0])
+        logging.getLogger("pellucid.tasks.quoting").setLevel(before[0])
         log.setLevel(before[1])
         log.handlers[:], log.propagate = before[2], True
 

@@ -25,6 +25,7 @@ def split(trained: GenerationTask, text: str) -> Passage:
 def answer_parts(
     trained: GenerationTask,
     decoder: Callable[[], Decodes],
+    cut: Callable[[int], None],
     scores: bool,
     as_json: bool,
     texts: Mapping[int, Passage],
@@ -32,12 +33,13 @@ def answer_parts(
     """Answer numbered texts, all together; yield what to print of each: text, or a JSON record.
 
     texts: by number, from 1; samples of a text are drawn by its number. The text to print is one
-    line, unless the text that it answers has several. A warning counts answers that did not end.
+    line, unless the text that it answers has several. cut: gets the number of answers that did not
+    end.
     """
     passages, numbers = list(texts.values()), [number - 1 for number in texts]
     pieces = [piece for own in passages for piece in own.pieces]
     answers = trained.answer_pieces(passages, numbers, decoder)
-    trained.warn_unfinished(sum(not answer.finished for some in answers for answer in some))
+    cut(sum(not answer.finished for some in answers for answer in some))
     found: Iterator[Any] = iter(described(trained, pieces, answers) if as_json else answers)
     for passage in passages:
         own = list(islice(found, len(passage.pieces)))
@@ -135,7 +137,8 @@ def converse(trained: GenerationTask, scores: bool = False) -> int:
             continue
         with contextlib.suppress(KeyboardInterrupt):
             if whole:  # known only at the end
-                print(*answer_parts(trained, decoder, scores, False, {number + 1: passage}))
+                warn, texts = trained.warn_unfinished, {number + 1: passage}
+                print(*answer_parts(trained, decoder, warn, scores, False, texts))
             else:
                 _stream(trained, text, number, decoder)
         number += 1

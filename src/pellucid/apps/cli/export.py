@@ -39,10 +39,12 @@ def export(
     """
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
+    if to != "ctranslate2" and weights != "float32":
+        raise UsageError(f"--weights {weights} is CTranslate2's; leave it out for {to}")
     trained: Any = load_model(model, accept_changes)
     source = find_model(model)
     if to == "huggingface":
-        _export_huggingface(trained, source, folder, weights)
+        _export_huggingface(trained, source, folder)
     elif to == "ctranslate2" and not trained.generates:
         raise UserError(
             f"{model}: is a {type(trained.model).__name__}, which cannot be exported to {to}; this "
@@ -50,8 +52,6 @@ def export(
         )
     elif to == "ctranslate2":
         _export_ctranslate2(trained, source, folder, weights)
-    elif weights != "float32":
-        raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
     else:
         files = tokenizers_in(source)
         if isinstance(trained, ClassifierTask):
@@ -75,14 +75,11 @@ def _export_ctranslate2(trained: Any, model: Path, folder: Path, weights: Quanti
     write_ctranslate2(trained.model, trained.source, trained.target, folder, weights, files)
 
 
-def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -> None:
+def _export_huggingface(trained: Any, model: Path, folder: Path) -> None:
     """Write a model for transformers.
 
-    Raises `UserError` unless it was read from a Hugging Face folder, or trained on from one, and
-    `UsageError` for other weights than float32.
+    Raises `UserError` unless it was read from a Hugging Face folder, or trained on from one.
     """
-    if weights != "float32":
-        raise UsageError(f"--weights {weights} is CTranslate2's; transformers reads float32")
     if not model_files(model)[0]:
         raise UserError(
             f"{model}: was not read from a Hugging Face folder, so that transformers does not have "

@@ -142,14 +142,16 @@ def _generate(trained: Any) -> Callable[..., int]:
             prefix: What every answer must begin with; an empty text still has an empty answer.
             scores: Print each answer's log-probability before it.
         """
-        asked = replace(
-            reading.placed(trained), search=search, sampling=sampling.config(search), prefix=prefix
-        )
+        drawn = sampling.config(search, saved)
+        asked = replace(reading.placed(trained), search=search, sampling=drawn, prefix=prefix)
         if reading.at_prompt(text):
             return converse(asked, scores)
         decoder = functools.cache(asked.decoder)  # compiled at the first answer, for all
-        answers = functools.partial(answer_parts, asked, decoder, scores, reading.json)
-        return reading.answer(text, functools.partial(split, asked), answers)
+        cut: list[int] = []
+        answers = functools.partial(answer_parts, asked, decoder, cut.append, scores, reading.json)
+        code = reading.answer(text, functools.partial(split, asked), answers)
+        asked.warn_unfinished(sum(cut))  # once for all windows of lines
+        return code
 
     return generate
 

@@ -60,11 +60,8 @@ def take_language(arguments: list[str]) -> Language | None:
     ('ko', None)
     """
     value = None if arguments[:1] == ["view"] else take(arguments, "--lang")
-    for known in LANGUAGES:
-        if value == known:
-            return known
-    if value is None:
-        return None
+    if value is None or value in LANGUAGES:
+        return value
     raise UsageError(f"--lang needs a language: {' or '.join(LANGUAGES)}; got {value!r}")
 
 

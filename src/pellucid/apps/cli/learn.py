@@ -1,10 +1,8 @@
 """`pellucid learn`: write the page that trains a Transformer in the browser."""
 
-import webbrowser
 from pathlib import Path
 
-from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.view import shown
 from pellucid.apps.view.page import learn_page
 from pellucid.system.files import write_atomically
 
@@ -23,7 +21,4 @@ def learn(output: Path = PAGE, open: bool = False) -> int:
         open: Open the page in the browser.
     """
     write_atomically(output, learn_page().encode("utf-8"))
-    Output().say(tr("wrote {}").format(output))
-    if open:
-        webbrowser.open(output.absolute().as_uri())
-    return 0
+    return shown([output], [output], "", open)

@@ -25,13 +25,13 @@ from tyro.constructors import (
 
 from pellucid.apps.cli.language import tr, wrapped
 from pellucid.apps.cli.refusals import refusal
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError, raised_as
 from pellucid.core.parts import read_all
 from pellucid.core.settings import Name
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.kernels.device import CPU, place
 from pellucid.tasks import Seq2SeqTask
-from pellucid.tasks.folder import load_model, shipped_models
+from pellucid.tasks.folder import load_model
 from pellucid.tasks.generation import sampling_of
 
 RULES = ConstructorRegistry()
@@ -103,7 +103,7 @@ def named(arguments: Sequence[str], use: str) -> tuple[str | None, list[str]]:
     >>> named(["runs/g2p", "--json"], ""), named(["--help"], "")
     (('runs/g2p', ['--json']), (None, ['--help']))
     """
-    if arguments and not arguments[0].startswith("-"):
+    if arguments and arguments[0][:1] not in ("", "-"):
         return arguments[0], list(arguments[1:])
     if not asks_help(arguments):
         raise UsageError(use)
@@ -180,19 +180,15 @@ class ModelOptions:
     def placed(self, trained: Any) -> Any:
         """Move a model to the device, and return it, or its ensemble with the other models.
 
-        Raises `UsageError` if an ensemble is not of encoder-decoders or lacks a model.
+        Raises `UsageError` if an ensemble is not of encoder-decoders or a model cannot be loaded.
         """
         if self.ensemble and not isinstance(trained, Seq2SeqTask):
             raise UsageError(f"--ensemble is for encoder-decoders; this model is {trained.name}")
         place(trained.model, self.device)
         if not self.ensemble:
             return trained
-        for path in self.ensemble:
-            if not path.exists() and str(path) not in shipped_models():
-                raise UsageError(
-                    f"--ensemble: there is no model {path}; texts go before --ensemble"
-                )
-        others = [load_model(path, self.accept_changes) for path in self.ensemble]
+        with raised_as(UsageError, UserError, where="--ensemble, which texts go before"):
+            others = [load_model(path, self.accept_changes) for path in self.ensemble]
         for other in others:
             place(other.model, self.device)
         return trained.ensemble(*others)
@@ -215,13 +211,13 @@ class SamplingOptions:
     samples: int | None = None
     """How many answers to draw for each text."""
 
-    def config(self, search: SearchConfig) -> SampleConfig | None:
+    def config(self, search: SearchConfig, saved: SearchConfig) -> SampleConfig | None:
         """Return the sampling settings, or None for a search if no option is given.
 
-        search: gives the length and the constraints.
+        search, saved: as in `sampling_of`.
         """
         given = {name: value for name, value in vars(self).items() if value is not None}
-        return sampling_of(search, given) if given else None
+        return sampling_of(search, given, saved) if given else None
 
 
 def help_of(function: Callable[..., int], command: str, whole: bool = True) -> str:

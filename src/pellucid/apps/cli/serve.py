@@ -120,4 +120,4 @@ def _log_requests() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-    logging.getLogger("pellucid.tasks.task").setLevel(logging.ERROR)  # it quotes texts
+    logging.getLogger("pellucid.tasks.quoting").setLevel(logging.ERROR)

@@ -106,7 +106,7 @@ def run(arguments: list[str]) -> int:
                 write_atomically(path, content)
             steps = len(frames(folder))
             size = f"{steps} {plural(steps, 'step')} of the training, "
-            return _shown(pages, pages, f"{size}{len(content) / 1e6:.1f} MB", open)
+            return shown(pages, pages, f"{size}{len(content) / 1e6:.1f} MB", open)
         if filmed:
             find_model(folder)  # raises while the run has no model yet
         if trained is None or not text:
@@ -146,7 +146,7 @@ def run(arguments: list[str]) -> int:
         if model is not None:
             size = f"{pages[0].stat().st_size / 1e6:.1f} MB"
             more = tr("The model runs in the page ({}); --no-run leaves it out.").format(size)
-        return _shown(output, pages, more, open)
+        return shown(output, pages, more, open)
 
     return parse(view, f"view {name or 'MODEL'}", rest)
 
@@ -169,7 +169,7 @@ def _own_answer(record: Record, trained: Task, other: Task) -> str | Sequence[in
     return record.own or None
 
 
-def _shown(written: Sequence[Path], pages: Sequence[Path], more: str, open: bool) -> int:
+def shown(written: Sequence[Path], pages: Sequence[Path], more: str, open: bool) -> int:
     """Print the paths that were written, and open the page if asked to."""
     wrote = [tr("wrote {}").format(path) for path in written]
     Output().say("\n".join([*wrote, *filter(None, [more])]))
