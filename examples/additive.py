@@ -171,7 +171,6 @@ def draw(errors: dict[tuple[str, int], list[float]], widths: list[int], path: Pa
         ax.set_xticks(widths, [str(d_k) for d_k in widths])
         ax.set(xlabel="$d_k$", ylabel="error on new queries (1 = equal weights)", yscale="log")
         ax.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
     pictures.save(figure, path)
 
 
@@ -189,7 +188,9 @@ def table(stored: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
 
 
 def main() -> None:
-    """Print the table, draw it, and store it."""
+    """Print the table, store it, and draw it."""
+    from pellucid.core.errors import UserError
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("runs/examples"))
     parser.add_argument("--steps", type=int, default=1000)
@@ -214,8 +215,12 @@ def main() -> None:
             stored[kind][str(d_k)] = {"passes": float(passes), "errors": errors[kind, d_k]}
             ends = "  ".join(f"{error:.3f}" for error in errors[kind, d_k])
             print(f"{kind:<12} {d_k:<5} {variance:<23.2f} {passes:<13.3f}   {ends}", flush=True)
-    draw(errors, given.widths, given.output / "additive.png")
+    given.output.mkdir(parents=True, exist_ok=True)
     (given.output / "additive.json").write_text(json.dumps(stored, indent=1) + "\n", "utf-8")
+    try:
+        draw(errors, given.widths, given.output / "additive.png")
+    except UserError as error:  # matplotlib is not installed
+        print(f"no picture: {error}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import numpy as np
 
 import pellucid
 from pellucid import nn
+from pellucid.apps.cli.language import in_korean
 from pellucid.apps.cli.main import main
 from pellucid.apps.teach import pictures
 from pellucid.core.batch import Batch, Packed
@@ -72,7 +73,8 @@ class Lesson:
         try:
             figure = draw(*(arguments or (self.language,)))
         except UserError as error:
-            print(f"{Text('no picture', '그림 없음').to(self.language)}: {error}")
+            why = Text(f"no picture: {error}", f"그림 없음: {in_korean(str(error))}")
+            print(why.to(self.language))
             return
         self.output.mkdir(parents=True, exist_ok=True)
         path = self.output / f"{name}{self.suffix}"

@@ -281,6 +281,7 @@
           : h("p", {}, say("again"));
         said.replaceChildren(...marked(found), ...printed(found.printed), after);
         code.point(found.line);
+        said.scrollIntoView({ block: "nearest" });
         list();
       });
     }
@@ -340,6 +341,7 @@
         const sum = wrong ? say("red", wrong, found.marks.length) : say("green", found.marks.length);
         said.replaceChildren(h("p", { className: `wb-sum ${wrong ? "wrong" : "right"}` }, sum), ...marked(found));
         code.point(found.line);
+        said.scrollIntoView({ block: "nearest" });
       });
     }
     buttons.append(button("check", check, "wb-first"), button("over", show));

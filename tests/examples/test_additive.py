@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from additive import KINDS, check, learned, table
+from additive import KINDS, check, learned, main, table
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parents[2] / "examples" / "additive.py"
@@ -60,3 +60,14 @@ def test_it_prints_a_row_for_each_width_and_draws_them(tmp_path: Path) -> None:
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert len(done.stdout.splitlines()) == 4 + 2 + 4 * 2
     assert (tmp_path / "additive.png").stat().st_size > 1000
+
+
+def test_without_matplotlib_it_stores_the_results_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    command = ["additive.py", "--steps", "1", "--widths", "2", "--output", str(tmp_path / "new")]
+    monkeypatch.setattr("sys.argv", command)
+    main()
+    assert "no picture: pictures need matplotlib" in capsys.readouterr().out
+    assert [each.name for each in (tmp_path / "new").iterdir()] == ["additive.json"]

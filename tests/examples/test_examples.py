@@ -149,6 +149,8 @@ def test_an_example_without_matplotlib_says_so(
     monkeypatch.setattr("sys.argv", ["article.py", "--output", str(tmp_path)])
     lesson.Lesson("About").show(name, lesson.pictures.PICTURES[name])
     assert "no picture: pictures need matplotlib" in capsys.readouterr().out
+    lesson.Lesson("About", "ko").show(name, lesson.pictures.PICTURES[name])
+    assert "그림 없음: 그림에는 matplotlib이 필요한데" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 
