@@ -54,6 +54,7 @@ def test_what_exercises_say_is_that_of_the_stored_runs() -> None:
     for name, mistake, found in module.tried():
         if mistake and "error" not in found[0]:
             en, ko = learnt(name, mistake)
+            assert en.count("/") == ko.count("/") == 2 * len(found)  # as many without a mistake
             for one in found:
                 assert f"{one['right']:,}/{one['of']:,}" in en
                 assert f"{one['right']:,}/{one['of']:,}" in ko

@@ -126,7 +126,7 @@ def found_as(path: str, korean: bool) -> str:
     words = SYNONYMS.get(path.replace(".ko.md", ".md"))
     if words is None:
         return ""
-    head = "다른 이름" if korean else "Also searched for"
+    head = "검색어" if korean else "Also searched for"
     return f'\n\n<p class="also" markdown="0">{head}: {words["ko" if korean else "en"]}</p>\n'
 
 

@@ -304,11 +304,10 @@ def learnt(name: str, mistake: str) -> Text:
     It begins with a space, to follow another sentence, and is empty if none was trained with this
     mistake. The numbers come from scripts/silent_bugs.py.
     """
-    right = read("learnt").get(name, {}).get(mistake)
+    right, none = read("learnt").get(name, {}).get(mistake), read("learnt")["none"]
     if right is None:
         return Text("", "")
-    none = read("learnt")["none"][: len(right)]
-    return _says("learnt", right=", ".join(right), none=", ".join(none))
+    return _says("learnt", right=", ".join(right), none=", ".join(none[: len(right)]))
 
 
 def _says(name: str, **values: Any) -> Text:
