@@ -26,7 +26,7 @@ from mkdocs.structure.pages import Page
 import pellucid
 from pellucid.apps import view
 from pellucid.apps.teach.topic import TOPICS
-from pellucid.apps.view.page import learn_page
+from pellucid.apps.view.page import template
 
 GENERATED = pages.generated()
 SHOWN = {
@@ -186,7 +186,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     site = Path(config.site_dir)
     picture = view.attention(pellucid.load("g2p-en"), "attention", run=True)
     picture.save(site / TRY)
-    runs = {TRY: (site / TRY).read_text(encoding="utf-8"), LEARN: learn_page()}
+    runs = {TRY: (site / TRY).read_text(encoding="utf-8"), LEARN: template("learn.html")}
     for path, html_text in runs.items():
         tags = card(config, *CARDS[path], f"{config.site_url}{path}")
         shown = html_text.replace("</head>", f"{tags}</head>", 1)

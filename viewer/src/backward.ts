@@ -28,7 +28,6 @@ type Name = (typeof NAMES)[number];
 
 export class Backward {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly title = el("h2");
   private readonly hint = el("p", { class: "hint" });
   private readonly query: HTMLSelectElement;
@@ -37,8 +36,7 @@ export class Backward {
   private readonly bodies = {} as { [name in Name]: HTMLElement };
   private opened = false;
 
-  constructor(model: Model, trial: () => Trial | null) {
-    this.model = model;
+  constructor(private readonly model: Model, trial: () => Trial | null) {
     const { store, record } = model;
     const [query, queries] = select("backward-query", t.queryChoice, (query) => store.set({ query }));
     const [key, keys] = select("backward-key", t.keyChoice, (key) => store.set({ key }));

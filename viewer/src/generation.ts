@@ -11,7 +11,6 @@ import { Tree } from "./tree.ts";
 
 export class Generation {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly tokens: HTMLElement;
   private readonly candidates = el("ol", { class: "candidates" });
   private readonly title = el("h3");
@@ -22,8 +21,7 @@ export class Generation {
   private readonly looks = el("p", { class: "looks" });
   private readonly looksTitle = el("h3");
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     const { record, store } = model;
     this.tokens = el("div", {
       class: "answer",

@@ -25,10 +25,8 @@ export class Grid {
   private readonly list: HTMLElement;
   private thumbnails: Thumbnail[] = [];
   private stale: Thumbnail[] = [];
-  private readonly model: Model;
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     this.list = el("div", {
       class: "grid",
       role: "listbox",

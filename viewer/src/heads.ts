@@ -6,15 +6,10 @@ import { unpackHead } from "./record.ts";
 import type { AttentionMap, Rows } from "./record.ts";
 
 export class Head {
-  readonly map: AttentionMap;
-  readonly number: number;
   private kept: { [name: string]: unknown } = {};
   private scaled: { scale: number; weights: Matrix; summary: Summary } | undefined;
 
-  constructor(map: AttentionMap, number: number) {
-    this.map = map;
-    this.number = number;
-  }
+  constructor(readonly map: AttentionMap, readonly number: number) {}
 
   private once<T>(name: string, make: () => T): T {
     return (this.kept[name] ??= make()) as T;

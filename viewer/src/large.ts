@@ -18,7 +18,6 @@ const GAP = 20;
 
 export class Large {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly title = el("h2");
   private readonly subtitle = el("p", { class: "hint" });
   private readonly readout = el("output", { id: "readout", "aria-live": "polite" });
@@ -38,8 +37,7 @@ export class Large {
   private readonly pick: HTMLElement;
   private readonly asBeside: HTMLElement;
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     const { store } = model;
     // A map not drawn again yet may have more tokens than the kind now chosen.
     const inside = ({ query, key }: Cell) => ({

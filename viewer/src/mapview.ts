@@ -23,10 +23,8 @@ export abstract class MapView {
   protected rows: Label[] = [];
   protected columns: Label[] = [];
   protected cursor: Cell = { query: 0, key: 0 };
-  protected colours: Colours;
 
-  constructor(form: string, role: string, name: string, describedBy: string, colours: Colours, events: MapEvents) {
-    this.colours = colours;
+  constructor(form: string, role: string, name: string, describedBy: string, protected colours: Colours, events: MapEvents) {
     const attributes = {
       class: `surface ${form}`,
       role: "application",

@@ -11,14 +11,12 @@ const ROW = 28;
 
 export class NumbersTable {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly rows = el("tbody");
   private readonly region: HTMLElement;
   private readonly caption = el("caption");
   private cells: HTMLElement[][] = [];
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     const power = el("span", {}, "e", el("sup", {}, "a − max"));
     const [key, score, scaled, masked, weight] = t.columns;
     const heads = [key!, score!, scaled!, masked!, power, weight!];

@@ -28,11 +28,8 @@ const LISTED = 8;
 
 export class Detail {
   readonly root = el("section", { class: "detail", id: "part-detail" });
-  private readonly model: Model;
 
-  constructor(model: Model) {
-    this.model = model;
-  }
+  constructor(private readonly model: Model) {}
 
   show(part: Part): void {
     const { record } = this.model;

@@ -56,7 +56,6 @@ interface Bed {
 
 export class River {
   readonly root = el("section", { class: "card river", "aria-label": t.whole.name });
-  private readonly model: Model;
   private readonly detail: Detail;
   private readonly stations: Station[] = [];
   private readonly springs: { [side in Side]?: HTMLElement } = {};
@@ -71,8 +70,7 @@ export class River {
   private mean = true;
   private seen = "";
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     this.detail = new Detail(model);
     this.heads = segmented<"mean" | "head">(t.whole.arcs, [["mean", t.whole.mean], ["head"]], (which) => {
       this.mean = which === "mean";

@@ -22,10 +22,8 @@ export class ScalePanel {
   private readonly power = el("output", { class: "power", for: "scale-slider" });
   private readonly presets: { button: HTMLButtonElement; scale: () => number | null }[] = [];
   private readonly table = el("tbody");
-  private readonly model: Model;
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     const { store } = model;
     this.slider = el("input", {
       id: "scale-slider",

@@ -25,12 +25,10 @@ interface Stage {
 
 export class Stages {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly stages = {} as { [name in Name]: Stage };
   private most = 0;
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     this.root = el("div", { class: "stages" }, ...NAMES.map((name) => this.make(name)));
   }
 

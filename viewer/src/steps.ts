@@ -14,7 +14,6 @@ const REST = 60;
 
 export class Steps {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly title = el("h2");
   private readonly query: HTMLSelectElement;
   private readonly key: HTMLSelectElement;
@@ -23,8 +22,7 @@ export class Steps {
   private readonly strips: Strips;
   private resting: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     const { store } = model;
     const [query, queries] = select("query-choice", t.queryChoice, (query) => store.set({ query }));
     const [key, keys] = select("key-choice", t.keyChoice, (key) => store.set({ key }));

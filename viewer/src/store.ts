@@ -45,14 +45,11 @@ export interface State extends Cell {
 type Listener = (state: State, changed: ReadonlySet<keyof State>) => void;
 
 export class Store {
-  state: State;
   private listeners: { listener: Listener; of: readonly (keyof State)[] }[] = [];
   private changed = new Set<keyof State>();
   private scheduled = false;
 
-  constructor(state: State) {
-    this.state = state;
-  }
+  constructor(public state: State) {}
 
   /** Change some choices; listeners are called once, before the next picture. */
   set(change: Partial<State>): void {

@@ -10,12 +10,10 @@ import { t } from "./text.ts";
 
 export class Strips {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly product: HTMLElement;
   private readonly result: HTMLElement;
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     const part = (name: string) =>
       el("div", { class: "strips", role: "group", "aria-label": name });
     this.product = part(t.scoreAsSum);

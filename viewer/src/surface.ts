@@ -18,17 +18,15 @@ export class Surface {
   readonly root: HTMLElement;
   private readonly canvas = el("canvas");
   private readonly spacer: HTMLElement;
-  private readonly draw: Draw;
   private scheduled = false;
   /** Whether more than the inside has changed. */
   private whole = true;
 
   constructor(
     attributes: Record<string, string>,
-    draw: Draw,
+    private readonly draw: Draw,
     resized: () => void,
   ) {
-    this.draw = draw;
     this.spacer = el("div", { class: "spacer" }, this.canvas);
     this.root = el("div", { tabindex: 0, ...attributes }, this.spacer);
     this.root.addEventListener("scroll", () => this.redraw());

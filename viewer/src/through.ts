@@ -28,14 +28,10 @@ export class Through {
   /** What the backward pass goes through: the attention in view, or one of the derivations. */
   readonly chooser: HTMLElement;
   readonly root = el("div", { class: "steps" });
-  private readonly model: Model;
-  private readonly code: Code;
   private readonly select = el("select", { id: "through-choice" });
   private readonly roles: Segmented<string>;
 
-  constructor(model: Model, code: Code) {
-    this.model = model;
-    this.code = code;
+  constructor(private readonly model: Model, private readonly code: Code) {
     const all = this.all;
     const roles = ROLES.filter((role) => all.some((one) => one.role === role));
     this.roles = segmented<string>(

@@ -29,7 +29,6 @@ const STOPS: Stop[] = [
 export class Tour {
   readonly button: HTMLElement;
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly stops: Stop[];
   private readonly place = el("p", { class: "hint" });
   private readonly title = el("h2");
@@ -37,8 +36,7 @@ export class Tour {
   private readonly back = this.step(-1, t.tour.back);
   private readonly next = this.step(1, t.tour.next);
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     // What is not generated has no search.
     this.stops = model.guesses ? STOPS.filter(({ name }) => name !== "answer") : STOPS;
     this.button = el(

@@ -19,7 +19,6 @@ const [PAPER, BETWEEN] = [670, 26];
 
 export class Tree {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly picture = el("div", { class: "tree" });
   private readonly detail = el("output", { "aria-live": "polite" });
   private readonly all: HTMLInputElement;
@@ -31,8 +30,7 @@ export class Tree {
   private columns: { x: number; y: number; width: number }[] = [];
   private paper = false;
 
-  constructor(model: Model) {
-    this.model = model;
+  constructor(private readonly model: Model) {
     const { tree } = model.record;
     const width = Math.max(0, ...tree.map((node) => node[6]));
     this.all = el("input", { type: "checkbox", id: "dropped", onchange: () => this.build() });

@@ -116,6 +116,10 @@ class ForeignTokenizer(TokenizerLike):
         """The bytes of each token at the beginning of a text, and elsewhere."""
         return spelled_by(self._core)
 
+    def to_json(self) -> str:
+        """Return the text of a tokenizer.json."""
+        return str(self._core.to_str())
+
     def units(self, text: str) -> list[str]:
         """Return the part of a text that each of its tokens covers."""
         return [text[start:end] for _, start, end in self._spans(text)]
@@ -130,7 +134,7 @@ class ForeignTokenizer(TokenizerLike):
     @cached_property
     def _unknown(self) -> int | None:
         """Id of the unknown token, if there is one."""
-        model = json.loads(self._core.to_str())["model"]
+        model = json.loads(self.to_json())["model"]
         token = model.get("unk_token")
         found: int | None = model.get("unk_id") if token is None else self.token_id(token)
         return found

@@ -96,15 +96,19 @@ class Seq2SeqTask(GenerationTask):
         """
         if self.sentences is None and self._fits(text):
             return super().passage(text)
-        parts = lines(text)
-        if self.columns == 1:
-            parts = [piece for line in parts for piece in self._grouped(line)]
         self.check_seen(text)
-        found = Passage.of([part for piece in parts for part in self._words(piece)], self._knows)
+        found = self.split(text)
         for piece in found.pieces:
             self.check_columns(piece)
             self.check_length(piece)
         return found
+
+    def split(self, text: str) -> Passage:
+        """Split a text as `passage` does, without its checks."""
+        parts = lines(text)
+        if self.columns == 1:
+            parts = [piece for line in parts for piece in self._grouped(line)]
+        return Passage.of([part for piece in parts for part in self._words(piece)], self._knows)
 
     def openings(self, passage: Passage) -> list[Opening]:
         """Return the input tokens and the required beginning of the answer, for each piece.

@@ -63,7 +63,7 @@ def surrogate(m: Map, dx: np.ndarray, dy: np.ndarray, weights: list[np.ndarray])
         part + by_head(rows @ w.T)
         for part, rows, w in zip((m.q, m.k, m.v), (dx, dy, dy), weights, strict=True)
     )
-    z, _ = ops.attention(q * m.scale, k, v, scale=1.0, causal=m.causal)
+    z, _ = ops.attention(q * m.scale, k, v, scale=1.0, causal=(m.kind == "decoder"))
     return float((z * m.doutputs).sum())
 
 

@@ -123,7 +123,7 @@ def test_a_title_is_as_long_as_it_is_shown() -> None:
     from pellucid.data.tokenizers import train_tokenizer
 
     text = "a" + 7 * "$$$"
-    trained = speaking(train_tokenizer([text], kind="char"))
+    trained = speaking(train_tokenizer([text, " "], kind="char"))  # else it reads words: a
     figure = view.attention(trained, text, text).figure("encoder", 1, 1)
     (title,) = (words.get_text() for words in figure.texts)
     assert title.count("$") == title.count("\\$") == 42

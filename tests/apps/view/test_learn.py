@@ -17,7 +17,7 @@ from tests.apps.view.browsing import cut
 from tests.apps.view.test_runnable import VIEWER, made
 
 from pellucid.apps.cli.main import main
-from pellucid.apps.view.page import learn_page
+from pellucid.apps.view.page import template
 from pellucid.apps.view.runnable import runnable
 from pellucid.core.batch import Batch, Packed
 from pellucid.optim.config import OptimizerConfig
@@ -106,7 +106,7 @@ def test_losses_of_fifty_steps_are_the_librarys(
 @pytest.fixture
 def opened(new_page: Callable[..., Page], tmp_path: Path) -> Callable[..., Page]:
     path = tmp_path / "learn.html"
-    path.write_text(learn_page(), encoding="utf-8")
+    path.write_text(template("learn.html"), encoding="utf-8")
 
     def open_page(**options: Any) -> Page:
         page = new_page(**options)
@@ -277,7 +277,7 @@ def test_nothing_is_wider_than_the_screen_and_axe_finds_nothing(
 
 
 def test_the_page_asks_nothing_of_the_network() -> None:
-    html = learn_page()
+    html = template("learn.html")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
     assert policy
     assert policy[1].startswith("default-src 'none'")
@@ -289,5 +289,5 @@ def test_the_page_asks_nothing_of_the_network() -> None:
 def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "learn.html"
     assert main(["learn", "--output", str(path)]) == 0
-    assert path.read_text(encoding="utf-8") == learn_page()
+    assert path.read_text(encoding="utf-8") == template("learn.html")
     assert str(path) in capsys.readouterr().out

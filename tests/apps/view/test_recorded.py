@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import numpy as np
 import pytest
 from tests.apps.view.samples import gpt
 from tests.apps.view.test_runnable import (
+    ALONE,
     LABELLING,
     MASKING,
     SETTINGS,
     VIEWER,
+    bert_tokenizer,
     continuing,
     labelling,
     made,
@@ -28,6 +31,11 @@ from pellucid.apps.view.capture import capture, frozen
 from pellucid.apps.view.page import as_json
 from pellucid.apps.view.record import Record
 from pellucid.apps.view.runnable import runnable
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.models import MaskedLM, MaskedLMConfig, Seq2Seq
+from pellucid.models.classifier import Classifier
+from pellucid.models.config import ClassifierConfig
+from pellucid.tasks import ClassifierTask, MaskedLMTask
 
 FIRST, TEXT = "cab A.B", "banana sp"
 ANSWER = "bat"
@@ -141,6 +149,57 @@ def test_steps_labels_and_the_cell_in_view(
         close(found["probability"], step.probability, "p")
         close([c[2] for c in found["candidates"]], [c.probability for c in step.candidates], "p")
     assert page["opens"] == view.record.select_cell(record)._asdict()
+
+
+@pytest.mark.parametrize(
+    "text", ["abc😀", " a-b! ", "ж abc", "abc cab", "ab\u200bc\n", "?!", "жж a"]
+)
+def test_a_model_of_words_reads_of_a_text_what_the_library_reads(text: str, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(["abc-"], kind="char")
+    task = made()
+    entries = tokenizer.vocab_size
+    config = replace(task.model.config, source_vocab_size=entries, target_vocab_size=entries)
+    task = replace(task, model=Seq2Seq(config).eval(), source=tokenizer, target=tokenizer)
+    assert task.reads_words
+    first = as_json(view.attention(task, "abc").record, numbers=False)
+    record = view.attention(task, text).record
+    (page,) = computed(
+        [{"record": first, "run": runnable(task), "text": text, "answer": ""}], tmp_path
+    )
+    assert [list(label) for label in record.source] == page["source"]
+    assert record.loss == pytest.approx(page["loss"], abs=1e-4)
+
+
+def test_a_bert_folders_word_pieces_are_read_as_the_library_reads_them(tmp_path: Path) -> None:
+    tokenizer = bert_tokenizer()
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+    entries = tokenizer.vocab_size
+    masked = MaskedLM(MaskedLMConfig(vocab_size=entries, mask_token_id=4, **ids, **ALONE), seed=3)
+    labels = train_tokenizer(["good", "bad"], "label")
+    sizes = {"vocab_size": entries, "label_vocab_size": labels.vocab_size}
+    classifier = Classifier(ClassifierConfig(**sizes, **ids, **ALONE), seed=3)
+    texts = ["The [MASK] sats[MASK].", "the cats don", "жук cats 漢가나!"]
+    cases, records = [], []
+    for task, some in (
+        (MaskedLMTask.of(masked.eval(), [tokenizer]), texts),
+        (ClassifierTask.of(classifier.eval(), [tokenizer.framed(), labels]), texts[1:]),
+    ):
+        run, first = runnable(task), as_json(view.attention(task, "the").record, numbers=False)
+        cases += [{"record": first, "run": run, "text": text, "answer": ""} for text in some]
+        records += [view.attention(task, text).record for text in some]
+    for record, page in zip(records, computed(cases, tmp_path), strict=True):
+        both = [
+            [[*x] for x in source if x[1] != "unknown"]
+            for source in (record.source, page["source"])
+        ]
+        assert both[0] == both[1]
+        assert len(record.source) == len(page["source"])
+        assert record.own in ("", page["own"])  # "": its tokens would not be read as such
+        assert record.loss == pytest.approx(page["loss"], abs=1e-4)
+        assert [step.token for step in record.steps] == [step["token"] for step in page["steps"]]
+        assert [list(step.label) for step in record.steps] == [x["label"] for x in page["steps"]]
+        if "жук" not in record.title:
+            assert record.title == page["title"]
 
 
 @pytest.mark.parametrize("n", CASES)

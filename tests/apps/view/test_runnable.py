@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 from tests.models.whole_model import shake
 
 import pellucid
@@ -29,6 +30,7 @@ from pellucid.core.errors import UserError
 from pellucid.data.appearance import reading_of
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig
+from pellucid.interop.tokenizer import ForeignTokenizer
 from pellucid.models import (
     CausalLM,
     CausalLMConfig,
@@ -476,7 +478,7 @@ LONGER = "the theme of these: 나는 가다나, 가나 3.14 then it's theirs\u00
 
 
 @cache
-def tokenizers() -> list[Tokenizer]:
+def own_tokenizers() -> list[Tokenizer]:
     texts = ["가나다 Ǆ bΣ", "É.", "hé llo?", "İx !"]
     steps = (
         (), ("nfc",), ("nfd",), ("lowercase",), ("whitespace",), ("nfd", "lowercase"),
@@ -493,7 +495,7 @@ def tokenizers() -> list[Tokenizer]:
 def test_texts_become_the_tokens_of_the_library_and_come_back(tmp_path: Path) -> None:
     texts = ["", " ", "가나", "각 Ǆ", "e\u0301É.  x\u0085y", "ΑΣ Σ", "<s> </s>", "?!a,b"]
     texts += ["\ufeffİ😀", "it's we'll  x 12 3!? \n\n y\u2003\u0085 z\t", LONGER, LONGER[::-1]]
-    for tokenizer in tokenizers():
+    for tokenizer in own_tokenizers():
         task = made()
         config = replace(task.model.config, source_vocab_size=tokenizer.vocab_size)
         config = replace(config, max_position_embeddings=90)
@@ -582,15 +584,91 @@ def test_the_page_reads_typed_texts_as_the_library_does(tmp_path: Path) -> None:
                         typed_texts(draws, 101),
                     )
                 )
-    path = tmp_path / "cases.json"
-    records = [(_tokenizer(tokenizer, "source"), texts) for tokenizer, texts in cases]
+    read_as_the_library(cases, made().model.config, tmp_path)
+
+
+def read_as_the_library(cases: list[tuple[Any, list[str]]], config: Any, folder: Path) -> None:
+    """Assert that the page's tokens of texts are the library's, and that they write the same."""
+    path = folder / "cases.json"
+    records = [(_tokenizer(tokenizer, "source", config), texts) for tokenizer, texts in cases]
     path.write_text(json.dumps(records), encoding="utf-8")
     command = ["node", "test/units.mjs", str(path)]
     done = subprocess.run(command, cwd=VIEWER, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for (tokenizer, texts), found in zip(cases, json.loads(done.stdout), strict=True):
-        for text, ids in zip(texts, found, strict=True):
-            assert ids == tokenizer.encode(text), (tokenizer.kind, tokenizer.reading, text)
+    for (tokenizer, texts), each in zip(cases, json.loads(done.stdout), strict=True):
+        for text, (ids, written, known) in zip(texts, each, strict=True):
+            assert ids == tokenizer.encode(text), (records[0][0]["kind"], text)
+            assert written == tokenizer.decode(ids), text
+            if all(
+                unicodedata.category(c) != "Cn" for c in text
+            ):  # later Unicode has letters there
+                assert known == tokenizer.knows(text), text
+
+
+def bert_tokenizer(pieces: Sequence[str] = (), **settings: Any) -> ForeignTokenizer:
+    """Return a WordPiece tokenizer as a BERT folder has it."""
+    words = "the cat sat ##s . ! ? , ' ##t don m re 漢 가 ##나 나 é e ##é ##e strasse x 1 ##2 # ##"
+    some = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words.split(), *pieces]
+    vocab = {piece: i for i, piece in enumerate(some)}
+    core = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token="[UNK]"))
+    core.normalizer = tokenizers.normalizers.BertNormalizer(**settings)
+    core.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    core.decoder = tokenizers.decoders.WordPiece()
+    core.add_special_tokens(some[:5])
+    ids = [("[CLS]", 2), ("[SEP]", 3)]
+    core.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", None, ids)
+    return ForeignTokenizer(core)
+
+
+def texts_for(draws: random.Random, vocabulary: Sequence[str], count: int) -> list[str]:
+    """Return texts of pieces with and without spaces between them, and of signs of every plane."""
+    between = [" ", "", "  ", "\u3000", "'", ".", "\u200b", "\u0301", "한", "🥰", "漢", "É"]
+    texts = []
+    for _ in range(count):
+        some = [draws.choice(vocabulary).removeprefix("##") for _ in range(draws.randrange(1, 9))]
+        some += ["".join(map(chr, draws.choices([*range(0xD7FF), *range(0xE000, 0x30000)], k=2)))]
+        draws.shuffle(some)
+        texts.append("".join(x + draws.choice(between) for x in some))
+    return texts
+
+
+@pytest.mark.oracle("node")
+def test_the_page_reads_word_pieces_as_the_library_does(tmp_path: Path) -> None:
+    draws = random.Random(7)
+    some = [chr(draws.randrange(0x21, 0xD7FF)) for _ in range(301)]
+    kinds = [
+        bert_tokenizer([*some, *(f"##{c}" for c in some)], **settings)
+        for settings in (
+            {},
+            {"lowercase": False},
+            {"lowercase": False, "strip_accents": True, "handle_chinese_chars": False},
+            {"clean_text": False, "strip_accents": False},
+        )
+    ]
+    article = ForeignTokenizer.load(VIEWER.parent / "studies" / "article-003.tokenizer.json")
+    texts = [
+        "",
+        " ",
+        "x" * 100,
+        "strasse" * 15,
+        "[MASK] cats[SEP]don't",
+        "[mask]",
+        "<s>가</s>",
+        "😀",
+    ]
+    texts += [
+        "constructor",
+        "안녕하세요? 사랑해 🥰",
+        "the cat\u0301s\ufe0f",
+        "ΑΣ İ ǅ",
+        "x\x0by\tx\x85y\0",
+    ]
+    cases: list[tuple[Any, list[str]]] = []
+    for tokenizer in (*kinds, kinds[0].framed(), article):
+        names = tokenizer.tokens(range(tokenizer.vocab_size))
+        typed = [*texts, *texts_for(draws, names, 301), *typed_texts(draws, 101)]
+        cases.append((tokenizer, typed))
+    read_as_the_library(cases, CONFIG, tmp_path)
 
 
 def test_what_the_page_cannot_run_is_refused_by_name() -> None:

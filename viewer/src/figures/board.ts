@@ -94,10 +94,8 @@ class Bars {
   private readonly columns: HTMLElement[];
   private readonly numbers: HTMLElement[] = [];
   private readonly checks: HTMLElement[] = [];
-  private readonly panel: Panel;
 
-  constructor(panel: Panel, count: number, moved: (i: number, to: number) => void, chosen: (i: number) => void) {
-    this.panel = panel;
+  constructor(private readonly panel: Panel, count: number, moved: (i: number, to: number) => void, chosen: (i: number) => void) {
     const [least, most] = panel.range;
     const labels = panel.labels ?? Array.from({ length: count }, (_, i) => panel.name + subscript(i));
     this.columns = labels.map((label) => {

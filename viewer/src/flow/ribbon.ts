@@ -52,7 +52,6 @@ function placed(flow: Flow): Placed[] {
 
 export class Ribbon {
   readonly root: HTMLElement;
-  private readonly model: Model;
   private readonly t;
   private readonly select = el("select", { id: "flow-choice" });
   private readonly rather = el("select", { id: "flow-rather" });
@@ -67,8 +66,7 @@ export class Ribbon {
   private cell: [stage: number, token: number] = [0, 0];
   private drawn = 0;
 
-  constructor(model: Model, trial: () => Trial | null) {
-    this.model = model;
+  constructor(private readonly model: Model, trial: () => Trial | null) {
     this.step = new Step(model, trial);
     const { record, state, store } = model;
     const t = (this.t = TEXTS[state.language]);

@@ -86,7 +86,6 @@ export function lossOf(runner: Runner, batch: readonly Example[], derivatives: D
 }
 
 export class Learner {
-  readonly settings: Settings;
   readonly task: Task;
   readonly record: RunRecord;
   readonly runner: Runner;
@@ -97,8 +96,7 @@ export class Learner {
   private readonly random: Random;
   private readonly derivatives: Derivatives;
 
-  constructor(settings: Settings, plain = false) {
-    this.settings = settings;
+  constructor(readonly settings: Settings, plain = false) {
     this.task = taskOf(settings.task, settings.pairs);
     const { record, tensors } = fresh(this.task, settings);
     this.record = record;

@@ -151,14 +151,8 @@ function ofLoss(runner: Runner, run: Run, expected: readonly (number | null)[]):
 
 class Backward {
   readonly gradients: Gradients;
-  private readonly runner: Runner;
-  private readonly off: Off;
-  private readonly derivatives: Derivatives;
 
-  constructor(runner: Runner, off: Off, derivatives: Derivatives) {
-    this.runner = runner;
-    this.off = off;
-    this.derivatives = derivatives;
+  constructor(private readonly runner: Runner, private readonly off: Off, private readonly derivatives: Derivatives) {
     const tensors = runner.products.zeros();
     this.gradients = { tensors, scores: { encoder: [], decoder: [] }, passed: {}, predicting: { values: new Float32Array(0), count: 0, width: 0 } };
   }

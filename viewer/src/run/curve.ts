@@ -28,7 +28,6 @@ export class Curve {
   readonly slider: HTMLInputElement;
   by = 0;
   private readonly t;
-  private readonly moved: (by: number, now: Outcome, before: Outcome) => void;
   private readonly letter = el("label", { for: "" });
   private readonly value = el("output");
   private readonly picture = el("div", { class: "curve", role: "img" });
@@ -39,9 +38,8 @@ export class Curve {
   private turn = 0;
 
   /** `moved` hears of every δ, the first too, and what the model makes of it and of 0. */
-  constructor(id: string, language: Language, moved: (by: number, now: Outcome, before: Outcome) => void) {
+  constructor(id: string, language: Language, private readonly moved: (by: number, now: Outcome, before: Outcome) => void) {
     this.t = TEXTS[language];
-    this.moved = moved;
     this.slider = el("input", { type: "range", id });
     this.letter.htmlFor = id;
     this.slider.addEventListener("input", () => this.move(Number(this.slider.value)));

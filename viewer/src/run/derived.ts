@@ -63,13 +63,10 @@ function lazily(about: Omit<Derivation, "row" | "steps">, row: () => number, ste
 
 /** The numbers of the model that each part of a strip has, in the strip's order. */
 class Places {
-  private readonly fed: Fed;
   private readonly block = { encoder: -1, decoder: -1 };
   private last = "";
 
-  constructor(fed: Fed) {
-    this.fed = fed;
-  }
+  constructor(private readonly fed: Fed) {}
 
   of({ role, stack, layer, block }: Part): Norm | { first: Linear; second: Linear; activation: string } | null {
     const place = `${stack} ${layer} ${block}`;

@@ -113,15 +113,13 @@ export interface Answer {
 }
 
 export class Runner {
-  readonly record: RunRecord;
   readonly tensors: Tensor[];
   readonly products: Products;
   moved: MovedScore | null = null;
   instead: Instead | null = null;
 
   /** Without `values` the tensors are those of the record; `plain` is without compiled kernels. */
-  constructor(record: RunRecord, values: Tensor[] = tensors(record), plain = false) {
-    this.record = record;
+  constructor(readonly record: RunRecord, values: Tensor[] = tensors(record), plain = false) {
     this.products = new Products(values.map((tensor) => tensor.values.length), plain);
     this.tensors = values.map((tensor) => ({ ...tensor, values: this.products.place(tensor.values) }));
   }

@@ -67,8 +67,26 @@ export interface Stack {
   norm: Norm | null;
 }
 
+/** A tokenizer.json of BERT's, and what pellucid.apps.view.runnable adds to it. */
+export interface BertRecord {
+  normalizer: { clean_text: boolean; handle_chinese_chars: boolean; strip_accents: boolean | null; lowercase: boolean };
+  model: { vocab: { [piece: string]: number }; unk_token: string; continuing_subword_prefix: string; max_input_chars_per_word: number };
+  decoder: { prefix: string; cleanup: boolean };
+  added_tokens: { id: number; content: string; special: boolean }[];
+  /** Characters that are left out, accents, and characters that are a word each. */
+  unseen: string;
+  marks: string;
+  alone: string;
+  /** Names of tokens that pictures show as special. */
+  specials: { [token: number]: string };
+  /** Tokens before and behind every text. */
+  around: [number[], number[]];
+}
+
 export interface TokenizerRecord {
   kind: string;
+  /** Of kind "pieces", which has nothing else. */
+  pieces?: BertRecord;
   vocabulary: string[];
   /** Comes before `normalise`: see pellucid.data.appearance. */
   reading: { unseen: string; form: "NFC" | "NFD" | ""; replaced: { [c: string]: string }; edges: string } | null;

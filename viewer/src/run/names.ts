@@ -9,13 +9,9 @@ import type { Site, Trial } from "./trial.ts";
 /** Names of parts, in the language of the page. */
 export class Names {
   readonly t: (typeof TEXTS)["en"];
-  readonly language: Language;
-  readonly trial: Trial;
 
-  constructor(trial: Trial, language: Language) {
+  constructor(readonly trial: Trial, readonly language: Language) {
     this.t = TEXTS[language];
-    this.language = language;
-    this.trial = trial;
   }
 
   /** The two tokens whose logits are compared. */

@@ -1,6 +1,7 @@
 // A text in pieces that the model answers one by one, as pellucid.tasks.passage and Seq2SeqTask split it.
 
 import type { PassageRecord } from "./model.ts";
+import { escaped } from "./tokens.ts";
 import type { Tokenizer } from "./tokens.ts";
 
 export interface Passage {
@@ -73,6 +74,6 @@ function grouped(parts: string[], most: number | null, fits: (text: string) => b
 function words(text: string, source: Tokenizer): string[] {
   const composed = text.normalize("NFC");
   const marks = [...new Set(composed)].filter((c) => !LETTERS.test(c) && c.trim() !== "");
-  const inside = marks.filter((c) => source.known(c)).map((c) => `\\u{${c.codePointAt(0)!.toString(16)}}`).join("");
+  const inside = escaped(marks.filter((c) => source.known(c)).join(""));
   return composed.split(new RegExp(`([\\p{L}\\p{N}](?:[\\p{L}\\p{N}_${inside}]*[\\p{L}\\p{N}])?)`, "u"));
 }

@@ -25,11 +25,9 @@ export class Products {
   private readonly scratch: number;
   /** Sums that are added up in place, one array for each of those placed. */
   private sums: Float32Array[] = [];
-  private readonly sizes: readonly number[];
 
   /** Room for arrays of so many numbers, and for sums of as many; `plain` is without the kernel. */
-  constructor(sizes: readonly number[], plain = false) {
-    this.sizes = sizes;
+  constructor(private readonly sizes: readonly number[], plain = false) {
     this.scratch = this.next + 2 * sizes.reduce((sum, size) => sum + padded(size), 0);
     let memory: WebAssembly.Memory | null = null;
     try {

@@ -30,18 +30,12 @@ const LETTER = LETTERS.map((b) => String.fromCharCode(PRINTS(b) ? b : 0x100 + HI
 const BYTE = new Map(LETTER.map((letter, byte) => [letter, byte]));
 
 export class Tokenizer {
-  private readonly record: TokenizerRecord;
-  private readonly ids: Map<string, number>;
+  protected readonly ids: Map<string, number>;
   private readonly ranks: Map<string, number>;
-  private readonly unknown: number;
-  private readonly mask: number | null;
   private written: readonly [readonly string[], readonly string[]] | null = null;
 
   /** `mask` is the token of [MASK], where a text may have that. */
-  constructor(record: TokenizerRecord, unknown: number, mask: number | null = null) {
-    this.record = record;
-    this.unknown = unknown;
-    this.mask = mask;
+  constructor(protected readonly record: TokenizerRecord, protected readonly unknown: number, private readonly mask: number | null = null) {
     this.ids = new Map(record.vocabulary.map((token, id) => [token, id]));
     for (const special of record.vocabulary.slice(0, SPECIALS)) this.ids.delete(special);
     this.ranks = new Map(record.merges.map((pair, rank) => [pair.join(" "), rank]));
@@ -49,12 +43,16 @@ export class Tokenizer {
 
   /** The characters, words or byte-level pieces of a text, normalised. */
   units(text: string): string[] {
-    const { kind, normalise } = this.record;
-    const normal = normalise.reduce((t, name) => NORMALISE[name]!(t), this.read(this.holed(text)));
+    const { kind } = this.record;
+    const normal = this.normal(this.holed(text));
     if (kind === "char") return Array.from(normal);
     if (kind === "label") return normal === "" ? [] : [normal];
     if (kind === "bpe") return (normal.match(PIECES) ?? []).flatMap((piece) => this.joined(piece));
     return normal.split(/\p{White_Space}+/u).filter((word) => word !== "");
+  }
+
+  protected normal(text: string): string {
+    return this.record.normalise.reduce((t, name) => NORMALISE[name]!(t), this.read(text));
   }
 
   /** A text with a hole for each mask: between spaces among words, without a space before it among pieces. */
@@ -96,7 +94,7 @@ export class Tokenizer {
     const units = this.units(text).filter((unit) => unit.trim() !== "");
     const letters = units.filter((unit) => /[\p{L}\p{N}]/u.test(unit));
     const counted = letters.length > 0 ? letters : units;
-    return 2 * counted.filter((unit) => !this.ids.has(unit)).length < counted.length || counted.length === 0;
+    return 2 * counted.filter((unit) => (this.ids.get(unit) ?? this.unknown) === this.unknown).length < counted.length || counted.length === 0;
   }
 
   encode(text: string): number[] {
@@ -121,7 +119,7 @@ export class Tokenizer {
     });
   }
 
-  private special(id: number): boolean {
+  protected special(id: number): boolean {
     return id < SPECIALS || id === this.mask;
   }
 
@@ -148,21 +146,21 @@ export class Tokenizer {
 
   /** The bytes of a text that goes on, normalised but for white space at its end. */
   beginning(text: string): string {
-    const { kind, normalise } = this.record;
-    let normal = normalise.reduce((t, name) => NORMALISE[name]!(t), this.read(text));
+    const { kind } = this.record;
+    let normal = this.normal(text);
     if (kind !== "bpe" && normal !== "" && /\p{White_Space}$/u.test(text) && !/\p{White_Space}$/u.test(normal)) normal += " ";
     return latin(new TextEncoder().encode(normal));
   }
 
-  /** A token as a picture shows it; an unknown one by what was typed. */
   /** How many tokens it knows. */
   get size(): number {
     return this.record.vocabulary.length;
   }
 
+  /** A token as a picture shows it; an unknown one by what was typed. */
   label(id: number, typed?: string): Label {
     const { kind, vocabulary } = this.record;
-    if (id === this.unknown && typed !== undefined) return [visible(typed), "unknown"];
+    if (id === this.unknown) return [visible(typed ?? vocabulary[id]!), "unknown"];
     const token = id === this.mask ? MASK : vocabulary[id]!;
     if (this.special(id)) return [token, "special"];
     return [kind === "bpe" ? shownBytes(token) : visible(token), "text"];
@@ -186,6 +184,11 @@ export class Tokenizer {
     }
     return labels.map((label, i) => (split.has(i) && !texts[i]!.includes("\ufffd") ? [visible(texts[i]!), "text"] : label));
   }
+}
+
+/** Characters as a regular expression has them, by their numbers. */
+export function escaped(text: string): string {
+  return Array.from(text, (c) => `\\u{${c.codePointAt(0)!.toString(16)}}`).join("");
 }
 
 const SUBSCRIPTS = "₁₂₃₄";

@@ -14,7 +14,8 @@ import type { Block, RunRecord, StackName, Tensor } from "./model.ts";
 import { openingOf } from "./prefix.ts";
 import { joined, passageOf } from "./passage.ts";
 import type { Passage } from "./passage.ts";
-import { Tokenizer } from "./tokens.ts";
+import { tokenizerOf } from "./pieces.ts";
+import type { Tokenizer } from "./tokens.ts";
 
 /** One reading of a text: the answer, and the run in which all of it is fed. */
 export interface Reading {
@@ -134,8 +135,7 @@ export class Trial {
   /** Without `tensors` the weights are those of the record. */
   constructor(record: RunRecord, tensors?: Tensor[]) {
     this.runner = new Runner(record, tensors);
-    this.source = new Tokenizer(record.tokenizers.source, record.unknown, record.mask);
-    this.target = new Tokenizer(record.tokenizers.target, record.unknown, record.mask);
+    [this.source, this.target] = [record.tokenizers.source, record.tokenizers.target].map((each) => tokenizerOf(each, record.unknown, record.mask)) as [Tokenizer, Tokenizer];
     this.sites = stacksOf(record).flatMap(([stack, { blocks }]) =>
       blocks.map((block, i) => ({ name: `${stack}.${i}`, stack, block })),
     );

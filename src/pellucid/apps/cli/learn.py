@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pellucid.apps.cli.view import shown
-from pellucid.apps.view.page import learn_page
+from pellucid.apps.view.page import template
 from pellucid.system.files import write_atomically
 
 PAGE = Path("learn.html")
@@ -20,5 +20,5 @@ def learn(output: Path = PAGE, open: bool = False) -> int:
         output: The file to write.
         open: Open the page in the browser.
     """
-    write_atomically(output, learn_page().encode("utf-8"))
+    write_atomically(output, template("learn.html").encode("utf-8"))
     return shown([output], [output], "", open)

@@ -17,11 +17,12 @@ from pellucid.apps.view.backward import code
 from pellucid.apps.view.page import FORMAT as PAGE
 from pellucid.apps.view.page import PRECISIONS, Precision, as_json, dumps, filled
 from pellucid.apps.view.record import Language, Record
-from pellucid.apps.view.trace import MASK, attention
+from pellucid.apps.view.trace import attention
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import Splits
 from pellucid.system.files import read_file, remove_temporary, write_atomically
 from pellucid.tasks import Task
+from pellucid.tasks.masked_lm import MASK
 from pellucid.training.events import Ended, Event, Listener, Started, Stepped
 from pellucid.training.run import read_metrics
 

@@ -66,8 +66,7 @@ def live_page(title: str, record: str, live: Mapping[str, Any]) -> str:
     record: JSON of the record that is shown first; live: what the page must know of the server, put
     into its element `live`. The content security policy allows requests to that server alone.
     """
-    whole = filled(title, record, live=live)
-    return whole.replace(POLICY, f"{POLICY} connect-src 'self';", 1)
+    return filled(title, record, live=live).replace(POLICY, f"{POLICY} connect-src 'self';", 1)
 
 
 def script_of(page: str) -> str:
@@ -88,7 +87,7 @@ def filled(title: str, record: str, **data: Mapping[str, Any] | None) -> str:
 
     Each entry of `data` that is not None becomes a JSON element, whose id is the entry's name.
     """
-    head, tail = _template().split(RECORD)
+    head, tail = template().split(RECORD)
     whole = head.replace(TITLE, html.escape(title)) + _escaped(record) + tail
     for name, value in data.items():
         if value is not None:
@@ -147,7 +146,7 @@ def as_json(
     if not numbers:
         shown = {"parts": [_part(part) for part in record.parts], "off": 0.0}
         return values | shown | {"maps": [_about(m) for m in record.maps]}
-    room = LARGEST - len(_template()) - len(dumps(values))
+    room = LARGEST - len(template()) - len(dumps(values))
     if precision is None:
         fitting = (p for p in PRECISIONS if p.size(record) < room)
         precision = next(fitting, PRECISIONS[-1])
@@ -212,10 +211,8 @@ def _maps(
             continue
         room -= (m.dqueries.size + m.dkeys.size) * INPUT_BITS // 6
         if room > 0:
-            gradients[m.name] = {
-                "dqueries": as_text(m.dqueries[None], INPUT_BITS),
-                "dkeys": as_text(m.dkeys[None], INPUT_BITS),
-            }
+            both = {"dqueries": m.dqueries, "dkeys": m.dkeys}
+            gradients[m.name] = {name: as_text(x[None], INPUT_BITS) for name, x in both.items()}
     return [_map(m, precision) | gradients.get(m.name, {}) for m in record.maps]
 
 
@@ -294,15 +291,7 @@ def _quantise(x: Array, bits: int) -> tuple[Array, Array]:
     return np.rint(x / factors).astype(np.int64), factors
 
 
-def learn_page() -> str:
-    """Return the HTML page that trains a model in the browser; it needs no record."""
-    return _built("learn.html")
-
-
-def _template() -> str:
-    return _built("page.html")
-
-
 @cache
-def _built(name: str) -> str:
+def template(name: str = "page.html") -> str:
+    """Return a built page: that of a record, or learn.html, which needs none."""
     return resources.files("pellucid.apps.view").joinpath(name).read_text(encoding="utf-8")

@@ -48,11 +48,10 @@ class Picture:
         the same answer. names: the page's names of this picture and the other. Only the HTML page
         shows both; all other drawings show this picture alone.
         """
-        own, compared = names
         return replace(
             self,
-            record=replace(self.record, name=own),
-            other=replace(other.record, name=compared),
+            record=replace(self.record, name=names[0]),
+            other=replace(other.record, name=names[1]),
         )
 
     def html(

@@ -22,7 +22,6 @@ KINDS: dict[Kind, tuple[Side, Side]] = {
 }
 """For each kind of attention, the sides of its queries and of its keys."""
 
-NO_LAYERS = "there is no attention to draw: this model has no layers"
 TITLES: dict[Kind, str] = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
@@ -57,11 +56,6 @@ class Map:
     """Relative position bias: added to the scores by distance −(n − 1) … n − 1, (H, 2 n − 1)."""
     rule: Rule = EVERYTHING
     """Attention rule: which queries see which keys, and how scores are changed."""
-
-    @property
-    def causal(self) -> bool:
-        """Whether a query attends only to itself and to earlier tokens."""
-        return self.kind == "decoder"
 
     @property
     def scales(self) -> Array:
@@ -273,7 +267,7 @@ def select_maps(
     all. Raises `UsageError` for a kind, layer or head that the model lacks.
     """
     if not record.kinds:
-        raise UsageError(NO_LAYERS)
+        raise UsageError("there is no attention to draw: this model has no layers")
     kind = record.kinds[-1] if kind is None else kind
     if kind not in record.kinds:
         there, named = ", ".join(record.kinds), TITLES.get(kind, kind)
@@ -307,6 +301,6 @@ def select_cell(
     each = [(float(m.information[h]), m, h) for m in layers for h in heads]
     _, m, chosen = max(each, key=lambda one: one[0])
     weights = m.probabilities[chosen]
-    first = 1 if m.causal and len(weights) > 1 else 0
+    first = 1 if kind == "decoder" and len(weights) > 1 else 0
     query, key = np.unravel_index(weights[first:].argmax(), weights[first:].shape)
     return Cell(kind, m.layer - 1, chosen, int(query) + first, int(key))

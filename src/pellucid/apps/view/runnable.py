@@ -6,7 +6,9 @@ compute is refused here with an error that names the part, so that it never show
 
 import base64
 import json
-from collections.abc import Sequence
+import re
+import sys
+import unicodedata
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +16,9 @@ import numpy as np
 
 from pellucid import nn, ops
 from pellucid.apps.view.record import Array, rule_parts
-from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer
+from pellucid.apps.view.tokens import specials_of
+from pellucid.data.tokenizers import SPECIALS, UNK, library
+from pellucid.interop.tokenizer import ForeignTokenizer
 from pellucid.models import walk
 from pellucid.models.embed import Embed
 from pellucid.models.quantize import int8_rows
@@ -23,6 +27,7 @@ from pellucid.nn.attention import Attention
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
 from pellucid.tasks import ClassifierTask, MaskedLMTask, Seq2SeqTask, Task
+from pellucid.tasks.masked_lm import MASK
 from pellucid.tasks.passage import patterns
 
 FORMAT = 1
@@ -30,8 +35,11 @@ LARGEST = 4_000_000
 """The most parameters of a model in a page: in base64 each takes about 1.3 bytes."""
 NEAR = 1e-4
 """Tolerance when weights are recognised as int8 numbers times a scale, relative to the scale."""
-TOKENIZERS = ("char", "word", "bpe")
-"""The kinds of tokenizer that the page implements; of labels it has "label" too."""
+TOKENIZERS = ("char", "word", "bpe", "label")
+"""The kinds of Pellucid's tokenizers that the page implements; of labels the last."""
+PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
+BERTS = ["BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece"]
+"""The parts of a tokenizer.json of BERT's, whose tokenizer the page implements too."""
 READER = walk.Reader(
     "the page's own forward pass",
     walk.MODULES,
@@ -75,8 +83,7 @@ def runnable(task: Any, text: str = "") -> dict[str, Any]:
         "suppressed": config.suppress_tokens,
         **_reading(task, numbers),
         "tokenizers": {
-            "source": _tokenizer(task.source, "source", TOKENIZERS),
-            "target": _tokenizer(task.target, "target", (*TOKENIZERS, "label")),
+            side: _tokenizer(getattr(task, side), side, config) for side in ("source", "target")
         },
         "stacks": {name: _stack(stack, numbers) for name, stack in stacks.items()},
         "output": _linear(task.model.output, numbers),
@@ -153,9 +160,9 @@ def _reading(task: Any, numbers: _Numbers) -> dict[str, Any]:
     if isinstance(task, Seq2SeqTask):
         about = {"sentences": task.sentences, "words": task.reads_words, "columns": task.columns}
         return found | {"passage": about | patterns()}
-    if task.prefix or getattr(task.source, "composes", False):
+    if task.prefix or getattr(task.source, "composes", True):
         raise walk.UnsupportedError(
-            "the page continues texts without a prefix, by tokens that need no composing"
+            "the page continues texts without a prefix, by Pellucid's tokens without composing"
         )
     return found | {
         "prompt": task.prompt_ids([]),
@@ -163,11 +170,17 @@ def _reading(task: Any, numbers: _Numbers) -> dict[str, Any]:
     }
 
 
-def _tokenizer(tokenizer: Any, side: str, known: Sequence[str] = TOKENIZERS) -> dict[str, Any]:
-    kind = tokenizer.kind if isinstance(tokenizer, Tokenizer) else type(tokenizer).__name__
-    if kind not in known:
+def _tokenizer(tokenizer: Any, side: str, config: Any) -> dict[str, Any]:
+    known = TOKENIZERS if side == "target" else TOKENIZERS[:-1]
+    kind = getattr(tokenizer, "kind", type(tokenizer).__name__)
+    file = json.loads(tokenizer.to_json()) if hasattr(tokenizer, "to_json") else {}
+    parts = [(file.get(part) or {}).get("type") for part in PARTS]
+    joins = any(token["normalized"] for token in file.get("added_tokens", ()))
+    if isinstance(tokenizer, ForeignTokenizer) and parts == BERTS and not joins:
+        return {"kind": "pieces", "pieces": _pieces(tokenizer, file, config)}
+    if kind not in known or "WordPiece" in parts[:3]:
         raise walk.UnsupportedError(
-            f"the page tokenizes by {', '.join(known)}; the {side} tokenizer is {kind}"
+            f"the page tokenizes by {', '.join(known)} or as BERT; the {side} tokenizer is {kind}"
         )
     reading = tokenizer.reading
     return {
@@ -176,7 +189,24 @@ def _tokenizer(tokenizer: Any, side: str, known: Sequence[str] = TOKENIZERS) -> 
         "reading": reading and {**asdict(reading), "unseen": reading.unseen},
         "normalise": list(tokenizer.normalisers),
         "composes": tokenizer.composes,
-        "merges": json.loads(tokenizer.to_json())["model"].get("merges", []),
+        "merges": file["model"].get("merges", []),
+    }
+
+
+def _pieces(tokenizer: ForeignTokenizer, file: dict[str, Any], config: Any) -> dict[str, Any]:
+    """Describe BERT's tokenizer; which characters it drops and divides at is found by trying."""
+    of, every = library(), map(chr, range(sys.maxunicode + 1))
+    some = [c for c in every if re.match("[MPS]|C[cf]", unicodedata.category(c))]
+    clean = of.normalizers.BertNormalizer(True, False, False, False).normalize_str
+    bare = of.normalizers.BertNormalizer(False, False, True, False).normalize_str
+    divided = of.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    ends = tokenizer.encode("")
+    return {part: file[part] for part in (*PARTS, "added_tokens")} | {
+        "unseen": "".join(c for c in some if not clean(c)),
+        "marks": "".join(c for c in some if not bare(c)),
+        "alone": "".join(c for c in some if len(divided(f"a{c}a")) == 3),
+        "specials": specials_of(config) | {getattr(config, "mask_id", -1): MASK},
+        "around": [ends[:1], ends[1:]] if tokenizer.begin in ends else [[], ends],
     }
 
 
@@ -190,12 +220,11 @@ def _stack(stack: ModelStack, numbers: _Numbers) -> dict[str, Any]:
 
 def _embed(embed: Embed, numbers: _Numbers) -> dict[str, Any]:
     config = embed.config
-    learned = None if embed.positions is None else numbers.place(embed.positions.weight)
     return {
         "tokens": numbers.place(embed.tokens.weight),
         "factor": config.token_factor,
         "positions": None if embed.places is None else config.positions,
-        "table": learned,
+        "table": None if embed.positions is None else numbers.place(embed.positions.weight),
         "position_factor": config.position_factor,
         "segments": None if embed.segments is None else numbers.place(embed.segments.weight),
         "norm": _norm(embed.norm, numbers),

@@ -15,7 +15,6 @@ from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
 from pellucid.nn.recorder import Rows
 
-SIDES: dict[str, Side] = {"encoder": "source", "decoder": "target"}
 LETTERS: dict[Side, str] = {"source": "S", "target": "L"}
 Tensor = tuple[str, tuple[int, ...], str]
 """Name, shape, and, for a shared array, the name of its first parameter."""
@@ -29,8 +28,7 @@ def parts_of(
     rows: outputs and gradients that a recorder kept, by the part's name. texts: the token ids that
     each stack read.
     """
-    stacks = list(stacks_of(model).values())
-    strips = [_Strip(model, rows, texts, stack) for stack in stacks]
+    strips = [_Strip(model, rows, texts, stack) for stack in stacks_of(model).values()]
     found = [part for strip in strips for part in strip.parts()]
     return (*found, *strips[-1].head())
 
@@ -47,14 +45,10 @@ class _Strip:
     ) -> None:
         self.model, self.rows, self.stack = model, rows, stack
         self.ids = {side: np.asarray(text, np.int64) for side, text in texts.items()}
-        self.side = SIDES[stack.name]
+        self.side: Side = "source" if stack.name == "encoder" else "target"
+        self.own = LETTERS[self.side], len(self.ids[self.side])  # letter and number of its tokens
         self.names = {id(module): name for name, module in model.named_modules()}
         self.first = {id(parameter): name for name, parameter in model.named_parameters()}
-
-    @property
-    def own(self) -> tuple[str, int]:
-        """Letter and number of the stack's tokens."""
-        return LETTERS[self.side], len(self.ids[self.side])
 
     def parts(self) -> Iterator[Part]:
         """Yield the parts of the stack: embeddings, layers, final norm."""
@@ -76,8 +70,7 @@ class _Strip:
             rows, pooler = (), self.model.pooler
             role: Role = "mean" if pooler is None else "pooler"
             yield Part(role=role, shape=(("E", c.d_model),), tensors=self._tensors(pooler), **at)
-        output: nn.Linear | None = self.model.output
-        if output is not None:
+        if (output := self.model.output) is not None:
             shape = (*rows, ("V", output.out_features))
             yield Part(role="output", shape=shape, tensors=self._tensors(output), **at)
 

@@ -14,8 +14,7 @@ from pellucid.data import tokenizers
 if TYPE_CHECKING:
     from pellucid.data.tokenizers import Tokenizer, TokenizerLike
 
-UNKNOWN = "<unk>"
-UNKNOWNS = (UNKNOWN, "[UNK]")
+UNKNOWNS = ("<unk>", "[UNK]")
 """The unknown token in the tokenizers of Pellucid and of other programs."""
 SPECIALS = len(tokenizers.SPECIALS)
 """Ids below this are padding, begin, end and unknown, in every Pellucid tokenizer."""
@@ -34,10 +33,6 @@ class Label(NamedTuple):
 
     text: str
     kind: Literal["text", "special", "unknown"] = "text"
-
-
-def _special(shown: str) -> Label:
-    return Label(shown, "special")
 
 
 def visible(text: str) -> str:
@@ -179,30 +174,28 @@ class Vocabulary:
         >>> [label.text for label in side.labels(tokenizer.encode("a 한"))]
         ['a', '␣', '한₁', '한₂', '한₃']
         """
-        tokenizer, known = self._namer, self.specials
+        tokenizer = self._namer
+        known = {i: Label(name, "special") for i, name in self.specials.items()}
         if tokenizer is None:
-            return [_special(known[i]) if i in known else Label(str(i)) for i in ids]
+            return [known.get(i) or Label(str(i)) for i in ids]
         kind = getattr(tokenizer, "kind", None)  # None for the tokenizer of another program
         if kind == "bpe":
             _, spelled = tokenizer.spelled
             special = [
-                Label(x, "unknown" if x == UNKNOWN else "special") for x in tokenizers.SPECIALS
+                Label(x, "unknown" if x in UNKNOWNS else "special") for x in tokenizers.SPECIALS
             ]
-            return _from_bytes(
-                [_special(known[i]) if i in known else spelled[i] or special[i] for i in ids]
-            )
+            return _from_bytes([known.get(i) or spelled[i] or special[i] for i in ids])
         own, given = 0, []
         if kind is not None:
             written = text if isinstance(text, str) else ""
             own, given = SPECIALS, cast("Tokenizer", tokenizer).units(written)
         made = []
         for place, (i, shown) in enumerate(zip(ids, tokenizer.tokens(ids), strict=True)):
-            if i in known:
-                made.append(_special(known[i]))
-            elif shown in UNKNOWNS:
-                made.append(Label(visible(given[place]) if given else shown, "unknown"))
+            if shown in UNKNOWNS:
+                label = Label(visible(given[place]) if given else shown, "unknown")
             else:
-                made.append(_special(shown) if i < own else Label(visible(shown)))
+                label = Label(shown, "special") if i < own else Label(visible(shown))
+            made.append(known.get(i, label))
         return made
 
     def last(self, ids: Sequence[int]) -> Label:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid import nn, ops
-from pellucid.apps.view.backward import STEPS, check_loss
+from pellucid import nn
+from pellucid.apps.view.backward import check_loss
 from pellucid.apps.view.capture import capture, frozen, run, steps_of
 from pellucid.apps.view.picture import Picture
 from pellucid.apps.view.record import Record, Side, Text, select_cell
-from pellucid.apps.view.runnable import runnable
+from pellucid.apps.view.runnable import READER, runnable
 from pellucid.apps.view.search_tree import search_tree
 from pellucid.apps.view.strip import parts_of
 from pellucid.apps.view.tokens import UNKNOWNS, Input, Label, Vocabulary, legible, specials_of
@@ -23,12 +23,10 @@ from pellucid.generation import Decodes, SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.classifier import Classifier
 from pellucid.models.prefix import Prefix
-from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader
 from pellucid.ops.activations import ACTIVATIONS
-from pellucid.ops.norms import NORMS
 from pellucid.tasks import task_of
+from pellucid.tasks.masked_lm import MASK
 
-MASK = "[MASK]"
 KOREAN = {"encoder": "인코더", "decoder": "디코더"}
 EMPTY = "the sentence is empty; there is nothing to draw"
 NO_HEAD = Text(
@@ -97,16 +95,8 @@ def attention(
     )
 
 
-SHOWN = Reader(
-    "the page of attention",
-    MODULES,
-    {
-        **EVERY_ATTENTION,
-        "rotate": (None, ops.rotary),
-        "rotate_cross": None,
-        "kind": [name for name in NORMS if f"{name}.dx" in STEPS],
-        "activation": ACTIVATIONS,
-    },
+SHOWN = replace(
+    READER, name="the page of attention", settings={**READER.settings, "activation": ACTIVATIONS}
 )
 
 
@@ -137,6 +127,8 @@ def trace_seq2seq(model: Seq2Seq, asked: Asked) -> Record:
     target_side = Vocabulary(
         "the output", tokenizers[1], config.target_vocab_size, longest - 1, specials
     )
+    if pipeline and pipeline.reads_words and isinstance(source, str):
+        source = next(iter(pipeline.split(source).pieces), source)
     source_ids = source_side.ids(source)
     if not source_ids:
         raise UserError(EMPTY)
