@@ -136,12 +136,13 @@ interface Hidden {
   right: number;
 }
 
-/** Put a line under a region that scrolls, which says what is out of view and else is hidden. */
+/** Put a line under a region that scrolls, which says what is out of view; without such there is no line. */
 export function announcing(region: HTMLElement, words: (hidden: Hidden) => string): HTMLElement {
   const more = el("p", { class: "more", "aria-hidden": "true" });
   const update = () => {
-    const down = region.scrollHeight - region.clientHeight - region.scrollTop;
-    const right = region.scrollWidth - region.clientWidth - region.scrollLeft;
+    const [high, wide] = [region.scrollHeight - region.clientHeight, region.scrollWidth - region.clientWidth];
+    const [down, right] = [high - region.scrollTop, wide - region.scrollLeft];
+    more.hidden = Math.max(high, wide) < 2;
     more.classList.toggle("none", Math.max(down, right) < 2);
     more.textContent = words({ down, right });
   };
@@ -150,6 +151,14 @@ export function announcing(region: HTMLElement, words: (hidden: Hidden) => strin
   watch.observe(region);
   for (const child of region.children) watch.observe(child);
   return el("div", { class: "announcing" }, region, more);
+}
+
+/** "→ more": where a region goes on. */
+export const onward = ({ right }: Hidden) => `${right < 2 ? "↓" : "→"} ${t.more}`;
+
+/** A table in a region of its own, which scrolls where it is wider or higher than its place, and says so. */
+export function scrolling(name: string, table: HTMLElement): HTMLElement {
+  return announcing(el("div", { class: "try-scroll", role: "region", "aria-label": name, tabindex: 0 }, table), onward);
 }
 
 /** Milliseconds after a key. */

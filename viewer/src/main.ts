@@ -325,7 +325,8 @@ function follow(model: Model): void {
 
 function start(record: PageRecord): void {
   if (record.format === FORMAT && record.maps.length > 0) {
-    const opening = { ...Model.opening(record, other), frame: film ? frameAt(film.steps, location.hash) : 0 };
+    const frame = film ? frameAt(film.steps, location.hash) : 0;
+    const opening = { ...Model.opening(film?.record(frame) ?? record, other), frame };
     show(record, addressed(record, opening, shownTabs(record), location.hash, other !== null));
     return;
   }

@@ -193,7 +193,7 @@ const en = {
   below: (n: number, what: string) => `↓ ${n} more ${what}`,
   rowNames: { keys: "keys", queries: "queries", tokens: "tokens" },
   right: (n: number, what: string) => `→ ${n} more ${what}`,
-  moreTree: "→ more of the tree",
+  more: "more",
 
   scale: "Scale",
   scaleLabel: ["Scores are multiplied by d", ""],
@@ -595,7 +595,7 @@ const ko: Text = {
   below: (n, what) => `↓ ${n}개 ${what} 더 있음`,
   rowNames: { keys: "키", queries: "쿼리", tokens: "토큰" },
   right: (n, what) => `→ ${n}개 ${what} 더 있음`,
-  moreTree: "→ 트리가 더 있음",
+  more: "더 있음",
 
   scale: "스케일",
   scaleLabel: ["점수에 d", "을 곱합니다"],

@@ -1,6 +1,6 @@
 // The search as a tree: what was kept at each step, where each came from, which answers ended.
 
-import { announcing, choose, el, number, percent, svg } from "./dom.ts";
+import { announcing, choose, el, number, onward, percent, svg } from "./dom.ts";
 import { explained } from "./glossary.ts";
 import { path, place } from "./layout.ts";
 import type { Placed } from "./layout.ts";
@@ -44,7 +44,7 @@ export class Tree {
         ...explained(t.treeHint),
       ),
       el("p", {}, this.all, el("label", { for: "dropped" }, ` ${t.showDropped}`)),
-      announcing(this.picture, () => t.moreTree),
+      announcing(this.picture, onward),
       this.detail,
     );
     this.picture.addEventListener("keydown", (event) => this.key(event));

@@ -240,7 +240,7 @@ def test_the_last_step_has_a_frame_and_others_have_none(tmp_path: Path) -> None:
     assert steps_of(tmp_path) == [0, 3]
 
 
-@pytest.mark.parametrize(("model", "title"), [(CausalLMConfig, "→ GBA"), (MaskedLMConfig, "GBA")])
+@pytest.mark.parametrize(("model", "title"), [(CausalLMConfig, "GBA"), (MaskedLMConfig, "GBA")])
 def test_a_decoder_or_an_encoder_alone_reads_the_text_itself(
     settings: RunConfig, tmp_path: Path, model: Any, title: str
 ) -> None:

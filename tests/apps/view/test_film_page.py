@@ -169,6 +169,13 @@ def test_keys_and_the_curve_go_to_a_frame_and_the_address_names_it(open_page: Op
     assert frame(page) == 3
 
 
+def test_it_opens_on_the_search_of_any_frame(open_page: Open) -> None:
+    for step in STEPS:
+        page = open_page(f"#tab=generation&at={step}")
+        chosen, nodes = page.evaluate("[pellucid.model.state.node, pellucid.record.tree.length]")
+        assert chosen < nodes
+
+
 def test_the_language_changes_and_the_frame_stays(open_page: Open) -> None:
     page = open_page("#at=1", locale="en")
     page.locator("#language").click()

@@ -201,6 +201,33 @@ def test_models_of_one_stack_tell_it_too(
     assert page.locator(".story-steps tbody tr").count() == 3
 
 
+def test_a_text_whose_tokens_the_model_writes_again_has_every_screen(
+    new_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    model = quantized(gpt("bpe", ["하늘 하늘을 하늘은", "오늘 오늘은 오늘이"] * 4, 300))
+    path = view.attention(model, "오늘", run=True).save(tmp_path / "story.html")
+    page = new_page(viewport=WIDE)
+    page.goto(path.as_uri())
+    page.locator("#story-open").click()
+    assert page.evaluate("pellucid.trial.ids.length") == 0  # nothing is read, all is written again
+    assert "→" not in (page.locator("h1").first.text_content() or "")
+    typed = [int(number) for number in numbers(page, ".story-chip small")]
+    assert model.source.decode(typed).startswith("오늘")
+    assert typed == page.evaluate("pellucid.trial.own.ids")[: len(typed)]
+    for screen in range(2, 9):
+        page.locator("#story-next").click()
+        settle(page)
+        assert f"story={screen}" in page.url
+        assert idea(page)
+    page.locator("#story-back").click()
+    settle(page)
+    labels = page.locator(".story-back text").all_text_contents()
+    assert (
+        labels
+        == page.evaluate("pellucid.trial.labels('target').map(([text]) => text)")[: len(labels)]
+    )
+
+
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_on_any_screen(

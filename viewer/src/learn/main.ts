@@ -2,7 +2,7 @@
 
 import { readColours } from "../colours.ts";
 import type { Colours } from "../colours.ts";
-import { el, labelled, offer, segmented, svg } from "../dom.ts";
+import { el, labelled, offer, scrolling, segmented, svg } from "../dom.ts";
 import { trialPanel } from "../run/tab.ts";
 import { Trial } from "../run/trial.ts";
 import { sharing } from "../share/share.ts";
@@ -477,7 +477,7 @@ class Page {
             "tr",
             {},
             el("td", {}, text),
-            el("td", { class: right ? "right" : "wrong" }, `${right ? "✓" : "✗"} ${answer || t.empty}`),
+            el("td", { class: right ? "right" : "wrong" }, `${right ? "✓" : "✗"}\u00a0${answer || t.empty}`),
             el("td", {}, wanted),
           );
         }),
@@ -485,8 +485,7 @@ class Page {
     };
     const head = [t.source, t.answer, t.wanted].map((words) => el("th", { scope: "col" }, words));
     const table = el("table", { class: "learn-examples" }, el("thead", {}, el("tr", {}, ...head)), body);
-    const scroll = el("div", { class: "try-scroll", role: "region", "aria-label": t.examples, tabindex: 0 }, table);
-    return [el("section", { class: "card" }, el("h2", {}, t.examples), scroll), update];
+    return [el("section", { class: "card" }, el("h2", {}, t.examples), scrolling(t.examples, table)), update];
   }
 
   /** The gradient's length in every part, from the last step. */

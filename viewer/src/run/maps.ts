@@ -3,7 +3,7 @@
 import { PLAIN, sees } from "../attention.ts";
 import { css, readableOn, signedIndex, weightIndex } from "../colours.ts";
 import type { Colours } from "../colours.ts";
-import { clamp, el, labelled, number, percent, segmented, token } from "../dom.ts";
+import { clamp, el, labelled, number, percent, scrolling, segmented, token } from "../dom.ts";
 import type { Label } from "../record.ts";
 import { gradientsOf } from "./edit.ts";
 import type { StackName } from "./model.ts";
@@ -139,7 +139,7 @@ export function maps(trial: Trial, names: Names, colours: () => Colours): Card {
       "div",
       { class: "try-map" },
       besides.value === "none" ? null : el("h3", {}, title),
-      el("div", { class: "try-scroll", role: "region", "aria-label": title, tabindex: 0 }, grid),
+      scrolling(title, grid),
     );
   };
 

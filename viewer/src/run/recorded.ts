@@ -107,7 +107,8 @@ export function titleOf(trial: Trial): string {
     run.places.forEach((place, l) => (filled[place] = answer.ids[l]!));
     return trial.asks ? `${piece} → ${source.decode(filled)}` : piece;
   }
-  return `${record.stacks.encoder ? piece : source.decode(memory.ids)} → ${target.decode(answer.ids)}`;
+  const read = record.stacks.encoder ? piece : source.decode(memory.ids);
+  return `${read === "" ? "" : `${read} → `}${target.decode(answer.ids)}`;
 }
 
 function noted(trial: Trial, about: PageRecord): Pick<PageRecord, "notes" | "korean"> {

@@ -1,6 +1,6 @@
 // The tab in which the model runs: type, switch parts off, see what the answer needs.
 
-import { el, moving, percent, segmented, textField, token } from "../dom.ts";
+import { el, moving, percent, scrolling, segmented, textField, token } from "../dom.ts";
 import type { Colours } from "../colours.ts";
 import type { Language } from "../text.ts";
 import { editing } from "./editing.ts";
@@ -259,6 +259,7 @@ function board(trial: Trial, names: Names): Card {
       tokens.replaceChildren(
         ...trial.labels("source").map(([text], i) => button(text, names.part(`source.${i}`), [`source.${i}`])),
       );
+      tokens.parentElement!.hidden = ids.length === 0;
     }
     modes.press(trial.mode);
     from.hidden = trial.mode !== "text";
@@ -441,9 +442,8 @@ function decided(trial: Trial, names: Names): Card {
     title,
     el("p", { class: "hint" }, t.decidedHint),
     others,
-    el(
-      "div",
-      { class: "try-scroll", role: "region", "aria-label": t.columns[1]!, tabindex: 0 },
+    scrolling(
+      t.columns[1]!,
       el(
         "table",
         { class: "try-ledger" },

@@ -1,6 +1,6 @@
 // Teach the model one answer by steps against its gradient, and see what else has changed.
 
-import { el } from "../dom.ts";
+import { el, scrolling } from "../dom.ts";
 import { nats } from "./names.ts";
 import type { Card, Names } from "./names.ts";
 import type { Trial } from "./trial.ts";
@@ -30,7 +30,7 @@ export function teaching(trial: Trial, names: Names, links: boolean): Card {
     {},
     el("div", { class: "live-line" }, el("label", { for: "try-others" }, t.others), field),
     said,
-    el("div", { class: "try-scroll", role: "region", "aria-label": t.others, tabindex: 0 }, el("table", { class: "try-others" }, el("thead", {}, el("tr", {}, ...head)), body)),
+    scrolling(t.others, el("table", { class: "try-others" }, el("thead", {}, el("tr", {}, ...head)), body)),
   );
   const link = el("p", { class: "hint" }, t.linked);
   let asked = "";

@@ -157,13 +157,16 @@ export class Story {
 
   // what the screens are made of
 
-  /** The tokens of the text, with their numbers. */
+  /** The tokens of the text, with their numbers; of a text that is continued the model writes the last again. */
   private get typed(): { ids: number[]; labels: Label[] } {
     const { trial } = this;
-    const { memory } = trial.whole!;
+    const { memory, answer } = trial.whole!;
     const { stacks, prompt } = trial.runner.record;
-    const labels = stacks.encoder ? trial.labels("source") : trial.labels("target").slice(prompt?.length ?? 0);
-    return { ids: [...memory.ids], labels: labels.slice(0, memory.ids.length) };
+    if (stacks.encoder) return { ids: [...memory.ids], labels: trial.labels("source") };
+    const all = [...memory.ids, ...answer.ids];
+    const last = all.findIndex((_, i) => i + 1 >= memory.ids.length && trial.target.decode(all.slice(0, i + 1)).length >= trial.piece.length);
+    const ids = all.slice(0, last < 0 ? all.length : last + 1);
+    return { ids, labels: trial.labels("target").slice(prompt?.length ?? 0).slice(0, ids.length) };
   }
 
   /** The tokens of the answer, and its end, if it has one. */
@@ -237,13 +240,15 @@ export class Story {
   private get gaze(): { labels: Label[]; chances: number[]; weights: number[][] } {
     const { site, head } = this.telling;
     const { weights, rows, keys } = this.looks(site);
-    const { run, answer } = this.trial.whole!;
+    const { run, answer, memory } = this.trial.whole!;
     const first = this.trial.runner.record.stacks.encoder ? 0 : (this.trial.runner.record.prompt?.length ?? 0);
     const { ids, labels } = this.typed;
     const row = (place: number) => ids.map((_, s) => weights[(head * rows + place) * keys + first + s]!);
     if (this.alone) return { labels, chances: ids.map(() => 1), weights: ids.map((_, l) => row(l)) };
-    const { labels: written } = this.written;
-    return { labels: written, chances: answer.losses.map((loss) => Math.exp(-loss)), weights: written.map((_, l) => row(run.places[l]!)) };
+    const again = Math.min(ids.length - memory.ids.length, answer.losses.length - 1);
+    const written = this.written.labels.slice(again);
+    const places = run.places.slice(again);
+    return { labels: written, chances: answer.losses.slice(again).map((loss) => Math.exp(-loss)), weights: written.map((_, l) => row(places[l]!)) };
   }
 
   // the screens
@@ -425,11 +430,9 @@ export class Story {
     const { trial } = this;
     const { runner } = trial;
     const { passed } = gradientsOf(runner, { ...trial.whole!, off: new Set(), counted: () => true });
-    const read = this.written.labels;
-    const before = runner.record.stacks.encoder ? trial.labels("target").slice(0, 1) : this.typed.labels;
     return stacksOf(runner.record).reverse().map(([stack]) => {
       const { arrives, first } = passed[stack]!;
-      const labels = stack === "encoder" ? this.typed.labels : [...before, ...read];
+      const labels = trial.labels(stack === "encoder" ? "source" : "target");
       return { stack, labels, lengths: [...[...arrives].reverse(), first].map((rows) => [...norms(rows)]) };
     });
   }

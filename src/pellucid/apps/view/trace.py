@@ -203,7 +203,7 @@ def trace_causal_lm(model: CausalLM, asked: Asked) -> Record:
         dict(zip(places, expected, strict=True)),
         vocabulary,
         whole,
-        title=f"{vocabulary.text(ids)} → {vocabulary.text(generated)}",
+        title=" → ".join(vocabulary.text(part) for part in (ids, generated) if len(part)),
         source=(),
         target=(*opened, *vocabulary.labels(generated, target or ())),
         **found,
