@@ -15,6 +15,7 @@ from tests.apps.view.browsing import settle
 from tests.apps.view.samples import CONFIG, bert, bpe, gpt, shaken, speaking
 from tests.apps.view.test_variants import DISTANCES, TOGETHER
 
+import pellucid
 from pellucid import ops
 from pellucid.apps import view
 from pellucid.apps.view.page import as_json
@@ -921,6 +922,27 @@ def test_only_causal_attention_shows_the_causal_mask(open_page: Open) -> None:
         page.get_by_role("button", name=kind).click()
         settle(page)
         assert ("∞" in (equation.text_content() or "")) == masked
+
+
+def test_steps_fit_two_pages_and_the_panel_beside_them_a_window(
+    new_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    picture = view.attention(pellucid.load("g2p-en"), "transformer", whole=False)
+    page = new_page(viewport={"width": 1400, "height": 900})
+    page.goto(picture.save(tmp_path / "steps.html").as_uri() + "#tab=steps")
+    settle(page)
+    high = "(aside => aside.scrollHeight - aside.clientHeight)(document.querySelector('aside'))"
+    assert page.evaluate(high) == 0
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) == 2
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    first = page.locator(".numbers tbody tr").first.bounding_box()
+    head = page.locator(".numbers thead tr").bounding_box()
+    assert first and head and head["y"] + head["height"] <= first["y"] + 1
+    assert (
+        page.locator(".numbers thead th").first.evaluate("e => getComputedStyle(e).position")
+        == "static"
+    )
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])

@@ -551,6 +551,21 @@ def test_the_least_sure_token_of_an_answer_is_chosen_first(opened: Open, task: S
     assert pressed.count() == 1
 
 
+def test_a_map_wider_than_a_phone_says_that_it_goes_on(opened: Open) -> None:
+    page = opened(viewport=NARROW)
+    page.fill("#try-text", "가나 다라 마바 사아 자차 카타")
+    settle(page)
+    region = page.locator(".try-map .try-scroll")
+    more = page.locator(".try-map .more")
+    page.wait_for_function("document.querySelector('.try-map .more').checkVisibility()")
+    assert more.inner_text() == "→ more"
+    region.evaluate("e => e.scrollTo(e.scrollWidth, 0)")
+    page.wait_for_function("document.querySelector('.try-map .more').classList.contains('none')")
+    page.set_viewport_size(WIDE)
+    settle(page)
+    assert not more.is_visible()
+
+
 def test_paper_has_no_choices_of_the_tab(opened: Open) -> None:
     page = opened()
     named = (".try-decided .choices", ".segmented:has(~ .try-ranking)", ".try-modes .segmented")

@@ -164,7 +164,8 @@ export class Story {
     const { stacks, prompt } = trial.runner.record;
     if (stacks.encoder) return { ids: [...memory.ids], labels: trial.labels("source") };
     const all = [...memory.ids, ...answer.ids];
-    const last = all.findIndex((_, i) => i + 1 >= memory.ids.length && trial.target.decode(all.slice(0, i + 1)).length >= trial.piece.length);
+    const spells = (text: string) => text.length >= trial.piece.length && !text.endsWith("\ufffd");
+    const last = all.findIndex((_, i) => i + 1 >= memory.ids.length && spells(trial.target.decode(all.slice(0, i + 1))));
     const ids = all.slice(0, last < 0 ? all.length : last + 1);
     return { ids, labels: trial.labels("target").slice(prompt?.length ?? 0).slice(0, ids.length) };
   }
