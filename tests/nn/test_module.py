@@ -366,3 +366,19 @@ def test_threads_lose_no_gradient() -> None:
         sys.setswitchinterval(interval)
     assert layer.weight.grad is not None
     np.testing.assert_array_equal(layer.weight.grad, np.full((2, 3), 5 * 400))
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_layers_in_a_plain_list_are_refused_and_not_left_out(kind: type) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            self.layers: Any = kind([nn.Linear(2, 2)])
+
+    net = Net()
+    for walk in (net.state_dict, net.eval, net.zero_grad):
+        with pytest.raises(TypeError, match=r"Net.layers is a plain list .* write ModuleList"):
+            walk()
+    net.layers = nn.ModuleList(net.layers)
+    assert [*net.state_dict()] == ["layers.0.weight", "layers.0.bias"]
+    net.layers = [3, "x"]
+    assert [*net.state_dict()] == []

@@ -300,7 +300,10 @@ def test_pairs_of_texts_are_labelled_from_three_columns(tmp_path: Path, capsys: 
     assert main(["evaluate", run]) == 0
     for options, error in (
         (["first", "--tokenizer.kind", "word"], "which the tokenizer word and the normaliser"),
-        (["first", "first"], "takes two or three columns, the target last; got ['one', 'two', "),
+        (
+            ["first", "first"],
+            "takes 2 or 3 different columns, target last; got ('one', 'two', ",
+        ),
     ):
         assert main([*named, *options, "--run", str(tmp_path / "other")]) == 2
         assert error in " ".join(capsys.readouterr().err.split())

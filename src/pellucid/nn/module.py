@@ -190,10 +190,18 @@ class Module:
         return unlocked(self.forward(*inputs, **options)[0])
 
     def parts(self) -> Iterator[tuple[str, Module]]:
-        """Yield (attribute name, submodule) for each direct submodule."""
+        """Yield (attribute name, submodule) for each direct submodule.
+
+        Raises `TypeError` for layers in a plain list or tuple, which would be left out.
+        """
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
+            elif isinstance(value, list | tuple) and any(isinstance(x, Module) for x in value):
+                raise TypeError(
+                    f"{type(self).__name__}.{name} is a plain list of layers, which would not "
+                    "learn or be saved; write ModuleList([…])"
+                )
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """Yield (full name, module) for this and all submodules; a shared one once per name."""

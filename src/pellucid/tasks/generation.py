@@ -122,7 +122,7 @@ def sampling_of(
     before: settings that `given` changes; None: the defaults. Raises `UsageError` for a wrong
     value, and for a search whose beam, length penalty or number of answers would have no effect.
     """
-    for name, idle in (("beam", 1), ("best", 1), ("length_penalty", 0)):
+    for name, idle in (("best", 1), ("beam", 1), ("length_penalty", 0)):
         if (value := getattr(search, name)) not in (idle, getattr(saved, name)):
             raise UsageError(
                 f"{name} = {value} is of a search, and these answers are sampled: leave it out "

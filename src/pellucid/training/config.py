@@ -92,9 +92,9 @@ class DataConfig:
             raise UsageError("valid or test files need train files too")
         if self.corpus and not self.train:
             find_corpus(self.corpus)
-        if self.columns is not None and not 2 <= len(self.columns) <= 3:
+        if self.columns is not None and not 2 <= len({*self.columns}) == len(self.columns) <= 3:
             raise UsageError(
-                f"`data.columns` takes two or three columns, the target last; got {[*self.columns]}"
+                f"`data.columns` takes 2 or 3 different columns, target last; got {self.columns}"
             )
         above = dict.fromkeys(("batch_tokens", "batch_size", "max_tokens"), "[1, inf]")
         check_ranges(self, held_out="[0, 1)", balance="[0, 1]", **above)

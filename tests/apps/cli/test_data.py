@@ -54,3 +54,20 @@ def test_a_report_counts_lengths_characters_labels_and_faults(tmp_path: Path) ->
     failed(found, 1, "got 3; say which to read with --columns: names in the first line, or numbers")
     assert found.stderr.strip().endswith("from 1, the target last, as in 1 2 3")
     failed(pellucid("data", cwd=tmp_path), 2, "which file?")
+
+
+@pytest.mark.parametrize("columns", [["1"], ["2", "2"], ["1", "2", "1"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data", "f.tsv", "--columns"],
+        ["train", "g2p-small", "--data.train", "f.tsv", "--data.columns"],
+    ],
+)
+def test_columns_are_two_or_three_different_ones(
+    words: list[str], columns: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "f.tsv").write_text(SENTENCES, encoding="utf-8")
+    done = pellucid(*words, *columns, cwd=tmp_path)
+    option = words[-1]
+    failed(done, 1 if option == "--columns" else 2, f"{option} takes 2 or 3 different columns")

@@ -16,9 +16,8 @@ from pellucid.data.files import read_either
 from pellucid.data.pairs import TextPair, entry, split_by_hash
 from pellucid.data.quality import FAULTS, LATER, faults
 from pellucid.system.command import command
+from pellucid.training.config import DataConfig
 
-HELD_OUT = 0.05
-"""Share that training would hold out."""
 MOST_LABELS = 100
 """The most different targets that count as labels, if each has ten pairs or more on average."""
 WIDEST = 40
@@ -45,7 +44,7 @@ def data(
     if not files:
         raise UsageError("which file? Use `pellucid data FILE`, a file of pairs")
     try:
-        pairs = read_either(files, columns)
+        pairs = read_either(files, DataConfig(columns=columns).columns)
     except UserError as error:
         raise UserError(str(error).replace("`data.columns`", "`columns`")) from None
     found = report(pairs)
@@ -63,7 +62,7 @@ def data(
     console.print(sides)
     console.say(
         tr("new: characters of the {:.0%} that would be held out that the others do not have")
-        .format(HELD_OUT)
+        .format(DataConfig.held_out)
     )  # fmt: skip
     if found["labels"]:
         labels = table(tr("label"), tr("pairs"))
@@ -94,7 +93,7 @@ def report(pairs: Sequence[TextPair]) -> dict[str, Any]:
     (2, 2, 1, 2)
     """
     sources = {pair.source for pair in pairs}
-    split = split_by_hash(pairs, valid=HELD_OUT)
+    split = split_by_hash(pairs, valid=DataConfig.held_out)
     targets = Counter(pair.target for pair in pairs)
     labelled = len(targets) <= min(MOST_LABELS, len(pairs) // 10)
     suspicious: dict[str, Any] = {}

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.view import shown
 from pellucid.apps.teach.pictures import PICTURES, curves, save
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import check_known
@@ -61,5 +60,4 @@ def plot(
     else:
         figure = PICTURES[picture](language)
     save(figure, path)
-    Output().say(tr("wrote {}").format(path))
-    return 0
+    return shown([path], [], "", open=False)

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.plot import picture_file
+from pellucid.apps.cli.view import shown
 from pellucid.apps.teach.worksheet import SHEETS, pages, write
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import check_known
@@ -32,6 +31,4 @@ def worksheet(
     if seed < 0:
         raise UsageError(f"--seed must be 0 or more; got {seed}")
     path = picture_file(output or Path(f"{name}-{seed}.pdf"), "--output")
-    for written in write(pages(name, seed, chosen_language()), path):
-        Output().say(tr("wrote {}").format(written))
-    return 0
+    return shown(write(pages(name, seed, chosen_language()), path), [], "", open=False)
