@@ -115,7 +115,7 @@ const ko: Words = {
   after: (steps, right, before, p) => `${steps}걸음 뒤 “${right}”의 확률은 ${p}입니다. 처음에는 ${before}였습니다.`,
   step: "한 걸음 내딛기",
   forget: "학습된 그대로",
-  writes: (answer) => `모델은 “${answer}”라고 씁니다.`,
+  writes: (answer) => `모델의 답은 “${answer}”입니다.`,
   alone: {
     oneHead: (read, token, w) => `“${read}”을(를) 읽을 때 이 헤드는 “${token}”을(를) 가장 많이 봅니다. ${w}입니다. 헤드가 찾는 것(쿼리)을 토큰마다 가진 것(키)과 비교한 결과입니다.`,
     oneHeadHint: "띠의 너비가 가중치이고, 한 행의 가중치를 더하면 100 %입니다. 위와 아래가 같은 텍스트입니다. 토큰을 눌러 보십시오.",

@@ -147,7 +147,7 @@ def checked(name: str, path: Path) -> list[Result]:
         if isinstance(error, NotImplementedError) and own and own[-1].name == name:
             raise
         file, line = (own[-1].filename, own[-1].lineno) if own else (path, None)
-        about = str(error)
+        about = str(error).rstrip()  # NumPy's on shapes ends with a space
         if isinstance(error, SyntaxError):
             file, line, about = error.filename or path, error.lineno, error.msg
         here = path.with_name(Path(file).name)
