@@ -938,7 +938,9 @@ def test_steps_fit_two_pages_and_the_panel_beside_them_a_window(
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     first = page.locator(".numbers tbody tr").first.bounding_box()
     head = page.locator(".numbers thead tr").bounding_box()
-    assert first and head and head["y"] + head["height"] <= first["y"] + 1
+    assert first
+    assert head
+    assert head["y"] + head["height"] <= first["y"] + 1
     assert (
         page.locator(".numbers thead th").first.evaluate("e => getComputedStyle(e).position")
         == "static"
