@@ -129,10 +129,8 @@ export class Backward {
   }
 
   private relabel(): void {
-    const { queries, keys, head } = this.model;
-    offer(this.query, queries.map(([text], i) => `${i + 1} ${text}`));
-    offer(this.key, keys.map(([text], j) => `${j + 1} ${text}`));
-    offer(this.entry, Array.from({ length: head.v.width }, (_, d) => String(d + 1)));
+    [this.query, this.key].forEach((list, i) => offer(list, this.model.numbered[i]!));
+    offer(this.entry, Array.from({ length: this.model.head.v.width }, (_, d) => String(d + 1)));
   }
 
   private showLoss(): void {

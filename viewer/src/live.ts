@@ -1,7 +1,7 @@
 // Type and see: a form that asks the page's server for the record of another text. A page that was
 // saved as a file has no element `live`, hence no form, and asks nobody.
 
-import { el, labelled } from "./dom.ts";
+import { el, labelled, textField } from "./dom.ts";
 import { dataOf } from "./record.ts";
 import type { PageRecord } from "./record.ts";
 import type { State } from "./store.ts";
@@ -11,7 +11,6 @@ interface Served {
   id: string;
   /** "translate", "chat", "pronounce", "continue", "fill" or "label". */
   kind: string;
-  languages?: [string, string] | null;
   /** A text that it can read. */
   example?: string;
   /** Its own beam. */
@@ -80,14 +79,7 @@ export class Live {
     const keep = (name: "text" | "beam" | "temperature") => (event: Event) => {
       asked[name] = (event.target as HTMLInputElement).value;
     };
-    const text = el("input", {
-      id: "live-text",
-      type: "text",
-      required: true,
-      autocomplete: "off",
-      value: asked.text,
-      oninput: keep("text"),
-    });
+    const text = textField("live-text", asked.text, { required: true, oninput: keep("text") });
     const number = (id: string, name: "beam" | "temperature", low: number, high: number) =>
       el("input", {
         id,

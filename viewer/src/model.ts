@@ -170,6 +170,11 @@ export class Model {
     return this.record[this.head.map.keys];
   }
 
+  /** The tokens of queries and of keys, each with its place, to choose one from. */
+  get numbered(): [queries: string[], keys: string[]] {
+    return [this.queries, this.keys].map((side) => side.map(([text], i) => `${i + 1} ${text}`)) as [string[], string[]];
+  }
+
   get headName(): string {
     const { kind, layer, head } = this.state;
     return `${t.kinds[kind]}, ${t.layerAndHead(layer + 1, head + 1)}`;

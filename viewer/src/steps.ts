@@ -3,7 +3,6 @@
 import { el, offer, select } from "./dom.ts";
 import type { Model } from "./model.ts";
 import { NumbersTable } from "./numbers.ts";
-import type { Label } from "./record.ts";
 import { Stages } from "./stages.ts";
 import type { State } from "./store.ts";
 import { Strips } from "./strips.ts";
@@ -54,7 +53,7 @@ export class Steps {
   private update(changed: ReadonlySet<keyof State>): void {
     const some = (...names: (keyof State)[]) => names.some((name) => changed.has(name));
     const { query, key } = this.model.state;
-    if (some("tab", "kind")) this.relabel();
+    if (some("tab", "kind")) [this.query, this.key].forEach((list, i) => offer(list, this.model.numbered[i]!));
     if (some("tab", "kind", "layer", "head", "query", "colours", "frame")) this.numbers.build();
     if (some("tab", "kind", "layer", "head", "query", "key", "colours", "frame")) this.strips.drawProduct();
     if (some("tab", "kind", "layer", "head", "colours", "frame")) this.stages.drawScores();
@@ -68,11 +67,5 @@ export class Steps {
       this.stages.drawOutput();
       this.strips.drawResult();
     }, REST);
-  }
-
-  private relabel(): void {
-    const names = (labels: Label[]) => labels.map(([text], i) => `${i + 1} ${text}`);
-    offer(this.query, names(this.model.queries));
-    offer(this.key, names(this.model.keys));
   }
 }

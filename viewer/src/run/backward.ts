@@ -78,21 +78,10 @@ export function apart(runner: Runner, { rows }: Run, { row, token, other }: Betw
 }
 
 /**
- * `expected` are the tokens that the rows of logits should predict; null: not in the loss. In place of the
- * loss it may be what stands between two tokens.
+ * The gradients, and −log p of each expected token. `read` is what the decoder reads; `expected` are the tokens that
+ * the rows of logits should predict, null: not in the loss. In place of the loss it may be what stands between two
+ * tokens. Of a batch all are packed.
  */
-export function gradients(
-  runner: Runner,
-  memory: Memory,
-  run: Run,
-  answer: readonly number[],
-  expected: readonly (number | null)[] | Between,
-  off: Off = NOTHING,
-): Gradients {
-  return backward(runner, memory, run, [...memory.prompt, ...answer], expected, off).gradients;
-}
-
-/** As `gradients`, of a batch: `read` and `expected` are packed; also −log p of each expected token. */
 export function backward(
   runner: Runner,
   memory: Memory,

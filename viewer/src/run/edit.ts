@@ -1,6 +1,6 @@
 // One number moved by δ, or all of them against the gradient: the loss along it, its slope at 0.
 
-import { apart, gradients } from "./backward.ts";
+import { apart, backward } from "./backward.ts";
 import type { Between, Gradients } from "./backward.ts";
 import type { Answer, Memory, MovedScore, Off, Run, Runner } from "./forward.ts";
 import { lastOf, stacksOf } from "./model.ts";
@@ -95,9 +95,8 @@ export function step({ tensors }: Gradients): Part[] {
 }
 
 export function gradientsOf(runner: Runner, { memory, run, answer, off, counted, between }: Fed): Gradients {
-  if (between) return gradients(runner, memory, run, answer.ids, between, off);
-  const rows = expectedOf(runner, run, answer).map((token, row) => (counted(run.places.indexOf(row)) ? token : null));
-  return gradients(runner, memory, run, answer.ids, rows, off);
+  const expected = between ?? expectedOf(runner, run, answer).map((token, row) => (counted(run.places.indexOf(row)) ? token : null));
+  return backward(runner, memory, run, [...memory.prompt, ...answer.ids], expected, off).gradients;
 }
 
 /** The token that each row of logits should predict; null: none. */

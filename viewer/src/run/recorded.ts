@@ -3,7 +3,7 @@
 // at first asking.
 
 import type { AttentionMap, Cell, Label, PackedArray, PageRecord, Part, Rows, Side, Step, TreeNode } from "../record.ts";
-import { gradients } from "./backward.ts";
+import { backward } from "./backward.ts";
 import { derivationsOf } from "./derived.ts";
 import { flowsOf } from "./flows.ts";
 import { expectedOf } from "./edit.ts";
@@ -40,17 +40,18 @@ function fedOf(trial: Trial, reading: Reading): Fed {
   const { runner } = trial;
   const { memory, run, answer } = reading;
   const expected = expectedOf(runner, run, answer);
-  const all = lazy(() => gradients(runner, memory, run, answer.ids, expected));
+  const read = { encoder: memory.ids, decoder: [...memory.prompt, ...answer.ids] };
+  const all = lazy(() => backward(runner, memory, run, read.decoder, expected).gradients);
   return {
     runner,
     reading,
     runs: { encoder: memory.run, decoder: run },
-    read: { encoder: memory.ids, decoder: [...memory.prompt, ...answer.ids] },
+    read,
     expected,
     back: (row, other) => {
       if (row === undefined) return all();
       const between = other === undefined ? null : { row, token: expected[row]!, other };
-      return gradients(runner, memory, run, answer.ids, between ?? expected.map((token, l) => (l === row ? token : null)));
+      return backward(runner, memory, run, read.decoder, between ?? expected.map((token, l) => (l === row ? token : null))).gradients;
     },
   };
 }
