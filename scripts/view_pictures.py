@@ -30,7 +30,7 @@ from pellucid.apps import view
 from pellucid.apps.view.film import film_page
 from pellucid.generation import SearchConfig
 
-TEXT = "바다가자하마나🌊"
+TEXT = "바다가🌊자하마나"
 
 
 class Shot(NamedTuple):
@@ -62,7 +62,10 @@ SHOTS = {
         "attention", "dark", 1280, 900, state="{form: 'lines', beside: 'scores', query: 2, key: 5}"
     ),
     "steps": Shot("steps", "light", 1280, 960),
-    "backward": Shot("backward", "light", 1280, 1400, state="{query: 4, key: 4}"),
+    "backward": Shot(
+        "backward", "light", 1280, 1400, state="{query: 4, key: 4}",
+        after="scrollTo(0, document.querySelector('[data-step=dlogits]').offsetTop - 12)",
+    ),
     "generation-dark": Shot("generation", "dark", 1280, 1020, state="{step: 2}"),
     "tour-korean": Shot("attention", "light", 1280, 900, "ko", "{form: 'lines', tour: 1}"),
     "narrow": Shot("attention", "light", 390, 844),
@@ -201,7 +204,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         model = reversing()
-        file = view.attention(model, TEXT).save(Path(folder) / "attention.html")
+        file = view.attention(model, TEXT, run=True).save(Path(folder) / "attention.html")
         browser = driver.chromium.launch(
             executable_path=options.browser, args=["--no-sandbox", "--disable-gpu"]
         )
