@@ -96,7 +96,8 @@ def test_hints_come_one_by_one_and_the_solution_when_asked(capsys: Capture) -> N
         ("return p *", "softmax_backward.py, line 5: SyntaxError: invalid syntax"),
         (
             "return p * (dp - (dp * p).sum(1))",
-            "operands could not be broadcast together with shapes (5,7) (5,). Two shapes do not fit",
+            "operands could not be broadcast together with shapes (5,7) (5,). "
+            "Two shapes do not fit",
         ),
         (
             "dp *= p; return dp",

@@ -217,6 +217,7 @@ def errors_raised() -> set[str]:
     found = {"out of memory; try a smaller batch (data.batch_tokens), beam or model"}
     found |= {os.strerror(errno.ENOENT), os.strerror(errno.EACCES)}
     for path in sorted(Path(pellucid.__file__).parent.rglob("*.py")):
+        optional, assigned = list[ast.expr](), dict[str, ast.expr]()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(node.value)
@@ -225,10 +226,9 @@ def errors_raised() -> set[str]:
             elif isinstance(node, ast.BinOp) and isinstance(node.left, ast.JoinedStr):
                 found.add(template(node.left) + "{}")
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "optional":
-                message = node.args[1]  # what to install follows
-                found |= (
-                    {template(message) + ": {}"} if isinstance(message, ast.JoinedStr) else set()
-                )
+                optional.append(node.args[1])
+            elif isinstance(node, ast.Assign):
+                assigned |= {ast.unparse(name): node.value for name in node.targets}
             elif isinstance(node, ast.keyword) and node.arg == "where":
                 text = node.value
                 text = text if isinstance(text, ast.JoinedStr) else ast.JoinedStr([text])
@@ -237,6 +237,10 @@ def errors_raised() -> set[str]:
                 what = node.args[0]
                 what = template(what if isinstance(what, ast.JoinedStr) else ast.JoinedStr([what]))
                 found |= {f"no {what} {wrong}; there are: {{}}" for wrong in ("{}{}", "given")}
+        for text in optional:  # what to install follows
+            text = assigned.get(ast.unparse(text), text)
+            text = text if isinstance(text, ast.JoinedStr) else ast.JoinedStr([text])
+            found.add(template(text) + ": {}")
     return as_printed(found) | warnings_logged()
 
 
