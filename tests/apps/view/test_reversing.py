@@ -7,7 +7,7 @@ from tests.apps.view.reversing import reversing
 
 from pellucid.apps import view
 
-TEXT = "바다가자하마나🌊"
+TEXT = "바다가🌊자하마나"
 
 
 def test_attention_runs_backwards_through_the_source() -> None:
