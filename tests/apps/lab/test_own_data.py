@@ -44,7 +44,7 @@ beam = 1
 max_length = 5
 
 [grid]
-training.schedule.lr = [2e-3, 4e-3]
+training.schedule.lr = [6e-3, 4e-3]  # the first is the recipe's
 model.d_model = [8, 16]
 """
 
