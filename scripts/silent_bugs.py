@@ -234,18 +234,18 @@ def table(language: Language) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     wrong = [lines for _, mistake, lines in tried() if mistake]
     able = [lines for lines in wrong if "error" not in lines[0]]
-    three, two, one = (sum(len(lines) == n for lines in able) for n in (3, 2, 1))
+    whole = sum(len(lines) == len(SEEDS) for lines in able)
     nearly = sum(min(one["right"] / one["of"] for one in each) > 0.9 for each in able)
     none_right = sum(max(one["right"] / one["of"] for one in each) < 0.01 for each in able)
     named = sum(mistake != "" for _, mistake in mistakes())
     counts = Text(
         f"Of {named} named mistakes {len(wrong)} were tried, and {len(able)} of them trained, "
-        f"{three} with three random seeds, {two} with two and {one} with one. "
+        f"{whole} with all three random seeds. "
         f"Of these {len(able)}, {nearly} get more than 90 % right with every seed, {none_right} "
         "less than 1 %.",
         f"이름이 있는 실수 {named}가지 가운데 {len(wrong)}가지를 넣어 보았고, 그 가운데 "
-        f"{len(able)}가지를 학습했습니다. 난수 시드 3개로 {three}가지, 2개로 {two}가지, 1개로 "
-        f"{one}가지입니다. 학습한 {len(able)}가지 가운데 {nearly}가지는 시드와 관계없이 90 % 넘게, "
+        f"{len(able)}가지를 학습했습니다. {whole}가지는 난수 시드 3개로 모두 "
+        f"학습했습니다. 학습한 {len(able)}가지 가운데 {nearly}가지는 시드와 관계없이 90 % 넘게, "
         f"{none_right}가지는 1 %도 맞히지 못합니다.",
     )
     return "\n".join([*lines, "", counts.to(language)]) + "\n"
