@@ -58,7 +58,7 @@ BROWSERS = {
 }  # fmt: skip
 SILENT = 900
 """Seconds without a message after which a browser is stopped."""
-ROUNDING = re.compile(r"\d+e-\d+")
+ROUNDING = re.compile(r"\d+e-\d+|0e\+00")
 """The error of a right result: rounding, which differs between processors."""
 
 Case = dict[str, str]
