@@ -54,7 +54,7 @@ def open_page(new_page: Callable[..., Page], file: Path, tmp_path: Path) -> Open
     def opened(other: view.Picture | None = None, **options: Any) -> Page:
         page = new_page(**{"locale": None, **options})
         page.goto((file if other is None else other.save(tmp_path / "other.html")).as_uri())
-        page.wait_for_function("pellucid.model.colours !== undefined")
+        page.wait_for_function("() => pellucid.model.colours !== undefined")
         page.evaluate(FIRST_CELL)
         settle(page)
         return page

@@ -64,7 +64,7 @@ def open_page(new_page: Callable[..., Page], filmed: tuple[Path, Any]) -> Open:
     def opened(address: str = "", **options: Any) -> Page:
         page = new_page(**options)
         page.goto((filmed[0] / "film.html").as_uri() + address)
-        page.wait_for_function("pellucid.model.colours !== undefined")
+        page.wait_for_function("() => pellucid.model.colours !== undefined")
         settle(page)
         return page
 

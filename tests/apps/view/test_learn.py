@@ -195,19 +195,20 @@ def test_the_training_is_a_gif_of_the_card_in_view(opened: Callable[..., Page]) 
     page = opened()
     page.click("text=Reverse a word")
     page.click("#train")  # of so many steps that it still runs when the film is asked for
+    page.wait_for_function("() => learning.running")
     page.click("#share")
     page.click("#save-gif")
     page.get_by_text("The training has to stop first").wait_for()
     page.keyboard.press("Escape")
     page.click("#train")
-    page.wait_for_function("() => !learning.running && !learning.run.said.running")
+    page.wait_for_function("() => !learning.running && learning.trial.measured")
     page.locator(".try-column .card").last.scroll_into_view_if_needed()
-    frames = page.evaluate("learning.run.frames.length")
     page.evaluate("document.getElementById('share').click()")
     with page.expect_download() as download:
         page.click("#save-gif")
     assert download.value.suggested_filename.endswith(".gif")
     film = Image.open(io.BytesIO(Path(download.value.path()).read_bytes()))
+    frames = page.evaluate("learning.run.frames.length")
     assert (film.format, film.n_frames) == ("GIF", frames)
     shots = []
     for n in range(frames):

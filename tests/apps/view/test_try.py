@@ -557,10 +557,12 @@ def test_a_map_wider_than_a_phone_says_that_it_goes_on(opened: Open) -> None:
     settle(page)
     region = page.locator(".try-map .try-scroll")
     more = page.locator(".try-map .more")
-    page.wait_for_function("document.querySelector('.try-map .more').checkVisibility()")
+    page.wait_for_function("() => document.querySelector('.try-map .more').checkVisibility()")
     assert more.inner_text() == "→ more"
     region.evaluate("e => e.scrollTo(e.scrollWidth, 0)")
-    page.wait_for_function("document.querySelector('.try-map .more').classList.contains('none')")
+    page.wait_for_function(
+        "() => document.querySelector('.try-map .more').classList.contains('none')"
+    )
     page.set_viewport_size(WIDE)
     settle(page)
     assert not more.is_visible()
@@ -606,7 +608,7 @@ def test_the_curve_and_the_gradients_of_a_difference(opened: Open, task: Seq2Seq
     page.locator("#flow-choice").select_option(index=0)
     page.locator("#flow-rather").select_option(index=1)
     page.locator(".flow-sentence", has_text="above that of").wait_for()  # drawn at the next frame
-    page.wait_for_function("location.hash.includes('rather=')")
+    page.wait_for_function("() => location.hash.includes('rather=')")
     page.reload()  # a link opens what one sees
     page.locator(".flow-sentence", has_text="above that of").wait_for()
     page.get_by_role("button", name="Take the step").click()
@@ -694,7 +696,9 @@ def test_what_is_typed_on_one_tab_is_on_all(opened: Open, task: Seq2SeqTask) -> 
     page.get_by_label("Text", exact=True).fill("가나")
     page.locator("#tab-generation").click()
     page.locator("h1", has_text="가나 →").wait_for()
-    page.wait_for_function("pellucid.record.source.length === 2")  # a frame later than the heading
+    page.wait_for_function(
+        "() => pellucid.record.source.length === 2"
+    )  # a frame later than the heading
 
 
 def test_tokens_of_the_river_have_their_names_on_a_phone(opened: Open) -> None:
